@@ -1,0 +1,56 @@
+# Every target sets up what it needs by itself; when nothing changed, that costs nothing.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench docs lock format clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(READY) ## the virtual environment, with everything pinned
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
+	$(BIN)/python examples/crash_demo.py
+
+test: $(READY) lint ## lint, types, import layers, and all tests
+	$(BIN)/python -m pytest
+
+check: $(READY) lint ## the quick loop: the same without the tests that kill processes
+	$(BIN)/python -m pytest -q -m "not crash" -x
+
+.PHONY: lint
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(READY) ## the tables of figures in docs/benchmarks.md
+	$(BIN)/python benchmarks/log.py
+	$(BIN)/python benchmarks/layout.py
+
+docs: $(READY) ## the documentation as a site in site/
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+format: $(READY) ## fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(READY) ## pin the newest versions that pyproject.toml allows
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade \
+	  --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements.lock
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,180 @@
+"""The whole error tree: one root, classes named for the situation, each with a code and a hint.
+
+Catch at the height you need: ``millstream.Error`` for everything, ``LogError`` for everything that
+the disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the message and the hint.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Error(Exception):
+    """The root of all errors that Millstream raises.
+
+    Attributes:
+        code: a stable name for programs, such as ``"LOG_LOCKED"``.
+        hint: what to do about it, for people; may be empty.
+    """
+
+    code: ClassVar[str] = "ERROR"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class ClosedError(Error):
+    """The object was closed, or belongs to another process after a fork."""
+
+    code = "CLOSED"
+
+
+class InvalidNameError(Error):
+    """A name that is empty, too long, or has characters that names may not have."""
+
+    code = "INVALID_NAME"
+
+
+class SchemaError(Error):
+    """A schema that cannot be: two columns of one name, an unknown type, a key that is no column."""
+
+    code = "INVALID_SCHEMA"
+
+
+class SchemaMismatchError(Error):
+    """Data whose columns or types are not those of the schema it was given for."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+class RowError(SchemaMismatchError):
+    """One value that does not fit its column; nothing of its batch was taken.
+
+    Attributes:
+        row: the place of the row in its batch, from 0.
+        column: the name of the column, or None when the row as a whole is wrong.
+    """
+
+    code = "BAD_ROW"
+
+    def __init__(self, message: str, *, row: int, column: str | None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.row = row
+        self.column = column
+
+
+class TokenError(Error):
+    """A resume token that cannot be used here."""
+
+    code = "TOKEN"
+
+
+class InvalidTokenError(TokenError):
+    """Not a resume token, a damaged one, or one of a newer version."""
+
+    code = "TOKEN_INVALID"
+
+
+class ForeignTokenError(TokenError):
+    """A resume token that another database issued."""
+
+    code = "TOKEN_FOREIGN"
+
+
+class TopicExistsError(Error):
+    """A topic of that name exists already."""
+
+    code = "TOPIC_EXISTS"
+
+
+class TopicNotFoundError(Error):
+    """There is no topic of that name."""
+
+    code = "TOPIC_NOT_FOUND"
+
+
+class LogError(Error):
+    """The root of what can go wrong between the log and its directory."""
+
+    code = "LOG"
+
+
+class LogLockedError(LogError):
+    """Another process, or another handle of this one, has the directory open."""
+
+    code = "LOG_LOCKED"
+
+
+class LogPathError(LogError):
+    """The path cannot hold a log: not a directory, no permission, or full of other things."""
+
+    code = "LOG_PATH"
+
+
+class LogReadOnlyError(LogError):
+    """The directory cannot be written to."""
+
+    code = "LOG_READ_ONLY"
+
+
+class LogFullError(LogError):
+    """The disk is full. What was acknowledged is safe; what raised this was not written."""
+
+    code = "LOG_FULL"
+
+
+class LogFailedError(LogError):
+    """The disk failed to keep what it had taken; the log takes no more until it is opened anew."""
+
+    code = "LOG_FAILED"
+
+
+class LogVersionError(LogError):
+    """The log was written by a newer Millstream."""
+
+    code = "LOG_VERSION"
+
+
+class LogCorruptError(LogError):
+    """A part of the log that was once whole is damaged or gone.
+
+    Attributes:
+        segment: the name of the file.
+        offset: where in it the damage was met.
+        next_lsn: the first LSN after the damage that can be read, or None when none can.
+    """
+
+    code = "LOG_CORRUPT"
+
+    def __init__(
+        self, message: str, *, segment: str, offset: int, next_lsn: int | None, hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.segment = segment
+        self.offset = offset
+        self.next_lsn = next_lsn
+
+
+class LsnNotKeptError(LogError):
+    """The LSN asked for is older than what retention has kept.
+
+    Attributes:
+        oldest: the oldest LSN that can still be read.
+    """
+
+    code = "LSN_NOT_KEPT"
+
+    def __init__(self, message: str, *, oldest: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.oldest = oldest
+
+
+class RowTooLargeError(LogError):
+    """One row alone is larger than a frame may be."""
+
+    code = "ROW_TOO_LARGE"
