@@ -1,0 +1,156 @@
+"""Frames: the unit that a log is written and checked in. Pure: bytes in, bytes out.
+
+A frame is a header of 64 bytes and a payload, padded with zeros to a multiple of 8, little-endian:
+
+====== ==== ===========================================================================
+offset size field
+====== ==== ===========================================================================
+0      4    the mark ``MSF1``: where to look for the next frame after damage
+4      4    CRC-32C of bytes 8..63
+8      4    length of the payload, without padding
+12     4    CRC-32C of the payload
+16     1    kind
+17     1    flags: 1 the last frame of its commit; 2 the payload has weights
+18     2    version of the topic's schema
+20     4    topic
+24     8    first LSN
+32     4    how many LSNs the frame takes
+36     4    zero
+40     8    time of the commit, microseconds since 1970 UTC
+48     8    watermark after this frame, microseconds since 1970 UTC; -2^63 when unknown
+56     8    the LSN up to which the log was durable when the frame was written
+====== ==== ===========================================================================
+
+The header has its own check sum, so that a reader can step over the payloads of topics it does not
+want without reading them. The durable LSN is a witness: a damaged frame below it was once safe on
+disk and must be reported; above it, it is the torn end of a write that nobody was promised.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import google_crc32c
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HEADER_SIZE: Final = 64
+MAX_PAYLOAD: Final = 2**30
+MARK: Final = b"MSF1"
+NO_WATERMARK: Final = -(2**63)
+
+COMMIT: Final = 1
+WEIGHTS: Final = 2
+
+_SEAL = struct.Struct("<4sI")
+_BODY = struct.Struct("<IIBBHIQIIqqQ")
+_PADDING = tuple(bytes(n) for n in (0, 7, 6, 5, 4, 3, 2, 1))
+
+
+class Kind(IntEnum):
+    """What a frame holds. Numbers are never used again for something else."""
+
+    ROWS = 1
+    """Rows of a topic: an Arrow record batch."""
+    WATERMARK = 2
+    """A watermark that was pushed by itself; takes one LSN, has no payload."""
+    TOPIC = 3
+    """A topic was created, changed, trimmed or dropped: its definition as JSON."""
+    EPOCH = 4
+    """A run of the database begins: its number as JSON."""
+    HEAD = 5
+    """The first frame of a segment: what its reader must know of the segments before."""
+    INDEX = 6
+    """The last frame of a sealed segment: its sparse index."""
+
+
+class Frame(NamedTuple):
+    """A header, decoded and checked; its fields stand in the order of the layout."""
+
+    payload_size: int
+    payload_crc: int
+    kind: int
+    flags: int
+    version: int
+    topic: int
+    first_lsn: int
+    count: int
+    zero: int
+    committed_at: int
+    watermark: int
+    durable_lsn: int
+
+    @property
+    def size(self) -> int:
+        """The whole frame in bytes: header, payload, padding."""
+        return HEADER_SIZE + (self.payload_size + 7 & ~7)
+
+    @property
+    def end_lsn(self) -> int:
+        """The first LSN after the frame."""
+        return self.first_lsn + self.count
+
+    @property
+    def ends_commit(self) -> bool:
+        """Whether its commit is whole with it."""
+        return bool(self.flags & COMMIT)
+
+
+class Encoded(NamedTuple):
+    """A frame ready to be written: its buffers one after the other, the payload not copied."""
+
+    frame: Frame
+    buffers: tuple[bytes, bytes | pa.Buffer, bytes]
+
+
+def encode(
+    kind: Kind,
+    payload: bytes | pa.Buffer = b"",
+    *,
+    flags: int = COMMIT,
+    version: int = 0,
+    topic: int = 0,
+    first_lsn: int = 0,
+    count: int = 0,
+    committed_at: int = 0,
+    watermark: int = NO_WATERMARK,
+    durable_lsn: int = 0,
+) -> Encoded:
+    """A frame around a payload."""
+    size = len(payload)
+    frame = Frame(
+        size,
+        google_crc32c.value(payload),
+        kind,
+        flags,
+        version,
+        topic,
+        first_lsn,
+        count,
+        0,
+        committed_at,
+        watermark,
+        durable_lsn,
+    )
+    body = _BODY.pack(*frame)
+    header = _SEAL.pack(MARK, google_crc32c.value(body)) + body
+    return Encoded(frame, (header, payload, _PADDING[size & 7]))
+
+
+def decode_header(data: bytes, offset: int = 0) -> Frame | None:
+    """The header at an offset, or None when it is damaged or not wholly there."""
+    body = data[offset + 8 : offset + HEADER_SIZE]
+    if len(body) < HEADER_SIZE - 8:
+        return None
+    mark, crc = _SEAL.unpack_from(data, offset)
+    if mark != MARK or google_crc32c.value(body) != crc:
+        return None
+    return Frame._make(_BODY.unpack(body))
+
+
+def is_whole(frame: Frame, payload: bytes | pa.Buffer) -> bool:
+    """Whether the payload is the one that the header was written for."""
+    return len(payload) == frame.payload_size and google_crc32c.value(payload) == frame.payload_crc

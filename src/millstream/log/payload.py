@@ -1,0 +1,133 @@
+"""Rows to bytes and back: the payload of a ROWS frame is one Arrow IPC record batch message.
+
+Its columns are those of the topic's schema at the frame's version, and last, only when some row has
+a weight other than +1, ``_weight`` as int64. The schema itself is not repeated in each frame.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.errors import RowTooLargeError
+from millstream.log.frame import (
+    COMMIT,
+    MAX_PAYLOAD,
+    NO_WATERMARK,
+    WEIGHTS,
+    Encoded,
+    Frame,
+    Kind,
+    encode,
+)
+from millstream.model.batch import ChangeBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from millstream.log.topics import Topic
+    from millstream.model.schema import Schema
+
+FRAME_TARGET: Final = 4 << 20
+"""Larger batches are cut into frames of about this size, so that a reader's memory is bounded."""
+
+_WEIGHT = pa.field("_weight", pa.int64(), nullable=False)
+
+
+def encode_rows(
+    batch: ChangeBatch, topic: int, version: int, *, ends_commit: bool, durable_lsn: int
+) -> list[Encoded]:
+    """The frames of a placed batch.
+
+    Raises:
+        RowTooLargeError: a row that no frame can hold.
+    """
+    flags = 0 if batch.is_insert_only else WEIGHTS
+    watermark = NO_WATERMARK if batch.watermark is None else batch.watermark
+    lsn, frames = batch.first_lsn, list[Encoded]()
+    for rows, payload in _pieces(_columns(batch)):
+        ends = ends_commit and lsn + rows > batch.lsn
+        frames.append(
+            encode(
+                Kind.ROWS,
+                payload,
+                flags=flags | COMMIT if ends else flags,
+                version=version,
+                topic=topic,
+                first_lsn=lsn,
+                count=rows,
+                committed_at=batch.committed_at,
+                watermark=watermark,
+                durable_lsn=durable_lsn,
+            )
+        )
+        lsn += rows
+    return frames
+
+
+def decode_rows(
+    frame: Frame, payload: pa.Buffer | None, topic: Topic, origin: tuple[UUID, int]
+) -> ChangeBatch:
+    """The batch that a ROWS or WATERMARK frame holds, in the topic's newest schema."""
+    schema, rows, data, weights = topic.schema, None, None, None
+    if frame.kind == Kind.ROWS:
+        written_by, weighted = topic.schemas[frame.version], bool(frame.flags & WEIGHTS)
+        data = pa.ipc.read_record_batch(payload, _stored_schema(written_by, weighted=weighted))
+        if weighted:
+            weights = data.column(data.num_columns - 1)
+            data = pa.RecordBatch.from_arrays(data.columns[:-1], schema=written_by.arrow)
+        if written_by is not schema:
+            data = schema.upgrade(data)
+    else:
+        rows = list[tuple[object, ...]]()
+    return ChangeBatch(
+        schema,
+        rows,
+        data,
+        weights,
+        topic=topic.name,
+        first_lsn=frame.first_lsn,
+        lsn=frame.end_lsn - 1,
+        watermark=None if frame.watermark == NO_WATERMARK else frame.watermark,
+        committed_at=frame.committed_at,
+        origin=origin,
+    )
+
+
+def _columns(batch: ChangeBatch) -> pa.RecordBatch:
+    try:
+        data = batch.arrow
+    except (pa.ArrowCapacityError, OverflowError) as error:
+        raise _too_large(str(error)) from error
+    return data if batch.is_insert_only else data.append_column(_WEIGHT, batch.weights_arrow())
+
+
+def _pieces(data: pa.RecordBatch) -> Iterator[tuple[int, pa.Buffer]]:
+    """The batch cut by rows until each piece fits a frame: number of rows, payload."""
+    rows, size = data.num_rows, data.nbytes
+    step = max(1, rows * FRAME_TARGET // size) if size > 2 * FRAME_TARGET else rows
+    for start in range(0, rows, step):
+        piece = data.slice(start, step)
+        if piece.nbytes <= MAX_PAYLOAD - 65536:
+            yield piece.num_rows, piece.serialize()
+        elif piece.num_rows > 1:  # rows of very different sizes: halve until each part fits
+            half = piece.num_rows // 2
+            yield from _pieces(piece.slice(0, half))
+            yield from _pieces(piece.slice(half))
+        else:
+            raise _too_large(f"{piece.nbytes:,} bytes")
+
+
+def _too_large(what: str) -> RowTooLargeError:
+    return RowTooLargeError(
+        f"a row is too large for a frame of at most {MAX_PAYLOAD:,} bytes: {what}",
+        hint="store large objects as files, and their paths in the row",
+    )
+
+
+@lru_cache(maxsize=1024)
+def _stored_schema(schema: Schema, *, weighted: bool) -> pa.Schema:
+    return schema.arrow.append(_WEIGHT) if weighted else schema.arrow

@@ -1,0 +1,94 @@
+"""The rim to the operating system: writing, syncing, locking, and its errors as ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from millstream.errors import LogError, LogFailedError, LogFullError, LogReadOnlyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    Buffers = Sequence[bytes | pa.Buffer]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+_IOV_MAX = 1024
+
+
+def write_all(fd: int, buffers: Buffers) -> int:
+    """Write the buffers one after the other at the file's position; returns the bytes written."""
+    total = 0
+    for start in range(0, len(buffers), _IOV_MAX):
+        part = buffers[start : start + _IOV_MAX]
+        size = sum(map(len, part))
+        written = os.writev(fd, part)
+        while written < size:
+            # A short write: disks that run full and signals make them. Send the rest as one piece.
+            rest = memoryview(b"".join(bytes(buffer) for buffer in part))[written:]
+            written += os.write(fd, rest)
+        total += size
+    return total
+
+
+if sys.platform == "darwin":  # pragma: no cover - fsync there stops at the drive's own cache
+    import fcntl
+
+    def sync_data(fd: int) -> None:
+        """Wait until what was written to the file is on the disk."""
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+else:
+
+    def sync_data(fd: int) -> None:
+        """Wait until what was written to the file is on the disk."""
+        os.fdatasync(fd)
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until files that were created, renamed or removed in a directory are so on the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: Path, buffers: Buffers) -> None:
+    """Create a file that is there whole, on the disk, or not at all."""
+    temporary = path.with_suffix(".tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, buffers)
+        sync_data(fd)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def translate(error: OSError, path: Path, doing: str) -> LogError:
+    """The operating system's error as one of ours."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return LogFullError(
+            f"cannot {doing} {path}: {reason}",
+            hint="free some space and go on: nothing that was acknowledged is lost",
+        )
+    if error.errno in _READ_ONLY:
+        return LogReadOnlyError(
+            f"cannot {doing} {path}: {reason}",
+            hint="give this user the right to write there, or open a copy elsewhere",
+        )
+    return LogFailedError(
+        f"cannot {doing} {path}: {reason}",
+        hint="see the system's log for the disk; open the database anew when it is well again",
+    )

@@ -1,0 +1,144 @@
+"""Topics: the named logs within the log, their schemas, and what retention has left of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.errors import TopicNotFoundError
+from millstream.model.schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of a topic is kept. None means no limit; with no limit at all, everything is.
+
+    Attributes:
+        max_age: rows committed longer ago than this, in seconds, may go.
+        max_bytes: the oldest rows may go when the topic takes more than this on disk.
+    """
+
+    max_age: float | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One named log: rows of one schema, in LSN order.
+
+    Attributes:
+        id: its number in the frames; never used again.
+        name: its name.
+        schemas: every schema it has had; a frame says by which one it was written.
+        low_lsn: rows before this LSN are gone, or about to go.
+        retention: how much of it is kept.
+    """
+
+    id: int
+    name: str
+    schemas: tuple[Schema, ...]
+    low_lsn: int = 0
+    retention: Retention = Retention()
+    dropped: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        """The newest schema: what appends must have, and what readers are given."""
+        return self.schemas[-1]
+
+    @property
+    def version(self) -> int:
+        """The place of the newest schema in ``schemas``."""
+        return len(self.schemas) - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The definition, as it stands in TOPIC frames and in the heads of segments."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "schemas": [_schema_text(schema) for schema in self.schemas],
+            "low_lsn": self.low_lsn,
+            "max_age": self.retention.max_age,
+            "max_bytes": self.retention.max_bytes,
+            "dropped": self.dropped,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Topic:
+        """The topic that ``to_json`` described."""
+        return cls(
+            id=data["id"],
+            name=data["name"],
+            schemas=tuple(_schema_from_text(text) for text in data["schemas"]),
+            low_lsn=data["low_lsn"],
+            retention=Retention(data["max_age"], data["max_bytes"]),
+            dropped=data["dropped"],
+        )
+
+
+class Topics:
+    """All topics at one moment. Immutable: a change makes a new one, so readers take no lock."""
+
+    __slots__ = ("_by_name", "by_id", "next_id")
+
+    def __init__(self, topics: Iterable[Topic] = (), next_id: int = 1) -> None:
+        self.by_id = {topic.id: topic for topic in topics}
+        self.next_id = max([next_id, *(topic_id + 1 for topic_id in self.by_id)])
+        self._by_name = {t.name: t for t in self.by_id.values() if not t.dropped}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Topic:
+        """The topic of that name.
+
+        Raises:
+            TopicNotFoundError: there is none; the hint lists those there are.
+        """
+        found = self._by_name.get(name)
+        if found is None:
+            raise TopicNotFoundError(
+                f"there is no topic {name!r}",
+                hint=f"there are: {', '.join(sorted(self._by_name)) or 'none yet'}",
+            )
+        return found
+
+    def with_topic(self, topic: Topic) -> Topics:
+        """The same with one topic added or replaced."""
+        return Topics({**self.by_id, topic.id: topic}.values(), self.next_id)
+
+    def without(self, ids: set[int]) -> Topics:
+        """The same without some topics."""
+        return Topics([t for t in self.by_id.values() if t.id not in ids], self.next_id)
+
+    def to_json(self) -> dict[str, Any]:
+        """All definitions, for the head of a segment."""
+        return {"next_id": self.next_id, "topics": [t.to_json() for t in self.by_id.values()]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Topics:
+        """The topics that ``to_json`` described."""
+        return cls(map(Topic.from_json, data["topics"]), data["next_id"])
+
+
+def encode_json(value: object) -> bytes:
+    """JSON as it stands in frames: compact, UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _schema_text(schema: Schema) -> str:
+    return base64.b64encode(schema.arrow.serialize()).decode()
+
+
+def _schema_from_text(text: str) -> Schema:
+    return Schema.from_arrow(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))))

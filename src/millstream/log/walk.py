@@ -1,0 +1,89 @@
+"""Walking over the frames of a segment: the one loop that readers, recovery and repair share."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.log.frame import HEADER_SIZE, MARK, Frame, decode_header, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+CHUNK: Final = 1 << 20
+"""How much is read at once; about what stays in a core's own cache for the check sums."""
+
+_COPY_BELOW: Final = CHUNK // 16
+"""Payloads smaller than this are copied out, so that a batch never keeps a whole chunk alive."""
+
+
+class DamageError(Exception):
+    """What stands at an offset is not a whole frame. Never leaves this package."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"no frame at byte {offset}")
+        self.offset = offset
+
+
+def walk(
+    fd: int, start: int, end: int, topics: Container[int] | None = None
+) -> Iterator[tuple[int, Frame, pa.Buffer | None]]:
+    """The frames between two offsets, checked: offset, header, payload.
+
+    With ``topics``, frames of other topics come without their payload, which is not read.
+
+    Raises:
+        DamageError: what follows is damaged, or not there.
+    """
+    offset, base, chunk = start, start, b""
+    whole = pa.py_buffer(chunk)
+    while offset < end:
+        at = offset - base
+        if at + HEADER_SIZE > len(chunk):
+            base, at = offset, 0
+            chunk = os.pread(fd, min(CHUNK, end - offset), offset)
+            whole = pa.py_buffer(chunk)
+        frame = decode_header(chunk, at)
+        if frame is None or offset + frame.size > end:
+            raise DamageError(offset)
+        payload = None
+        if topics is None or frame.topic in topics:
+            if at + frame.size > len(chunk):
+                base, at = offset, 0
+                chunk = os.pread(fd, max(frame.size, min(CHUNK, end - offset)), offset)
+                whole = pa.py_buffer(chunk)
+            place, size = at + HEADER_SIZE, frame.payload_size
+            payload = (
+                pa.py_buffer(chunk[place : place + size])
+                if size < _COPY_BELOW
+                else whole.slice(place, size)
+            )
+            if not is_whole(frame, payload):
+                raise DamageError(offset)
+        yield offset, frame, payload
+        offset += frame.size
+
+
+def find_frame(fd: int, start: int, end: int) -> int | None:
+    """Where the next whole frame after damage begins, or None. Frames begin at multiples of 8."""
+    offset = start
+    while offset < end:
+        data = os.pread(fd, CHUNK + len(MARK), offset)
+        found = data.find(MARK)
+        while found >= 0:
+            place = offset + found
+            if place % 8 == 0 and _is_frame(fd, place, end):
+                return place
+            found = data.find(MARK, found + 1)
+        offset += CHUNK
+    return None
+
+
+def _is_frame(fd: int, offset: int, end: int) -> bool:
+    try:
+        next(walk(fd, offset, end))
+    except (DamageError, StopIteration):
+        return False
+    return True

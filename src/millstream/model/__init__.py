@@ -1,0 +1,32 @@
+"""What travels: schemas, batches of changes, LSNs, resume tokens, watermarks, the clock.
+
+Takes: values of the user, as Python rows or as Arrow.
+Gives: checked, typed, immutable things that every other room passes on.
+Never knows: disks, threads, sockets, SQL text, Spark.
+"""
+
+from millstream.model.batch import ChangeBatch
+from millstream.model.change import Change, Gap
+from millstream.model.clock import Clock, ManualClock, system_clock
+from millstream.model.lsn import FIRST_LSN, NO_LSN
+from millstream.model.schema import Column, Schema
+from millstream.model.token import ResumeToken
+from millstream.model.types import SqlType, parse_type
+from millstream.model.watermark import MonotonicWatermark
+
+__all__ = [
+    "FIRST_LSN",
+    "NO_LSN",
+    "Change",
+    "ChangeBatch",
+    "Clock",
+    "Column",
+    "Gap",
+    "ManualClock",
+    "MonotonicWatermark",
+    "ResumeToken",
+    "Schema",
+    "SqlType",
+    "parse_type",
+    "system_clock",
+]

@@ -1,0 +1,60 @@
+"""One change as a person reads it, and the account of changes that were not delivered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from millstream.model.schema import Schema
+
+Op = Literal["insert", "update", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row appeared, was replaced, or disappeared.
+
+    >>> from millstream import ChangeBatch, Schema
+    >>> schema = Schema.of(key=("id",), id="BIGINT NOT NULL", name="VARCHAR")
+    >>> batch = ChangeBatch.from_rows(schema, [(1, "a"), (1, "b")], weights=[-1, 1])
+    >>> change = next(iter(batch))
+    >>> change.op, change.before, change.row, change["name"]
+    ('update', (1, 'a'), (1, 'b'), 'b')
+
+    Attributes:
+        op: ``"insert"``, ``"update"`` or ``"delete"``.
+        row: the row after the change; for a delete, the row that went away.
+        before: the row before an update or a delete, else None.
+        lsn: the place of the change in the order of the database.
+        schema: the columns of ``row`` and ``before``.
+    """
+
+    op: Op
+    row: tuple[Any, ...]
+    before: tuple[Any, ...] | None
+    lsn: int
+    schema: Schema
+
+    def __getitem__(self, column: str) -> Any:  # noqa: ANN401 - a value of the user's
+        """The value of a column in ``row``."""
+        return self.row[self.schema.names.index(column)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """``row`` as a dict from column name to value."""
+        return dict(zip(self.schema.names, self.row, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Changes that a reader was not given, told instead of hidden.
+
+    Attributes:
+        first_lsn: where the gap begins.
+        last_lsn: where it ends, inclusive.
+        count: how many rows in that range the reader would have been given.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    count: int

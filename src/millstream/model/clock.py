@@ -1,0 +1,93 @@
+"""Time as the logs keep it: whole microseconds since 1970 in UTC, and the clocks that tell it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from millstream.errors import SchemaMismatchError
+
+Clock = Callable[[], int]
+"""Anything that, when called, tells the microseconds since 1970 in UTC."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def system_clock() -> int:
+    """Return the time of the machine, in microseconds since 1970.
+
+    >>> system_clock() > from_datetime(datetime(2024, 1, 1, tzinfo=UTC))
+    True
+    """
+    return time.time_ns() // 1000
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move, for tests.
+
+    >>> clock = ManualClock(1_000)
+    >>> clock.advance(500)
+    1500
+    >>> clock()
+    1500
+    """
+
+    __slots__ = ("_now",)
+
+    def __init__(self, start: int = 0) -> None:
+        self._now = start
+
+    def __call__(self) -> int:
+        """Return the time that the clock was set or moved to."""
+        return self._now
+
+    def __repr__(self) -> str:
+        return f"ManualClock({self._now})"
+
+    def advance(self, micros: int) -> int:
+        """Move the clock on, or back when ``micros`` is negative, and return its new time.
+
+        Machines' clocks are set back at times, so tests must be able to do it too.
+        """
+        self._now += micros
+        return self._now
+
+
+def to_datetime(micros: int) -> datetime:
+    """Return the time as a ``datetime`` in UTC, exact to the microsecond.
+
+    >>> to_datetime(-1).isoformat()
+    '1969-12-31T23:59:59.999999+00:00'
+
+    Raises:
+        SchemaMismatchError: the time is outside the years 1 to 9999.
+    """
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError as error:
+        raise SchemaMismatchError(
+            f"{micros} microseconds since 1970 is outside the years 1 to 9999",
+            hint="Check the unit: seconds, milliseconds and nanoseconds must be converted first.",
+        ) from error
+
+
+def from_datetime(when: datetime) -> int:
+    """Return the microseconds since 1970; a ``datetime`` without a zone is taken as UTC.
+
+    >>> from_datetime(datetime(1970, 1, 1, 0, 0, 1, 5))
+    1000005
+
+    Raises:
+        SchemaMismatchError: ``when`` is not a ``datetime``.
+    """
+    if not isinstance(when, datetime):
+        raise SchemaMismatchError(
+            f"expected a datetime, got {type(when).__name__} {when!r}",
+            hint="Convert dates with datetime.combine(day, time.min).",
+        )
+    if when.utcoffset() is None:
+        when = when.replace(tzinfo=UTC)
+    return (when - EPOCH) // _MICROSECOND

@@ -1,0 +1,360 @@
+"""Schemas: the columns of a log, and the ways between rows of Python values and Arrow batches.
+
+Two doors lead in: ``check_rows`` for Python rows and ``conform`` for Arrow data. Both are strict:
+what comes through fits the columns exactly, or nothing of it is taken. Behind them, a row and its
+Arrow form are the same thing: ``arrow_to_rows(rows_to_arrow(rows)) == rows``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from difflib import get_close_matches
+from itertools import islice
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import RowError, SchemaError, SchemaMismatchError
+from millstream.model.clock import EPOCH
+from millstream.model.names import check_column_name, quote_name
+from millstream.model.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    TIMESTAMP,
+    VARCHAR,
+    SqlType,
+    array_type,
+    decimal_type,
+    map_type,
+    parse_type,
+    struct_type,
+    type_from_arrow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Row = tuple[Any, ...]
+
+_KEY_METADATA = b"millstream.key"
+_COLUMN_TEXT = re.compile(r"(?P<type>.*?)(?:\s+(?P<not>NOT\s+)?NULL)?\s*", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, its type, and whether it may be NULL.
+
+    >>> Column("price", parse_type("DOUBLE"), nullable=False).ddl
+    'price DOUBLE NOT NULL'
+    """
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        check_column_name(self.name)
+        if not isinstance(self.type, SqlType):
+            raise SchemaError(
+                f"the type of column {self.name!r} must be a SqlType, not {self.type!r}",
+                hint="Make it with parse_type('DOUBLE'), or use Schema.of(price='DOUBLE').",
+            )
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Column:
+        """Return the column of a name and a text such as ``VARCHAR NOT NULL``."""
+        matched = _COLUMN_TEXT.fullmatch(text)
+        if matched is None:
+            raise SchemaError(f"{text!r} is no type of a column", hint="Write 'VARCHAR NOT NULL'.")
+        return cls(name, parse_type(matched["type"]), nullable=not matched["not"])
+
+    @property
+    def ddl(self) -> str:
+        """The column as SQL text, its name quoted if it must be."""
+        return f"{quote_name(self.name)} {self.type.sql}{'' if self.nullable else ' NOT NULL'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a log and, if its rows have an identity, the columns that are the key.
+
+    Names are case-sensitive, but no two may differ in case alone. A key may be nullable: the key of
+    a view is what it groups by.
+
+    >>> schema = Schema.of(key=("symbol",), symbol="VARCHAR NOT NULL", price="DOUBLE")
+    >>> schema.ddl
+    'symbol VARCHAR NOT NULL, price DOUBLE'
+
+    Attributes:
+        columns: the columns, in order.
+        key: the names of the key's columns; empty when there is none.
+        names: the names of all columns, in order.
+        arrow: the same as an Arrow schema; it keeps the key in its metadata.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    arrow: pa.Schema = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Lists and generators are taken too; a frozen dataclass is set up through object only.
+        put = object.__setattr__
+        put(self, "columns", tuple(self.columns))
+        put(self, "names", tuple(column.name for column in self.columns))
+        _check_names(self.names)
+        put(self, "key", _checked_key(self.columns, self.key))
+        put(self, "arrow", _arrow_schema(self.columns, self.key))
+
+    @classmethod
+    def of(cls, *, key: Sequence[str] = (), **columns: str) -> Schema:
+        """Make a schema of names and texts of types.
+
+        A column that is itself called ``key`` needs ``Schema((Column(...), ...))``.
+
+        >>> Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE").names
+        ('symbol', 'price')
+        """
+        return cls(tuple(Column.parse(name, text) for name, text in columns.items()), tuple(key))
+
+    @classmethod
+    def from_arrow(cls, arrow: pa.Schema) -> Schema:
+        """Make a schema of an Arrow schema; ``Schema.from_arrow(s.arrow) == s``.
+
+        >>> Schema.from_arrow(pa.schema([pa.field("n", pa.uint8())])).ddl
+        'n SMALLINT'
+
+        Raises:
+            SchemaError: a column has an Arrow type that no SQL type can hold.
+        """
+        columns = tuple(_column_from_arrow(each) for each in arrow)
+        key = (arrow.metadata or {}).get(_KEY_METADATA, b"[]")
+        return cls(columns, tuple(json.loads(key)))
+
+    @classmethod
+    def from_dataclass(cls, record: type, *, key: Sequence[str] = ()) -> Schema:
+        """Make a schema of a dataclass: one column per field, NOT NULL unless it may be None.
+
+        int is BIGINT, float DOUBLE, str VARCHAR, bytes BINARY, datetime TIMESTAMP, timedelta
+        INTERVAL, list[T] ARRAY, dict[K, V] MAP, and a nested dataclass STRUCT. Decimal is
+        DECIMAL(38, 18), as in Spark: twenty digits before the point and eighteen after.
+
+        >>> @dataclass
+        ... class Trade:
+        ...     symbol: str
+        ...     price: float | None
+        >>> Schema.from_dataclass(Trade).ddl
+        'symbol VARCHAR NOT NULL, price DOUBLE'
+
+        Raises:
+            SchemaError: it is no dataclass, or a field has another type than these.
+        """
+        columns = []
+        for name, hint in _field_hints(record).items():
+            plain, nullable = _without_none(hint)
+            columns.append(Column(name, _type_of_hint(plain, name, (record,)), nullable=nullable))
+        return cls(tuple(columns), tuple(key))
+
+    @property
+    def ddl(self) -> str:
+        """The columns as SQL text, ready for ``CREATE SOURCE name (...)``."""
+        return ", ".join(column.ddl for column in self.columns)
+
+    def with_column(self, column: Column) -> Schema:
+        """Return this schema with one more column, which must be nullable and new.
+
+        >>> Schema.of(a="INT").with_column(Column("b", parse_type("DATE"))).ddl
+        'a INTEGER, b DATE'
+
+        Raises:
+            SchemaError: the rows there are could not have such a column.
+        """
+        if not column.nullable:
+            raise SchemaError(
+                f"column {column.name!r} cannot be added as NOT NULL",
+                hint="The rows there are have no value for it; leave NOT NULL out.",
+            )
+        return Schema((*self.columns, column), self.key)
+
+    def is_evolution_of(self, older: Schema) -> bool:
+        """Whether rows of ``older`` become rows of this schema by NULLs at their end.
+
+        >>> old = Schema.of(a="INT")
+        >>> Schema.of(a="INT", b="DATE").is_evolution_of(old), Schema.of(b="INT").is_evolution_of(old)
+        (True, False)
+        """
+        known = len(older.columns)
+        return (
+            self.columns[:known] == older.columns
+            and all(column.nullable for column in self.columns[known:])
+            and self.key == older.key
+        )
+
+    def check_rows(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows in canonical form, all of them or none.
+
+        >>> Schema.of(symbol="VARCHAR", price="DOUBLE").check_rows([("AAPL", 187)])
+        [('AAPL', 187.0)]
+
+        Raises:
+            RowError: the first row with a value that does not fit; it names row and column.
+        """
+        if not rows:
+            return []
+        if set(map(type, rows)) == {tuple}:
+            try:
+                return self._check_columns(rows)
+            except (SchemaMismatchError, ValueError):
+                pass  # row by row finds the first culprit, and says which it is
+        return [self._check_row(number, row) for number, row in enumerate(rows)]
+
+    def rows_to_arrow(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Return rows, which ``check_rows`` has passed, as an Arrow batch.
+
+        >>> Schema.of(n="INT").rows_to_arrow([(1,), (None,)]).num_rows
+        2
+        """
+        values: Sequence[Row] = list(zip(*rows, strict=True)) or [()] * len(self.columns)
+        pairs = zip(values, self.columns, strict=True)
+        arrays = [pa.array(each, column.type.arrow) for each, column in pairs]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+    def arrow_to_rows(self, batch: pa.RecordBatch) -> list[Row]:
+        """Return the rows of an Arrow batch as tuples of canonical Python values.
+
+        >>> schema = Schema.of(n="INT")
+        >>> schema.arrow_to_rows(schema.rows_to_arrow([(1,), (None,)]))
+        [(1,), (None,)]
+
+        Raises:
+            SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
+        """
+        if not batch.schema.equals(self.arrow):
+            batch = self.conform(batch)
+        pairs = zip(self.columns, batch.columns, strict=True)
+        return list(zip(*[_column_values(column, array) for column, array in pairs], strict=True))
+
+    def conform(self, data: pa.RecordBatch) -> pa.RecordBatch:
+        """Return Arrow data in exactly this schema; the same batch if it is so already.
+
+        Columns are found by name, missing ones filled with NULL, types cast where nothing is lost.
+
+        >>> Schema.of(a="BIGINT", b="DATE").conform(pa.RecordBatch.from_pydict({"a": [1]})).num_columns
+        2
+
+        Raises:
+            SchemaMismatchError: an unknown column, or one that cannot be cast without loss.
+            RowError: a NULL in a column that is NOT NULL.
+        """
+        if not data.schema.equals(self.arrow):
+            self._check_column_names(data.schema.names)
+            arrays = [_conformed(column, data) for column in self.columns]
+            data = pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+        for place, column in enumerate(self.columns):
+            if not column.nullable and data.column(place).null_count:
+                row = pc.index(pc.is_null(data.column(place)), value=True).as_py()
+                raise _null_error(row, column)
+        return data
+
+    def upgrade(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of an older schema in this one, with NULLs in the columns it lacks.
+
+        >>> old, new = Schema.of(a="INT"), Schema.of(a="INT", b="DATE")
+        >>> new.upgrade(old.rows_to_arrow([(1,)])) == new.rows_to_arrow([(1, None)])
+        True
+
+        Raises:
+            SchemaMismatchError: this schema is no evolution of that of the batch.
+        """
+        known = batch.num_columns
+        added = self.columns[known:]
+        if tuple(batch.schema.names) != self.names[:known] or not all(c.nullable for c in added):
+            raise SchemaMismatchError(
+                f"({', '.join(batch.schema.names)}) is no older form of ({', '.join(self.names)})",
+                hint="A schema evolves by nullable columns at its end only.",
+            )
+        return self.conform(batch)
+
+    def _check_columns(self, rows: Sequence[Row]) -> list[Row]:
+        """Check column by column: several times faster than row by row, but blind to the row."""
+        before = list(zip(*rows, strict=True))
+        pairs = zip(self.columns, before, strict=True)
+        after = [column.type.check_column(each, nullable=column.nullable) for column, each in pairs]
+        if all(map(_same, before, after)):
+            return list(rows)
+        return list(zip(*after, strict=True))
+
+    def _check_row(self, number: int, row: Row) -> Row:
+        if not isinstance(row, tuple | list) or len(row) != len(self.columns):
+            count = f"{len(row)} values" if isinstance(row, tuple | list) else type(row).__name__
+            raise RowError(
+                f"row {number}: expected {len(self.columns)} values, got {count}",
+                row=number,
+                column=None,
+                hint=f"A row is a tuple ({', '.join(self.names)}).",
+            )
+        checked = []
+        for column, value in zip(self.columns, row, strict=True):
+            if value is None and not column.nullable:
+                raise _null_error(number, column)
+            try:
+                checked.append(column.type.check(value))
+            except SchemaMismatchError as error:
+                raise RowError(
+                    f"row {number}, column {column.name!r}: {error.message}",
+                    row=number,
+                    column=column.name,
+                    hint=error.hint,
+                ) from error
+        return tuple(checked)
+
+    def _check_column_names(self, names: Sequence[str]) -> None:
+        known = set(self.names)
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, self.names, n=1) or [", ".join(self.names)]
+                raise SchemaMismatchError(
+                    f"there is no column {name!r}", hint=f"Did you mean {near[0]!r}?"
+                )
+        if len(set(names)) != len(names):
+            raise SchemaMismatchError(
+                f"a column comes twice in ({', '.join(names)})", hint="Drop or rename one of them."
+            )
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _null_error(row: int, column: Column) -> RowError:
+    return RowError(
+        f"row {row}, column {column.name!r}: expected {column.type.sql} NOT NULL, got NULL",
+        row=row,
+        column=column.name,
+        hint="Give a value, or declare the column without NOT NULL.",
+    )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise SchemaError("a schema must have a column", hint="Try Schema.of(price='DOUBLE').")
+    seen: dict[str, str] = {}
+    for name in names:
+        twin = seen.setdefault(name.lower(), name)
+        if twin is not name:
+            raise SchemaError(
+                f"the columns {twin!r} and {name!r} cannot both be there",
+                hint="Names must differ in more than case, since Spark SQL ignores case.",
+            )
