@@ -40,6 +40,12 @@ class InvalidNameError(Error):
     code = "INVALID_NAME"
 
 
+class InvalidOptionError(Error):
+    """An option with a value that it cannot have."""
+
+    code = "INVALID_OPTION"
+
+
 class SchemaError(Error):
     """A schema that cannot be: two columns of one name, an unknown type, a key that is no column."""
 

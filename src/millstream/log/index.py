@@ -50,9 +50,10 @@ class SegmentIndex:
     def add(self, frame: Frame, offset: int) -> None:
         """Take note of a frame that has rows or a watermark."""
         if not self._offsets or offset - self._offsets[-1] >= STRIDE:
-            self._lsns.append(frame.first_lsn)
+            # Readers look at a growing index without a lock, and look at the LSNs first.
             self._offsets.append(offset)
             self._times.append(frame.committed_at)
+            self._lsns.append(frame.first_lsn)
         extent = self.extents.get(frame.topic)
         if extent is None:
             extent = Extent(frame.first_lsn, frame.first_lsn, 0, 0)

@@ -23,7 +23,7 @@ from millstream.log.index import SegmentIndex
 from millstream.log.segment import Seal, SegmentFile, SegmentRef, list_segments
 from millstream.log.storage import sync_data, sync_directory
 from millstream.log.topics import Topic
-from millstream.log.walk import DamageError, find_frame, walk
+from millstream.log.walk import DamageError, find_frame, frames_after_damage, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,16 +137,9 @@ def _cut(directory: Path, file: SegmentFile, end: int, later: list[SegmentRef]) 
 
 def _durable_lsn(file: SegmentFile) -> int:
     """The newest LSN that any whole frame of a segment knows to have been durable."""
-    newest, start, end = 0, file.start, file.size
-    while start < end:
-        try:
-            for _, frame, _ in walk(file.fd, start, end, topics=()):
-                newest = max(newest, frame.durable_lsn)
-        except DamageError as damage:
-            start = find_frame(file.fd, damage.offset + 8, end) or end
-        else:
-            break
-    return newest
+    # From before the first byte on: the search for the first frame is the search after damage.
+    steps = frames_after_damage(file.fd, file.start - 8, file.size)
+    return max((frame.durable_lsn for _, frame, _ in steps), default=0)
 
 
 class _Scan:
@@ -166,7 +159,8 @@ class _Scan:
 
     def read(self, end: int) -> None:
         """Read all frames; stop at a torn end, step over damage that is no torn end."""
-        start, commit = self._file.start, list[Step]()
+        start = self._file.start
+        commit: list[Step] = []
         while start < end:
             try:
                 for step in walk(self._file.fd, start, end):

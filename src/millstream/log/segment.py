@@ -205,7 +205,9 @@ class SegmentFile:
     def corrupt(self, what: str, offset: int, next_lsn: int | None = None) -> LogCorruptError:
         """The error for damage in this segment."""
         go_on = (
-            f"rows from LSN {next_lsn} on can be read: start there" if next_lsn else "no rows follow"
+            f"rows from LSN {next_lsn} on can be read: start there"
+            if next_lsn
+            else "no rows follow"
         )
         return LogCorruptError(
             f"{self.path} is damaged at byte {offset}: {what}",

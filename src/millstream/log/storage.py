@@ -22,19 +22,19 @@ _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 _IOV_MAX = 1024
 
 
-def write_all(fd: int, buffers: Buffers) -> int:
-    """Write the buffers one after the other at the file's position; returns the bytes written."""
-    total = 0
+def write_all(fd: int, buffers: Buffers, offset: int) -> int:
+    """Write the buffers one after the other from an offset on; returns the offset after them."""
     for start in range(0, len(buffers), _IOV_MAX):
         part = buffers[start : start + _IOV_MAX]
         size = sum(map(len, part))
-        written = os.writev(fd, part)
-        while written < size:
-            # A short write: disks that run full and signals make them. Send the rest as one piece.
-            rest = memoryview(b"".join(bytes(buffer) for buffer in part))[written:]
-            written += os.write(fd, rest)
-        total += size
-    return total
+        written = os.pwritev(fd, part, offset)
+        if written < size:
+            # Disks that run full make short writes; so do pieces over 2 GiB. Send the rest alone.
+            rest = memoryview(b"".join(bytes(buffer) for buffer in part))
+            while written < size:
+                written += os.pwrite(fd, rest[written:], offset + written)
+        offset += size
+    return offset
 
 
 if sys.platform == "darwin":  # pragma: no cover - fsync there stops at the drive's own cache
@@ -64,7 +64,7 @@ def write_file(path: Path, buffers: Buffers) -> None:
     temporary = path.with_suffix(".tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        write_all(fd, buffers)
+        write_all(fd, buffers, 0)
         sync_data(fd)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -81,6 +81,20 @@ def find_frame(fd: int, start: int, end: int) -> int | None:
     return None
 
 
+def frames_after_damage(
+    fd: int, damage: int, end: int
+) -> Iterator[tuple[int, Frame, pa.Buffer | None]]:
+    """The whole frames after a damaged one, headers only, over further damage."""
+    start = find_frame(fd, damage + 8, end)
+    while start is not None:
+        try:
+            yield from walk(fd, start, end, topics=())
+        except DamageError as further:
+            start = find_frame(fd, further.offset + 8, end)
+        else:
+            return
+
+
 def _is_frame(fd: int, offset: int, end: int) -> bool:
     try:
         next(walk(fd, offset, end))

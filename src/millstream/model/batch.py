@@ -1,4 +1,4 @@
-"""``ChangeBatch``: weighted rows in LSN order, as Python tuples or as Arrow, whichever came first."""
+"""``ChangeBatch``: weighted rows in LSN order, as Python tuples or as Arrow."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ChangeBatch:
         "watermark",
     )
 
-    def __init__(  # noqa: PLR0917 - the two forms and the weights; the rest is by keyword
+    def __init__(
         self,
         schema: Schema,
         rows: list[Row] | None,

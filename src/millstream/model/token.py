@@ -42,7 +42,7 @@ class ResumeToken:
 
     >>> token = ResumeToken(UUID(int=7), epoch=1, lsn=42)
     >>> str(token)
-    'ms1AQAAAAAAAAAAAAAAAAAAAAcBKrBCMvk'
+    'ms1AQAAAAAAAAAAAAAAAAAAAAcBKiCleUI'
     >>> ResumeToken.parse(str(token)) == token
     True
 

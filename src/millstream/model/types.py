@@ -214,7 +214,7 @@ def _check_varchar(value: object) -> str | None:
 def _check_binary(value: object) -> bytes | None:
     if type(value) is bytes or value is None:
         return value
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise _misfit("BINARY", value, "BINARY takes bytes; convert text with .encode().")
 
@@ -245,8 +245,9 @@ def _check_timestamp(value: object) -> datetime | None:
         raise _misfit("TIMESTAMP", value, "In UTC it is outside the years 1 to 9999.") from error
 
 
-# pyarrow takes no -2**63: that is how it marks "not a time".
-_LONGEST = timedelta(microseconds=2**63 - 1)
+# The whole days that 64 bits of microseconds hold: pyarrow multiplies the days first, and gives up
+# on a negative timedelta whose days alone go beyond although its seconds lead back.
+_LONGEST = timedelta(days=106751991)
 
 
 def _check_interval(value: object) -> timedelta | None:
@@ -346,7 +347,7 @@ def array_type(element: SqlType) -> SqlType:
     def check(value: object) -> list[Any] | None:
         if value is None:
             return None
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             return list(map(check_element, value))
         raise _misfit(sql, value, "ARRAY takes a list or a tuple.")
 
@@ -477,16 +478,6 @@ def type_from_arrow(arrow: pa.DataType) -> SqlType:
     return _nested_from_arrow(arrow)
 
 
-_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], SqlType]], ...] = (
-    (pa.types.is_timestamp, lambda _: TIMESTAMP),
-    (pa.types.is_duration, lambda _: INTERVAL),
-    (pa.types.is_fixed_size_binary, lambda _: BINARY),
-    (pa.types.is_dictionary, lambda arrow: type_from_arrow(arrow.value_type)),
-    (pa.types.is_decimal, lambda arrow: _decimal_from_arrow(arrow)),
-)
-"""Arrow types with parameters that the SQL type does not have, or has otherwise."""
-
-
 def _decimal_from_arrow(arrow: pa.DataType) -> SqlType:
     # Arrow allows a scale below 0 (hundreds, thousands) and one above the precision (0.00xx).
     scale = max(arrow.scale, 0)
@@ -497,6 +488,16 @@ def _decimal_from_arrow(arrow: pa.DataType) -> SqlType:
             hint=f"Cast the column to at most {MAX_PRECISION} digits first.",
         )
     return decimal_type(precision, scale)
+
+
+_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], SqlType]], ...] = (
+    (pa.types.is_timestamp, lambda _: TIMESTAMP),
+    (pa.types.is_duration, lambda _: INTERVAL),
+    (pa.types.is_fixed_size_binary, lambda _: BINARY),
+    (pa.types.is_dictionary, lambda arrow: type_from_arrow(arrow.value_type)),
+    (pa.types.is_decimal, _decimal_from_arrow),
+)
+"""Arrow types with parameters that the SQL type does not have, or has otherwise."""
 
 
 def _nested_from_arrow(arrow: pa.DataType) -> SqlType:

@@ -1,0 +1,26 @@
+"""The durable log: one LSN order, many topics, in segments of checked frames.
+
+Takes: batches of weighted rows, alone or as transactions over several topics.
+Gives: LSNs, durability, and readers that start anywhere and follow the end without polling.
+Never knows: SQL, Spark, subscribers; what a row means.
+"""
+
+from millstream.log.holds import Hold
+from millstream.log.log import Log
+from millstream.log.reader import Reader
+from millstream.log.recovery import Damage, Recovery
+from millstream.log.retention import Retained
+from millstream.log.topics import Retention, Topic
+from millstream.log.transaction import Transaction
+
+__all__ = [
+    "Damage",
+    "Hold",
+    "Log",
+    "Reader",
+    "Recovery",
+    "Retained",
+    "Retention",
+    "Topic",
+    "Transaction",
+]

@@ -1,0 +1,103 @@
+"""The segment that is being written."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from millstream.errors import LogFailedError
+from millstream.log.segment import Head, Seal, SegmentRef
+from millstream.log.storage import sync_data, translate, write_all, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.log.epochs import Epochs
+    from millstream.log.frame import Encoded
+    from millstream.log.index import SegmentIndex
+    from millstream.log.topics import Topics
+
+
+class ActiveSegment:
+    """A segment open for writing. Not safe for threads: the writer's lock is around it.
+
+    Attributes:
+        ref: its name.
+        offset: where its whole frames end.
+        index: what was written to it.
+        synced: everything in it is on the disk; set once it is sealed.
+    """
+
+    def __init__(self, directory: Path, ref: SegmentRef, index: SegmentIndex, offset: int) -> None:
+        self.ref = ref
+        self.index = index
+        self.offset = offset
+        self.synced = False
+        self._path = directory / ref.name
+        try:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise translate(error, self._path, "write to") from error
+
+    @classmethod
+    def create(
+        cls, directory: Path, ref: SegmentRef, head: Head, index: SegmentIndex
+    ) -> ActiveSegment:
+        """Begin a new segment: its file is there whole, with its head, or not at all."""
+        buffers = head.encode()
+        try:
+            write_file(directory / ref.name, buffers)
+        except OSError as error:
+            raise translate(error, directory / ref.name, "create") from error
+        return cls(directory, ref, index, sum(map(len, buffers)))
+
+    def write(self, frames: Sequence[Encoded]) -> None:
+        """Append frames: all of them, or none."""
+        buffers = [buffer for frame in frames for buffer in frame.buffers if len(buffer)]
+        end = self._append(buffers)
+        offset = self.offset
+        for encoded in frames:
+            if encoded.frame.count:
+                self.index.add(encoded.frame, offset)
+            offset += encoded.frame.size
+        self.offset = end
+
+    def seal(self, epochs: Epochs, topics: Topics) -> None:
+        """Append the seal. ``unseal`` takes it off again."""
+        self._append(Seal(self.index, self.offset, epochs, topics).encode())
+
+    def unseal(self) -> None:
+        """Take off what stands after the last frame."""
+        try:
+            os.ftruncate(self._fd, self.offset)
+        except OSError as error:
+            raise LogFailedError(
+                f"cannot take back an unfinished write to {self._path}: {error.strerror}",
+                hint="open the database anew: it will cut the unfinished write",
+            ) from error
+
+    def sync(self) -> None:
+        """Wait until everything written so far is on the disk."""
+        try:
+            sync_data(self._fd)
+        except OSError as error:
+            # The kernel may have dropped the pages it could not write, and says so only once:
+            # to ask again would be told that all is well.
+            raise LogFailedError(
+                f"the disk did not keep {self._path}: {error.strerror}",
+                hint="see the system's log for the disk; open the database anew to see what is left",
+            ) from error
+
+    def close(self) -> None:
+        """Close the file, as it is."""
+        os.close(self._fd)
+
+    def _append(self, buffers: Sequence[bytes | pa.Buffer]) -> int:
+        try:
+            return write_all(self._fd, buffers, self.offset)
+        except OSError as error:
+            self.unseal()
+            raise translate(error, self._path, "write to") from error

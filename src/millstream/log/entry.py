@@ -1,0 +1,184 @@
+"""What waits to be written, and how it becomes frames. Pure.
+
+Neighbours in the queue that hold a few Python rows of one topic become one frame: the cost of a row
+falls when many come, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import LogError, RowTooLargeError
+from millstream.log.frame import COMMIT, Encoded, Kind, encode
+from millstream.log.payload import encode_rows
+from millstream.model.batch import ChangeBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.log.topics import Topic
+
+_MERGE_ROWS: Final = 8192
+_ROW_ESTIMATE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows, or the lone watermark, that a commit adds to one topic."""
+
+    topic: Topic
+    version: int
+    batch: ChangeBatch
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it holds."""
+        batch = self.batch
+        return int(batch.arrow.nbytes) if batch.is_arrow else _ROW_ESTIMATE * (len(batch) + 1)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One commit in the queue: parts, which appear together, or a definition.
+
+    Attributes:
+        parts: what it adds to topics.
+        first_lsn: the first LSN it takes, or the next one when it takes none.
+        waited_for: somebody waits to be told how it went.
+        kind: ROWS for parts; TOPIC or EPOCH for a definition.
+        payload: the definition.
+        topic: the topic that holds from here on, for TOPIC.
+        committed_at: when the log took it.
+        sequence: its place among all entries, definitions included.
+        nbytes: about how much memory it holds.
+        error: why it will never be written, or None.
+    """
+
+    parts: Sequence[Part]
+    first_lsn: int
+    waited_for: bool = False
+    kind: Kind = Kind.ROWS
+    payload: bytes = b""
+    topic: Topic | None = None
+    committed_at: int = 0
+    sequence: int = 0
+    nbytes: int = 0
+    error: LogError | None = None
+
+
+def encode_entries(entries: Sequence[Entry], durable_lsn: int) -> list[Encoded]:
+    """The frames of some entries, in order. An entry that cannot be encoded gets its ``error``."""
+    frames: list[Encoded] = []
+    for run in _runs(entries):
+        if len(run) > 1:
+            merged = _merge(run)
+            try:
+                frames += _encode_parts(merged.parts, durable_lsn)
+            except RowTooLargeError:
+                pass  # one of them is to blame: find out which
+            else:
+                continue
+        for entry in run:
+            frames += _encode_one(entry, durable_lsn)
+    return frames
+
+
+def _encode_one(entry: Entry, durable_lsn: int) -> list[Encoded]:
+    if entry.kind != Kind.ROWS:
+        return [
+            encode(
+                entry.kind,
+                entry.payload,
+                first_lsn=entry.first_lsn,
+                committed_at=entry.committed_at,
+                durable_lsn=durable_lsn,
+            )
+        ]
+    try:
+        return _encode_parts(entry.parts, durable_lsn)
+    except RowTooLargeError as error:
+        entry.error = error
+        return []
+
+
+def _encode_parts(parts: Sequence[Part], durable_lsn: int) -> list[Encoded]:
+    frames: list[Encoded] = []
+    last = len(parts) - 1
+    for place, part in enumerate(parts):
+        batch = part.batch
+        if len(batch):
+            frames += encode_rows(
+                batch,
+                part.topic.id,
+                part.version,
+                ends_commit=place == last,
+                durable_lsn=durable_lsn,
+            )
+        elif batch.watermark is not None:
+            frames.append(
+                encode(
+                    Kind.WATERMARK,
+                    flags=COMMIT if place == last else 0,
+                    version=part.version,
+                    topic=part.topic.id,
+                    first_lsn=batch.first_lsn,
+                    count=1,
+                    committed_at=batch.committed_at,
+                    watermark=batch.watermark,
+                    durable_lsn=durable_lsn,
+                )
+            )
+    return frames
+
+
+def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Neighbours that may share a frame, together; every other entry alone."""
+    run: list[Entry] = []
+    rows = 0
+    for entry in entries:
+        size = _mergeable_rows(entry)
+        if run and not (size and rows + size <= _MERGE_ROWS and _follows(run[-1], entry)):
+            yield run
+            run, rows = [], 0
+        run.append(entry)
+        rows = rows + size if size else _MERGE_ROWS
+    if run:
+        yield run
+
+
+def _mergeable_rows(entry: Entry) -> int:
+    """How many rows an entry could put into a frame with its neighbours; 0 when it may not.
+
+    A watermark holds after the rows it came with and before the next, so such rows stay apart.
+    """
+    if len(entry.parts) != 1:
+        return 0
+    batch = entry.parts[0].batch
+    mergeable = not batch.is_arrow and batch.is_insert_only and batch.watermark is None
+    return len(batch) if mergeable else 0
+
+
+def _follows(one: Entry, other: Entry) -> bool:
+    before, after = one.parts[0], other.parts[0]
+    return (
+        before.topic is after.topic
+        and before.version == after.version
+        and before.batch.lsn + 1 == after.batch.first_lsn
+    )
+
+
+def _merge(run: list[Entry]) -> Entry:
+    first, last = run[0].parts[0], run[-1].parts[0].batch
+    rows = [row for entry in run for row in entry.parts[0].batch.rows]
+    batch = ChangeBatch(
+        first.batch.schema,
+        rows,
+        None,
+        None,
+        topic=first.topic.name,
+        first_lsn=first.batch.first_lsn,
+        lsn=last.lsn,
+        committed_at=last.committed_at,
+    )
+    return Entry([Part(first.topic, first.version, batch)], batch.first_lsn)

@@ -1,0 +1,443 @@
+"""``Log``: the directory, opened. What the rest of Millstream sees of this package."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+import warnings
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from millstream.errors import (
+    InvalidOptionError,
+    LogCorruptError,
+    LogPathError,
+    SchemaMismatchError,
+    TopicExistsError,
+)
+from millstream.log.epochs import Epochs
+from millstream.log.files import SegmentFiles
+from millstream.log.holds import Hold, Holds
+from millstream.log.index import SegmentIndex
+from millstream.log.keeper import Keeper
+from millstream.log.lock import DirectoryLock
+from millstream.log.reader import Reader, find_time, not_kept
+from millstream.log.recovery import Recovery, State, recover
+from millstream.log.retention import Collector, Retained
+from millstream.log.segment import Head, Seal, SegmentRef
+from millstream.log.storage import translate, write_file
+from millstream.log.topics import Retention, Topic, Topics
+from millstream.log.transaction import Transaction
+from millstream.log.writer import Writer
+from millstream.model.batch import ChangeBatch
+from millstream.model.clock import Clock, system_clock
+from millstream.model.lsn import FIRST_LSN
+from millstream.model.names import check_name
+from millstream.model.token import ResumeToken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+    from uuid import UUID
+
+    from millstream.model.schema import Column, Schema
+
+    Rows = ChangeBatch | Sequence[tuple[Any, ...]] | pa.RecordBatch
+    Part = tuple[Topic, int, ChangeBatch]
+
+WalMode = Literal["async", "sync"]
+Start = int | Literal["earliest", "now"]
+
+_logger = logging.getLogger("millstream.log")
+
+
+class Log:
+    """A durable log of weighted rows: one order, many topics, one directory, one process.
+
+    >>> import tempfile
+    >>> from millstream import Log, Schema
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> with Log(directory.name) as log:
+    ...     _ = log.create_topic("trades", Schema.of(symbol="VARCHAR", price="DOUBLE"))
+    ...     lsn = log.append("trades", [("AAPL", 187.2), ("MSFT", 402.1)], wal_mode="sync")
+    ...     [batch.rows for batch in log.read("trades")]
+    [[('AAPL', 187.2), ('MSFT', 402.1)]]
+    >>> directory.cleanup()
+
+    Args:
+        path: the directory; made when it is not there.
+        wal_mode: ``"async"``: appends return at once, and rows reach the disk within milliseconds;
+            ``"sync"``: appends return when the rows are on the disk. Each append may say otherwise.
+        segment_bytes: a new file is begun when the last one has this size.
+        sync_interval: for how long, in seconds, async rows may be written but not on the disk.
+        retention_interval: seconds between two rounds of retention.
+        clock: the time, in microseconds since 1970 UTC.
+
+    Attributes:
+        path: the directory.
+        recovery: what opening it found, and what it had to cut.
+
+    Raises:
+        LogLockedError: another process, or another handle, has it open.
+        LogPathError: the path is no directory.
+        LogReadOnlyError: the directory cannot be written to.
+        LogVersionError: a newer Millstream wrote it.
+        LogCorruptError: the head of the last segment is damaged.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        wal_mode: WalMode = "async",
+        segment_bytes: int = 64 << 20,
+        sync_interval: float = 0.01,
+        retention_interval: float = 60.0,
+        clock: Clock = system_clock,
+    ) -> None:
+        self.path = _directory(path)
+        self._sync_default = _is_sync(wal_mode)
+        self._clock = clock
+        self._lock = DirectoryLock(self.path)
+        try:
+            state = _load(self.path, clock)
+            self.recovery: Recovery = state.recovery
+            self._writer = Writer(self.path, state, segment_bytes=segment_bytes, clock=clock)
+        except OSError as error:
+            self._lock.release()
+            raise translate(error, self.path, "open") from error
+        except BaseException:
+            self._lock.release()
+            raise
+        if self.recovery.cut_bytes or self.recovery.damaged:
+            _logger.warning("%s: %s", self.path, self.recovery)
+        self._files = SegmentFiles(self.path)
+        self._holds = Holds()
+        self._collector = Collector(self.path, self._writer, self._files, self._holds, clock)
+        self._keeper = Keeper(
+            self._writer,
+            self._collector.retain,
+            sync_interval=sync_interval,
+            retention_interval=retention_interval,
+        )
+        # Holds no reference to the log, so that one that was forgotten is found and closed.
+        self._finalizer = weakref.finalize(
+            self, _close_forgotten, self._writer, self._keeper, self._lock, str(self.path)
+        )
+
+    # ---- topics
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics, sorted."""
+        return tuple(sorted(topic.name for topic in self._writer.topics))
+
+    def topic(self, name: str) -> Topic:
+        """A topic: its schema, its retention, the first LSN that is kept.
+
+        Raises:
+            TopicNotFoundError: there is none of that name.
+        """
+        return self._writer.topics[name]
+
+    def create_topic(
+        self, name: str, schema: Schema, *, retention: Retention | None = None
+    ) -> Topic:
+        """Make a topic; it is on the disk when this returns.
+
+        Raises:
+            InvalidNameError: the name has characters that names may not have.
+            TopicExistsError: there is one of that name.
+        """
+        check_name(name, "topic")
+        with self._writer.ddl:
+            topics = self._writer.topics
+            if name in topics:
+                raise TopicExistsError(
+                    f"there is a topic {name!r} already", hint="drop it first, or use another name"
+                )
+            self._writer.define(
+                Topic(topics.next_id, name, (schema,), retention=retention or Retention())
+            )
+        return self.topic(name)
+
+    def add_column(self, topic: str, column: Column) -> Topic:
+        """Add a nullable column at the end; rows from before have NULL in it.
+
+        Raises:
+            SchemaError: the column may not be NULL, or there is one of that name.
+        """
+        with self._writer.ddl:
+            old = self.topic(topic)
+            schema = old.schema.with_column(column)
+            self._writer.define(replace(old, schemas=(*old.schemas, schema)))
+        return self.topic(topic)
+
+    def set_retention(self, topic: str, retention: Retention) -> Topic:
+        """Change how much of a topic is kept, from the next round of retention on."""
+        with self._writer.ddl:
+            self._writer.define(replace(self.topic(topic), retention=retention))
+        return self.topic(topic)
+
+    def drop_topic(self, topic: str) -> None:
+        """Drop a topic and its rows; a topic of the same name may be made anew."""
+        with self._writer.ddl:
+            self._writer.define(replace(self.topic(topic), dropped=True))
+
+    # ---- appending
+
+    def append(
+        self,
+        topic: str,
+        rows: Rows,
+        *,
+        watermark: int | None = None,
+        wal_mode: WalMode | None = None,
+    ) -> int:
+        """Append rows as one commit; returns the LSN of the last one.
+
+        Rows are tuples, an Arrow record batch, or a ChangeBatch with weights. Without rows, a
+        ``watermark`` stands by itself and takes one LSN.
+
+        Raises:
+            RowError: a value that does not fit its column; nothing was taken.
+            SchemaMismatchError: columns that do not fit; nothing was taken.
+            LogFullError: the disk is full; nothing of these rows is in the log, nor will be.
+            LogFailedError: the disk failed; whether these rows are kept shows when it is reopened.
+        """
+        return self.commit(self.prepare(topic, rows, watermark=watermark), wal_mode=wal_mode)
+
+    def transaction(self, *, wal_mode: WalMode | None = None) -> Transaction:
+        """Append to several topics as one commit, which is there whole or not at all.
+
+        >>> import tempfile
+        >>> from millstream import Log, Schema
+        >>> directory = tempfile.TemporaryDirectory()
+        >>> with Log(directory.name) as log:
+        ...     for name in ("debits", "credits"):
+        ...         _ = log.create_topic(name, Schema.of(account="BIGINT", cents="BIGINT"))
+        ...     with log.transaction(wal_mode="sync") as transaction:
+        ...         transaction.append("debits", [(1, 500)])
+        ...         transaction.append("credits", [(2, 500)])
+        >>> directory.cleanup()
+        """
+        return Transaction(self, wal_mode)
+
+    def prepare(self, topic: str, rows: Rows, *, watermark: int | None = None) -> list[Part]:
+        """Check rows against their topic; what ``commit`` takes. Nothing to do gives no part."""
+        target = self._writer.topics[topic]
+        batch = _as_batch(target.schema, rows, watermark)
+        if not len(batch) and batch.watermark is None:
+            return []
+        if batch.schema is target.schema:
+            return [(target, target.version, batch)]
+        try:
+            return [(target, target.schemas.index(batch.schema), batch)]
+        except ValueError:
+            raise SchemaMismatchError(
+                f"a batch with ({batch.schema.ddl}) for topic {topic!r} with ({target.schema.ddl})",
+                hint="make the batch with the schema of the topic: log.topic(name).schema",
+            ) from None
+
+    def commit(self, parts: Sequence[Part], *, wal_mode: WalMode | None = None) -> int:
+        """Append what ``prepare`` checked as one commit; returns its last LSN."""
+        sync = self._sync_default if wal_mode is None else _is_sync(wal_mode)
+        return self._writer.append(parts, sync=sync) if parts else self.lsn
+
+    def flush(self) -> int:
+        """Wait until everything appended so far is on the disk; returns the last LSN that is."""
+        return self._writer.flush()
+
+    # ---- reading
+
+    @property
+    def lsn(self) -> int:
+        """The newest LSN that was given to a row; 0 when there is none."""
+        return self._writer.next_lsn - 1
+
+    @property
+    def written_lsn(self) -> int:
+        """Everything up to here can be read, and survives the end of this process."""
+        return self._writer.tail.lsn
+
+    @property
+    def durable_lsn(self) -> int:
+        """Everything up to here is on the disk, and survives a loss of power."""
+        return self._writer.durable_lsn
+
+    def read(self, *topics: str, start: Start = "earliest") -> Reader:
+        """A reader of one topic, of several merged in LSN order, or of all when none is named.
+
+        Args:
+            topics: the names.
+            start: the first LSN that is wanted; or ``"earliest"``, all that is kept; or ``"now"``,
+                what is appended after this call.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+            LsnNotKeptError: retention has dropped that LSN; it says what is the oldest one.
+        """
+        known = self._writer.topics
+        chosen = [known[name] for name in topics] if topics else list(known)
+        if start == "earliest":
+            return self._reader({topic.id: topic.low_lsn for topic in chosen}, FIRST_LSN)
+        first = self.lsn + 1 if start == "now" else int(start)
+        for topic in chosen:
+            if topic.low_lsn > first:
+                raise not_kept(topic, first)
+        return self._reader({topic.id: first for topic in chosen}, first)
+
+    def lsn_at(self, time: int) -> int:
+        """The first LSN committed at a time or later, in microseconds since 1970 UTC.
+
+        When nothing was committed since, the LSN that the next row will have.
+        """
+        return find_time(self._writer, self._files, time)
+
+    def token(self, lsn: int) -> str:
+        """The text from which a reader resumes after an LSN."""
+        return str(ResumeToken(self.database, self._writer.epochs.current, lsn))
+
+    def resume(self, token: str) -> int | None:
+        """The LSN after which the bearer of a token goes on; None when that history is gone.
+
+        It is gone when the run that issued the token crashed before the rows reached the disk: the
+        bearer has seen rows that never were, and needs a fresh start.
+
+        Raises:
+            InvalidTokenError: not a token, or damaged.
+            ForeignTokenError: a token of another database.
+        """
+        found = ResumeToken.parse(token, self.database)
+        return found.lsn if self._writer.epochs.is_true(found.epoch, found.lsn) else None
+
+    @property
+    def database(self) -> UUID:
+        """The identity of this database."""
+        return self._writer.database
+
+    def verify(self) -> Iterator[LogCorruptError]:
+        """Read everything and check every byte; gives each damaged place as the error it raises.
+
+        >>> import tempfile
+        >>> from millstream import Log
+        >>> directory = tempfile.TemporaryDirectory()
+        >>> with Log(directory.name) as log:
+        ...     list(log.verify())
+        []
+        >>> directory.cleanup()
+        """
+        start: int | None = FIRST_LSN
+        ids = {topic.id: 0 for topic in self._writer.topics}
+        while start is not None:
+            with self._reader(ids, start) as reader:
+                try:
+                    for _ in reader:
+                        pass
+                except LogCorruptError as error:
+                    yield error
+                    start = error.next_lsn
+                else:
+                    return
+
+    # ---- keeping
+
+    def hold(self, *topics: str, lsn: int) -> Hold:
+        """Keep rows from an LSN on, of some topics or of all, until the hold moves or is released.
+
+        A hold is not durable: take it again after opening, before the first round of retention.
+        """
+        known = self._writer.topics
+        chosen = [known[name] for name in topics] if topics else list(known)
+        return self._holds.take((topic.id for topic in chosen), lsn)
+
+    def retain(self) -> Retained:
+        """One round of retention now; a thread does the same every ``retention_interval``."""
+        self._writer.check()
+        return self._collector.retain()
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Write and sync what was appended, and let the next process in. Closing twice is fine.
+
+        Raises:
+            LogFullError: rows that nobody was promised could not be written; it says how many.
+        """
+        if self._finalizer.detach() is not None:
+            _close(self._writer, self._keeper, self._lock)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _reader(self, floors: dict[int, int], start: int) -> Reader:
+        return Reader(self._writer, self._files, floors, start)
+
+
+def _as_batch(schema: Schema, rows: Rows, watermark: int | None) -> ChangeBatch:
+    if isinstance(rows, ChangeBatch):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return ChangeBatch.from_arrow(schema, rows, watermark=watermark)
+    return ChangeBatch.from_rows(schema, rows, watermark=watermark)
+
+
+def _is_sync(wal_mode: str) -> bool:
+    if wal_mode not in {"async", "sync"}:
+        raise InvalidOptionError(
+            f"wal_mode is {wal_mode!r}", hint='"async" (the default) or "sync"'
+        )
+    return wal_mode == "sync"
+
+
+def _directory(path: str | Path) -> Path:
+    directory = Path(path).absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LogPathError(
+            f"{directory} is not a directory", hint="give the path of a directory, or of none yet"
+        ) from error
+    except OSError as error:
+        raise translate(error, directory, "make") from error
+    return directory
+
+
+def _load(directory: Path, clock: Clock) -> State:
+    """What the directory holds, recovered; an empty log when it holds none."""
+    state = recover(directory)
+    if state is not None:
+        return state
+    ref, index = SegmentRef(1, FIRST_LSN), SegmentIndex(FIRST_LSN)
+    head = Head(uuid.uuid4(), clock(), 0, Epochs(), Topics())
+    buffers = head.encode()
+    write_file(directory / ref.name, buffers)
+    seal = Seal(index, sum(map(len, buffers)), head.epochs, head.topics)
+    return State((ref,), head.database, seal, Recovery(clean=True))
+
+
+def _close(writer: Writer, keeper: Keeper, lock: DirectoryLock) -> None:
+    writer.stop()
+    keeper.stop()
+    try:
+        writer.finish()
+    finally:
+        lock.release()
+
+
+def _close_forgotten(writer: Writer, keeper: Keeper, lock: DirectoryLock, path: str) -> None:
+    if writer.is_ours:
+        warnings.warn(f"the log {path} was not closed", ResourceWarning, stacklevel=2)
+        _close(writer, keeper, lock)

@@ -1,0 +1,247 @@
+"""Reading: from any LSN, one topic or several merged in LSN order, to the end or on and on.
+
+Topics share segments, and segments are in LSN order, so a merged read is a plain one, and a read of
+one topic steps over the others' frames by their headers.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError
+from millstream.log.payload import decode_rows
+from millstream.log.walk import DamageError, frames_after_damage, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from millstream.log.files import SegmentFiles
+    from millstream.log.frame import Frame
+    from millstream.log.segment import SegmentFile, SegmentRef
+    from millstream.log.topics import Topic
+    from millstream.log.writer import Writer
+    from millstream.model.batch import ChangeBatch
+
+
+class Reader:
+    """A position in the log that moves forward. For one thread; make as many as you need.
+
+    Iterating gives batches up to what is written at the moment, then stops; iterate again for what
+    came since, or use ``next(timeout=...)`` or ``follow()`` to wait for it.
+
+    Attributes:
+        position: the LSN up to which everything was read.
+    """
+
+    def __init__(
+        self, writer: Writer, files: SegmentFiles, floors: Mapping[int, int], start: int
+    ) -> None:
+        self.position = start - 1
+        self._writer = writer
+        self._files = files
+        self._floors = floors  # the topics, each with the first LSN that is wanted of it
+        self._file: SegmentFile | None = None
+        self._offset = 0
+        self._end = 0
+        self._steps: Iterator[tuple[int, Frame, pa.Buffer | None]] = iter(())
+        self._closed = False
+
+    def next_nowait(self) -> ChangeBatch | None:
+        """The next batch, or None when all that is written was read.
+
+        Raises:
+            LogCorruptError: a damaged place; a new reader may start at its ``next_lsn``.
+            LsnNotKeptError: retention has overtaken this reader.
+        """
+        if self._closed:
+            raise ClosedError("the reader is closed")
+        while True:
+            batch = self._next_in_segment()
+            if batch is not None:
+                return batch
+            if not self._advance():
+                return None
+
+    def next(self, timeout: float | None = None) -> ChangeBatch | None:
+        """The next batch; waits for one. None when the time is up or the log was closed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            tail = self._writer.tail
+            batch = self.next_nowait()
+            if batch is not None:
+                return batch
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._writer.wait_beyond(tail, left):
+                return None
+
+    def follow(self) -> Iterator[ChangeBatch]:
+        """All batches, and then every new one as soon as it is written, until the log is closed."""
+        while (batch := self.next()) is not None:
+            yield batch
+
+    def __iter__(self) -> Iterator[ChangeBatch]:
+        while (batch := self.next_nowait()) is not None:
+            yield batch
+
+    def close(self) -> None:
+        """Let go of the files. Closing twice is fine."""
+        self._closed = True
+        self._file = None
+        self._steps = iter(())
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- within a segment
+
+    def _next_in_segment(self) -> ChangeBatch | None:
+        try:
+            for offset, frame, payload in self._steps:
+                self._offset = offset + frame.size
+                before, last = self.position, frame.end_lsn - 1
+                if last <= before or not frame.count:
+                    continue
+                self.position = last
+                floor = self._floors.get(frame.topic)
+                if floor is None or last < floor:
+                    continue
+                batch = self._decode(frame, payload)
+                wanted = max(before + 1, floor)
+                return batch if wanted <= frame.first_lsn else batch.slice(wanted - frame.first_lsn)
+        except DamageError as damage:
+            raise self._damaged(damage.offset) from damage
+        return None
+
+    def _decode(self, frame: Frame, payload: pa.Buffer | None) -> ChangeBatch:
+        writer = self._writer
+        origin = (writer.database, writer.epochs.current)
+        return decode_rows(frame, payload, writer.topics.by_id[frame.topic], origin)
+
+    def _damaged(self, offset: int) -> LogCorruptError:
+        """The error for a damaged place, with the next LSN that can be read."""
+        file = self._open_file()
+        steps = frames_after_damage(file.fd, offset, self._end)
+        lsns = (frame.first_lsn for _, frame, _ in steps if frame.count)
+        next_lsn = next(lsns, None) or self._next_base(file.ref)
+        return file.corrupt("a frame's check sum does not match", offset, next_lsn)
+
+    # ---- from segment to segment
+
+    def _advance(self) -> bool:
+        """Go on where the frames at hand end: further in this segment, or in a later one."""
+        if self._file is None:
+            return self._seek()
+        tail = self._writer.tail
+        if self._file.ref == tail.segment:
+            return self._extend(tail.offset)
+        seal = self._file.seal
+        end = self._file.size if seal is None else seal.end
+        return self._extend(end) or self._enter(self._next_ref(self._file.ref))
+
+    def _extend(self, end: int) -> bool:
+        if end <= self._offset:
+            return False
+        self._end = end
+        self._steps = walk(self._open_file().fd, self._offset, end, self._floors)
+        return True
+
+    def _seek(self) -> bool:
+        """Open the segment that has the next LSN, close to that LSN."""
+        segments = self._writer.segments
+        place = bisect_right(segments, self.position + 1, key=lambda ref: ref.base_lsn) - 1
+        return self._enter(segments[max(place, 0)])
+
+    def _enter(self, ref: SegmentRef) -> bool:
+        try:
+            file = self._files.open(ref)
+        except LogCorruptError:
+            self._check_kept()
+            if ref in self._writer.segments:
+                raise
+            return self._seek()  # retention dropped it, with nothing in it for this reader
+        # Looked at after the file is open: what is dropped from now on stays in the open file.
+        self._check_kept()
+        tail = self._writer.tail
+        self._file = file
+        if ref == tail.segment:
+            index, end, last = self._writer.active_index(ref), tail.offset, tail.lsn
+        elif file.seal is not None:
+            index, end, last = file.seal.index, file.seal.end, file.seal.index.end_lsn - 1
+        else:
+            index, end, last = None, file.size, self.position
+        self._offset = (
+            file.start if index is None else index.offset_of(self.position + 1, file.start)
+        )
+        if index is not None and self._floors.keys().isdisjoint(index.extents):
+            self._offset, self.position = end, max(self.position, last)
+        return self._extend(end) or ref != tail.segment
+
+    def _next_ref(self, ref: SegmentRef) -> SegmentRef:
+        """The segment after this one.
+
+        Raises:
+            LogCorruptError: it is missing.
+        """
+        following = [other for other in self._writer.segments if other > ref]
+        if following[0].ordinal != ref.ordinal + 1 and following[0] != self._writer.segments[0]:
+            raise self._open_file().corrupt(
+                "the segment after it is missing", self._offset, following[0].base_lsn
+            )
+        return following[0]
+
+    def _next_base(self, ref: SegmentRef) -> int | None:
+        return next((other.base_lsn for other in self._writer.segments if other > ref), None)
+
+    def _check_kept(self) -> None:
+        """Raise if retention has dropped rows that this reader was going to give."""
+        for topic_id, floor in self._floors.items():
+            topic = self._writer.topics.by_id.get(topic_id)
+            if topic is not None and topic.low_lsn > max(self.position + 1, floor):
+                raise not_kept(topic, self.position + 1)
+
+    def _open_file(self) -> SegmentFile:
+        if self._file is None:
+            raise AssertionError("no segment was entered yet")
+        return self._file
+
+
+def not_kept(topic: Topic, lsn: int) -> LsnNotKeptError:
+    """The error for rows that retention has dropped."""
+    return LsnNotKeptError(
+        f"{topic.name} is kept from LSN {topic.low_lsn} on; LSN {lsn} was asked for",
+        oldest=topic.low_lsn,
+        hint='start at "earliest" or take a snapshot; a longer retention keeps more',
+    )
+
+
+def find_time(writer: Writer, files: SegmentFiles, time: int) -> int:
+    """The first LSN committed at a time or later; the next LSN when there is none yet."""
+    tail = writer.tail
+    for ref in writer.segments:
+        file = files.open(ref)
+        if ref == tail.segment:
+            index, end = writer.active_index(ref), tail.offset
+        elif file.seal is None:
+            index, end = None, file.size
+        else:
+            index, end = file.seal.index, file.seal.end
+        if index is not None and index.last_time < time:
+            continue
+        start = file.start if index is None else index.offset_at(time, file.start)
+        for _, frame, _ in walk(file.fd, start, end, topics=()):
+            if frame.count and frame.committed_at >= time:
+                return frame.first_lsn
+    return tail.lsn + 1

@@ -1,0 +1,204 @@
+"""Retention: what may go, by age, by size, and by what is still needed; and how it goes.
+
+Topics share segments but not their retention. A topic is first trimmed: its definition says that
+rows before some LSN are gone. Then the space is taken back: leading segments that hold nothing alive
+are removed, others of which at least half is dead are rewritten without the dead frames. Rewriting
+keeps the names and LSNs, so it changes nothing for readers; who has the old file open reads on in it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from millstream.log.index import SegmentIndex
+from millstream.log.segment import Seal, SegmentFile
+from millstream.log.storage import sync_directory, translate, write_file
+from millstream.log.walk import DamageError, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.log.files import SegmentFiles
+    from millstream.log.holds import Holds
+    from millstream.log.topics import Topic
+    from millstream.log.writer import Writer
+    from millstream.model.clock import Clock
+
+_DEAD_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What one round of retention did.
+
+    Attributes:
+        trimmed: the topics that lost rows, each with the first LSN that is kept.
+        removed: how many segments went.
+        rewritten: how many segments shrank.
+        freed: how many bytes that gave back.
+    """
+
+    trimmed: Mapping[str, int]
+    removed: int
+    rewritten: int
+    freed: int
+
+
+def low_lsn(topic: Topic, sealed: Sequence[SegmentIndex], *, now: int, needed: int | None) -> int:
+    """The first LSN of a topic that has to be kept. Pure.
+
+    Args:
+        topic: with its retention and what it was trimmed to before.
+        sealed: the indexes of the sealed segments, oldest first.
+        now: the time, in microseconds since 1970.
+        needed: the lowest LSN that somebody still needs, or None.
+    """
+    low, limit, size = topic.low_lsn, topic.retention, 0
+    for index in reversed(sealed):
+        extent = index.extents.get(topic.id)
+        if extent is None or extent.last_lsn < topic.low_lsn:
+            continue
+        size += extent.size
+        too_old = limit.max_age is not None and index.last_time < now - limit.max_age * 1_000_000
+        too_large = limit.max_bytes is not None and size > limit.max_bytes
+        if too_old or too_large:
+            low = max(low, extent.last_lsn + 1)
+            break
+    return low if needed is None else max(topic.low_lsn, min(low, needed))
+
+
+def is_dead(topic: Topic | None, last_lsn: int) -> bool:
+    """Whether rows of a topic up to an LSN are of no use to anybody."""
+    return topic is None or topic.dropped or last_lsn < topic.low_lsn
+
+
+def dead_share(index: SegmentIndex, topics: Mapping[int, Topic]) -> float:
+    """How much of a segment is dead, from 0 to 1; 1 for a segment without rows. Pure."""
+    total = sum(extent.size for extent in index.extents.values())
+    dead = sum(
+        extent.size
+        for topic_id, extent in index.extents.items()
+        if is_dead(topics.get(topic_id), extent.last_lsn)
+    )
+    return dead / total if total else 1.0
+
+
+class Collector:
+    """Trims topics, and takes back the space of dead frames."""
+
+    def __init__(
+        self, directory: Path, writer: Writer, files: SegmentFiles, holds: Holds, clock: Clock
+    ) -> None:
+        self._directory = directory
+        self._writer = writer
+        self._files = files
+        self._holds = holds
+        self._clock = clock
+        self._one_at_a_time = threading.Lock()
+
+    def retain(self) -> Retained:
+        """One round: trim the topics, then take the space back."""
+        with self._one_at_a_time:
+            trimmed = self._trim(self._clock())
+            return Retained(trimmed, *self._collect())
+
+    def _trim(self, now: int) -> dict[str, int]:
+        """Trim each topic to what its retention and its readers ask for."""
+        self._roll_if_old(now)
+        sealed = [file.seal.index for file in self._sealed() if file.seal is not None]
+        needed, trimmed = self._holds.needed(), dict[str, int]()
+        for name in [topic.name for topic in self._writer.topics]:
+            with self._writer.ddl:
+                if name not in self._writer.topics:
+                    continue
+                topic = self._writer.topics[name]
+                low = low_lsn(topic, sealed, now=now, needed=needed.get(topic.id))
+                if low > topic.low_lsn:
+                    self._writer.define(replace(topic, low_lsn=low))
+                    trimmed[name] = low
+        return trimmed
+
+    def _collect(self) -> tuple[int, int, int]:
+        """Remove and rewrite segments: how many of each, and the bytes that gave back."""
+        removed = rewritten = freed = 0
+        leading = True
+        for file in self._sealed():
+            if file.seal is None:
+                leading = False
+                continue
+            share = dead_share(file.seal.index, self._writer.topics.by_id)
+            if leading and share == 1.0:
+                removed += 1
+                freed += file.size
+                self._remove(file)
+                continue
+            leading = False
+            if share >= _DEAD_SHARE and file.seal.index.extents:
+                rewritten += 1
+                freed += self._rewrite(file)
+        return removed, rewritten, freed
+
+    def _sealed(self) -> Iterable[SegmentFile]:
+        """The segments that are sealed and on the disk, oldest first."""
+        for ref in self._writer.settled():
+            yield self._files.open(ref)
+
+    def _roll_if_old(self, now: int) -> None:
+        """Rows of the segment that is being written cannot go; when they are old, begin another."""
+        ages = [t.retention.max_age for t in self._writer.topics if t.retention.max_age is not None]
+        first = self._writer.first_time()
+        if ages and first and first < now - min(ages) * 1_000_000:
+            self._writer.roll()
+
+    def _remove(self, file: SegmentFile) -> None:
+        self._writer.forget_segment(file.ref)
+        self._files.forget(file.ref)
+        try:
+            file.path.unlink()
+            sync_directory(self._directory)
+        except OSError as error:
+            raise translate(error, file.path, "remove") from error
+
+    def _rewrite(self, file: SegmentFile) -> int:
+        """Replace a segment by one with only its live frames; returns the bytes given back."""
+        seal = file.seal
+        if seal is None:
+            raise AssertionError("only sealed segments are rewritten")
+        live = {
+            topic_id
+            for topic_id, extent in seal.index.extents.items()
+            if not is_dead(self._writer.topics.by_id.get(topic_id), extent.last_lsn)
+        }
+        try:
+            buffers = _live_buffers(file, seal, live)
+        except DamageError:
+            return 0  # left as it is, for a repair; its readers are told
+        before = file.size
+        try:
+            write_file(file.path, buffers)
+        except OSError as error:
+            raise translate(error, file.path, "rewrite") from error
+        self._files.forget(file.ref)
+        return before - sum(map(len, buffers))
+
+
+def _live_buffers(file: SegmentFile, seal: Seal, live: set[int]) -> list[bytes | pa.Buffer]:
+    """The bytes of a segment with only the frames of some topics, and the definitions."""
+    buffers = file.head.encode()
+    offset = sum(map(len, buffers))
+    index = SegmentIndex(file.ref.base_lsn)
+    for place, frame, payload in walk(file.fd, file.start, seal.end, live | {0}):
+        if payload is None:
+            continue
+        if frame.count:
+            index.add(frame, offset)
+        buffers.append(os.pread(file.fd, frame.size, place))
+        offset += frame.size
+    index.end_lsn = seal.index.end_lsn
+    return buffers + Seal(index, offset, seal.epochs, seal.topics).encode()

@@ -1,0 +1,431 @@
+"""The writer: one queue, one file, group commit.
+
+Three locks, always taken in this order:
+
+- ``_sync``: one fdatasync at a time. Whoever needs durability takes it; who gets it next finds that
+  the one before has made it durable too, or syncs for all who are queued by then. This is the whole
+  of group commit: no leader is elected and nobody is woken in vain.
+- ``_write``: one writer at a time, from the queue to the file.
+- ``_order``: the next LSN and the queue. Held for a microsecond.
+
+Async appends wake a background thread that drains the queue; sync appends drain it themselves. When
+the queue is full, the appender drains it too: the pressure falls on who makes it.
+
+A full disk loses nothing that was taken: async rows stay in the queue and are written when there is
+room again; the append that found out raises, and its own rows are withdrawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.errors import ClosedError, LogError, LogFailedError, LogFullError, LogReadOnlyError
+from millstream.log.active import ActiveSegment
+from millstream.log.entry import Entry, Part, encode_entries
+from millstream.log.frame import Kind
+from millstream.log.index import SegmentIndex
+from millstream.log.segment import Head, SegmentRef
+from millstream.log.topics import Topic, encode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from millstream.log.recovery import State
+    from millstream.model.batch import ChangeBatch
+    from millstream.model.clock import Clock
+
+QUEUE_BYTES: Final = 64 << 20
+GROUP_BYTES: Final = 8 << 20
+GROUP_ENTRIES: Final = 4096
+UNSYNCED_SEGMENTS: Final = 8
+
+
+class Tail(NamedTuple):
+    """How far the log is written: where a reader must stop."""
+
+    segment: SegmentRef
+    offset: int
+    lsn: int
+
+
+class Writer:
+    """Appends to the last segment of a log that was recovered.
+
+    Attributes:
+        topics: the topics as of what is written.
+        epochs: the runs of the database, this one included.
+        segments: the segments, oldest first; the last one is being written.
+        tail: how far the log is written. Replaced as a whole, so it is read without a lock.
+        durable_lsn: everything up to here is on the disk.
+    """
+
+    def __init__(self, directory: Path, state: State, *, segment_bytes: int, clock: Clock) -> None:
+        self.database = state.database
+        self.topics = state.seal.topics
+        self.segments = state.segments
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._group_bytes = min(GROUP_BYTES, segment_bytes)
+        self._clock = clock
+        self._pid = os.getpid()
+
+        index, end = state.seal.index, state.seal.end
+        self._active = ActiveSegment(directory, state.segments[-1], index, end)
+        self._unsynced: list[ActiveSegment] = []  # sealed, and not yet on the disk for sure
+        self._next_lsn = index.end_lsn
+        self._last_time = index.last_time
+        self.tail = Tail(self._active.ref, end, self._next_lsn - 1)
+        self.durable_lsn = self._next_lsn - 1
+
+        self._sync = threading.Lock()
+        self._write = threading.Lock()
+        self._order = threading.Lock()
+        self.ddl = threading.RLock()  # a definition is looked up, changed and written under it
+        self._wake = threading.Condition(self._order)
+        self._asleep = False
+        self._queue: deque[Entry] = deque()
+        self._queued = 0
+        self._sequence = self._written = self._durable = 0
+        self._stalled = False
+        self._failed: LogFailedError | None = None
+        self._told_late: deque[LogError] = deque()
+        self._closed = False
+        self.dirty = threading.Event()  # something was written that nobody waits to be durable
+
+        self._grown = threading.Condition(threading.Lock())
+        self._followers = 0
+
+        epoch = state.seal.epochs.current + 1
+        self.epochs = state.seal.epochs.begin(epoch, self._next_lsn)
+        self._begin_epoch(epoch)
+
+    # ---- taking rows
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN that the next row will have."""
+        return self._next_lsn
+
+    def append(self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, sync: bool) -> int:
+        """Put one commit at the end of the log; returns its last LSN.
+
+        With ``sync`` it is on the disk when this returns; without, it will be soon. When this
+        raises LogFullError or LogReadOnlyError, nothing of it is in the log, nor will be.
+        """
+        self.check()
+        with self._order:
+            entry = self._place(parts, waited_for=sync)
+            eager = self._queued > QUEUE_BYTES or self._stalled
+            if self._asleep and not sync:
+                self._asleep = False
+                self._wake.notify()
+        if sync or eager:
+            self._see_through(entry, sync=sync)
+        return entry.parts[-1].batch.lsn
+
+    def define(self, topic: Topic) -> None:
+        """Make a topic's new definition hold; it is on the disk when this returns."""
+        self.check()
+        with self._order:
+            entry = Entry((), self._next_lsn, True, Kind.TOPIC, encode_json(topic.to_json()), topic)
+            self._enqueue(entry)
+        self._see_through(entry, sync=True)
+
+    def flush(self) -> int:
+        """Wait until everything taken so far is on the disk; returns the last LSN that is."""
+        self.check()
+        self._commit(self._sequence)
+        if self._told_late:
+            raise self._told_late.popleft()
+        return self.durable_lsn
+
+    def check(self) -> None:
+        """Raise if the log takes nothing more."""
+        if not self.is_ours:
+            raise ClosedError(
+                "this log was opened before a fork",
+                hint="open it in one process only, after the fork",
+            )
+        if self._failed is not None:
+            raise self._failed
+        if self._closed:
+            raise _closed()
+
+    def _place(self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, waited_for: bool) -> Entry:
+        """Give a commit its LSNs and its time, and put it into the queue."""
+        now = self._last_time = max(self._last_time, self._clock())
+        origin = (self.database, self.epochs.current)
+        first, placed = self._next_lsn, list[Part]()
+        for topic, version, batch in parts:
+            here = batch.placed(topic.name, self._next_lsn, committed_at=now, origin=origin)
+            placed.append(Part(topic, version, here))
+            self._next_lsn = here.lsn + 1
+        entry = Entry(placed, first, waited_for, nbytes=sum(part.nbytes for part in placed))
+        self._enqueue(entry)
+        return entry
+
+    def _enqueue(self, entry: Entry) -> None:
+        if self._closed:
+            raise _closed()
+        self._sequence += 1
+        entry.sequence, entry.committed_at = self._sequence, self._last_time
+        self._queue.append(entry)
+        self._queued += entry.nbytes
+
+    def _see_through(self, entry: Entry, *, sync: bool) -> None:
+        while True:
+            try:
+                if sync:
+                    self._commit(entry.sequence)
+                else:
+                    self.drain()
+            except (LogFullError, LogReadOnlyError):
+                if self._withdraw(entry):
+                    raise
+            else:
+                break
+        if entry.error is not None:
+            raise entry.error
+
+    def _withdraw(self, entry: Entry) -> bool:
+        """Take an entry back out of the queue; False when it was written in the meantime."""
+        with self._write, self._order:
+            if entry not in self._queue:
+                return False
+            self._queue.remove(entry)
+            self._queued -= entry.nbytes
+            return True
+
+    # ---- writing
+
+    def drain(self) -> None:
+        """Write what is queued."""
+        with self._write:
+            self._drain()
+
+    def _drain(self) -> None:
+        while group := self._peek():
+            frames = encode_entries(group, self.durable_lsn)
+            try:
+                if self._active.offset >= self._segment_bytes and self._active.index.extents:
+                    self._roll()
+                self._active.write(frames)
+            except LogError as error:
+                self._note(error)
+                raise
+            self._done(group)
+
+    def _peek(self) -> list[Entry]:
+        """The next entries to be written together; they stay in the queue until they are."""
+        group, size = list[Entry](), 0
+        with self._order:
+            for entry in self._queue:
+                group.append(entry)
+                size += entry.nbytes
+                if size >= self._group_bytes or len(group) == GROUP_ENTRIES:
+                    break
+        return group
+
+    def _done(self, group: list[Entry]) -> None:
+        lsn = self.tail.lsn
+        with self._order:
+            for entry in group:
+                self._queue.popleft()
+                self._queued -= entry.nbytes
+        for entry in group:
+            if entry.topic is not None:
+                self.topics = self.topics.with_topic(entry.topic)
+            elif entry.error is not None and not entry.waited_for:
+                self._told_late.append(entry.error)
+            if entry.parts:
+                lsn = entry.parts[-1].batch.lsn
+        self._stalled = False
+        self._written = group[-1].sequence
+        self.tail = Tail(self._active.ref, self._active.offset, lsn)
+        if self._followers:
+            with self._grown:
+                self._grown.notify_all()
+
+    def _note(self, error: LogError) -> None:
+        if isinstance(error, LogFailedError):
+            self._failed = error
+        else:
+            self._stalled = True
+
+    def _roll(self) -> None:
+        """Seal the segment and begin the next one. The disk catches up in the background."""
+        old = self._active
+        self._await_disk()
+        old.seal(self.epochs, self.topics)
+        ref = SegmentRef(old.ref.ordinal + 1, old.index.end_lsn)
+        synced = min(s.ref.ordinal for s in [*self._unsynced, old] if not s.synced) - 1
+        head = Head(self.database, self._last_time, synced, self.epochs, self.topics)
+        try:
+            new = ActiveSegment.create(self._directory, ref, head, SegmentIndex(ref.base_lsn))
+        except LogError:
+            old.unseal()
+            raise
+        self._unsynced.append(old)
+        self.segments = (*self.segments, ref)
+        self._active = new
+
+    def roll(self) -> None:
+        """Begin a new segment now, so that retention may drop the one before."""
+        with self._write:
+            self._drain()
+            if self._active.index.extents:
+                self._roll()
+                self.tail = Tail(self._active.ref, self._active.offset, self.tail.lsn)
+
+    def _await_disk(self) -> None:
+        """Bound what recovery has to check: wait for the disk when it is too far behind."""
+        behind = [segment for segment in self._unsynced if not segment.synced]
+        if len(behind) >= UNSYNCED_SEGMENTS:
+            behind[0].sync()
+            behind[0].synced = True
+
+    # ---- making it durable
+
+    def commit_written(self) -> None:
+        """Make durable what is written; what is only queued may wait."""
+        self._commit(self._written)
+
+    def _commit(self, sequence: int) -> None:
+        """Wait until the entries up to a place in the queue's order are on the disk."""
+        if self._durable >= sequence:
+            return
+        with self._sync:
+            if self._durable >= sequence:
+                return
+            with self._write:
+                if self._failed is not None:
+                    raise self._failed
+                try:
+                    self._drain()
+                except LogError:
+                    if self._written < sequence:
+                        raise
+                written, lsn = self._written, self.tail.lsn
+                sealed, active = tuple(self._unsynced), self._active
+            try:
+                for segment in (*sealed, active):
+                    segment.sync()
+            except LogFailedError as error:
+                self._failed = error
+                raise
+            self._durable, self.durable_lsn = written, lsn
+            if sealed:
+                self._retire(sealed)
+
+    def _retire(self, sealed: Sequence[ActiveSegment]) -> None:
+        with self._write:
+            for segment in sealed:
+                self._unsynced.remove(segment)
+                segment.close()
+
+    # ---- following
+
+    def active_index(self, ref: SegmentRef) -> SegmentIndex | None:
+        """The growing index of the segment that is being written, if it is this one."""
+        active = self._active
+        return active.index if active.ref == ref else None
+
+    def wait_beyond(self, tail: Tail, timeout: float | None) -> bool:
+        """Sleep until more is written than ``tail`` says; False when the time is up or at close."""
+        with self._grown:
+            self._followers += 1
+            try:
+                self._grown.wait_for(lambda: self.tail is not tail or self._closed, timeout)
+            finally:
+                self._followers -= 1
+        return self.tail is not tail
+
+    # ---- for retention
+
+    def settled(self) -> list[SegmentRef]:
+        """The segments that are sealed and on the disk, oldest first: nobody writes to them."""
+        with self._write:
+            busy = min(s.ref.ordinal for s in [*self._unsynced, self._active])
+            return [ref for ref in self.segments if ref.ordinal < busy]
+
+    def first_time(self) -> int:
+        """When the first commit of the segment that is being written was; 0 when it has none."""
+        return self._active.index.first_time
+
+    def forget_segment(self, ref: SegmentRef) -> None:
+        """A segment is about to be removed: send no more readers there."""
+        with self._write:
+            self.segments = tuple(other for other in self.segments if other != ref)
+            oldest = self.segments[0].base_lsn
+            self.epochs = self.epochs.since(oldest)
+
+    # ---- in the background
+
+    def write_in_background(self) -> None:
+        """Drain the queue whenever async rows wait, until ``stop``; the body of a thread."""
+        while True:
+            with self._order:
+                while (not self._queue or self._stalled) and not self._closed:
+                    self._asleep = True
+                    self._wake.wait()
+                self._asleep = False
+                if self._closed:
+                    return
+            try:
+                self.drain()
+            except LogFailedError:
+                return  # every later call raises it
+            except LogError:
+                continue  # stalled: the next append or flush tries again, and tells
+            self.dirty.set()
+
+    # ---- the end
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process opened the log, and not one that it was forked from."""
+        return os.getpid() == self._pid
+
+    def stop(self) -> None:
+        """Take nothing more, and let the background threads and the followers end."""
+        with self._order:
+            self._closed = True
+            self._wake.notify_all()
+        with self._grown:
+            self._grown.notify_all()
+
+    def finish(self) -> None:
+        """Write and sync what was taken, seal the segment, close the files."""
+        try:
+            self._commit(self._sequence)
+            with self._write:
+                self._active.seal(self.epochs, self.topics)
+                self._active.sync()
+        except LogError as error:
+            rows = sum(len(part.batch) for entry in self._queue for part in entry.parts)
+            if rows:
+                error.hint = f"{rows:,} rows that were not acknowledged are lost; {error.hint}"
+            raise
+        finally:
+            for segment in (*self._unsynced, self._active):
+                segment.close()
+        if self._told_late:
+            raise self._told_late.popleft()
+
+    def _begin_epoch(self, epoch: int) -> None:
+        with self._order:
+            payload = encode_json({"epoch": epoch})
+            self._enqueue(Entry((), self._next_lsn, False, Kind.EPOCH, payload))
+        with contextlib.suppress(LogFullError):
+            # A full log can still be read, and be made smaller; the epoch is first in the queue,
+            # so it is written before any row.
+            self._commit(self._sequence)
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the log is closed", hint="open it again")
