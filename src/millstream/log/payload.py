@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 FRAME_TARGET: Final = 4 << 20
 """Larger batches are cut into frames of about this size, so that a reader's memory is bounded."""
 
+_MANY_ROWS: Final = 65536
+
 _WEIGHT = pa.field("_weight", pa.int64(), nullable=False)
 
 
@@ -106,19 +108,24 @@ def _columns(batch: ChangeBatch) -> pa.RecordBatch:
 
 
 def _pieces(data: pa.RecordBatch) -> Iterator[tuple[int, pa.Buffer]]:
-    """The batch cut by rows until each piece fits a frame: number of rows, payload."""
-    rows, size = data.num_rows, data.nbytes
-    step = max(1, rows * FRAME_TARGET // size) if size > 2 * FRAME_TARGET else rows
+    """The batch cut by rows until each piece fits a frame: number of rows, payload.
+
+    What a batch takes is known for sure only once it is serialized, and to ask before costs more
+    than to serialize a small one; so only batches that are large by the number of rows are asked.
+    """
+    rows = data.num_rows
+    size = data.nbytes if rows > _MANY_ROWS else 0
+    if size <= 2 * FRAME_TARGET:
+        payload = data.serialize()
+        size = payload.size
+        if size <= 2 * FRAME_TARGET or (rows == 1 and size <= MAX_PAYLOAD):
+            yield rows, payload
+            return
+        if rows == 1:
+            raise _too_large(f"{size:,} bytes")
+    step = min(max(1, rows * FRAME_TARGET // size), rows - 1)
     for start in range(0, rows, step):
-        piece = data.slice(start, step)
-        if piece.nbytes <= MAX_PAYLOAD - 65536:
-            yield piece.num_rows, piece.serialize()
-        elif piece.num_rows > 1:  # rows of very different sizes: halve until each part fits
-            half = piece.num_rows // 2
-            yield from _pieces(piece.slice(0, half))
-            yield from _pieces(piece.slice(half))
-        else:
-            raise _too_large(f"{piece.nbytes:,} bytes")
+        yield from _pieces(data.slice(start, step))
 
 
 def _too_large(what: str) -> RowTooLargeError:
