@@ -200,7 +200,9 @@ class Bench:
         total = sum(os.path.getsize(f) for f in files)  # noqa: PTH202 - paths as text for cat
         ratios, ours, cats, peak = [], [], [], 0.0
         for _ in range(5):
-            cat = timed(lambda: subprocess.run(["cat", *files], stdout=subprocess.DEVNULL, check=True))
+            cat = timed(
+                lambda: subprocess.run(["cat", *files], stdout=subprocess.DEVNULL, check=True)
+            )
             out = subprocess.run(
                 [sys.executable, __file__, "--read", str(path)],
                 capture_output=True,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import LogFailedError
 from millstream.log.segment import Head, Seal, SegmentRef
-from millstream.log.storage import sync_data, translate, write_all, write_file
+from millstream.log.storage import sync_data, sync_directory, translate, write_all, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,7 @@ class ActiveSegment:
         self.index = index
         self.offset = offset
         self.synced = False
+        self._is_new = False
         self._path = directory / ref.name
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
@@ -46,13 +47,19 @@ class ActiveSegment:
     def create(
         cls, directory: Path, ref: SegmentRef, head: Head, index: SegmentIndex
     ) -> ActiveSegment:
-        """Begin a new segment: its file is there whole, with its head, or not at all."""
+        """Begin a new segment, with its head. It is on the disk once its first rows have to be.
+
+        To wait for that here would hold up all writers: a file system puts a new file on the disk
+        only after everything that was written to others before.
+        """
         buffers = head.encode()
         try:
-            write_file(directory / ref.name, buffers)
+            write_file(directory / ref.name, buffers, durable=False)
         except OSError as error:
             raise translate(error, directory / ref.name, "create") from error
-        return cls(directory, ref, index, sum(map(len, buffers)))
+        segment = cls(directory, ref, index, sum(map(len, buffers)))
+        segment._is_new = True
+        return segment
 
     def write(self, frames: Sequence[Encoded]) -> None:
         """Append frames: all of them, or none."""
@@ -83,6 +90,9 @@ class ActiveSegment:
         """Wait until everything written so far is on the disk."""
         try:
             sync_data(self._fd)
+            if self._is_new:
+                sync_directory(self._path.parent)
+                self._is_new = False
         except OSError as error:
             # The kernel may have dropped the pages it could not write, and says so only once:
             # to ask again would be told that all is well.

@@ -7,7 +7,7 @@ falls when many come, and nothing waits for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.errors import LogError, RowTooLargeError
 from millstream.log.frame import COMMIT, Encoded, Kind, encode
@@ -23,19 +23,19 @@ _MERGE_ROWS: Final = 8192
 _ROW_ESTIMATE: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The rows, or the lone watermark, that a commit adds to one topic."""
 
     topic: Topic
     version: int
     batch: ChangeBatch
 
-    @property
-    def nbytes(self) -> int:
-        """About how much memory it holds."""
-        batch = self.batch
-        return int(batch.arrow.nbytes) if batch.is_arrow else _ROW_ESTIMATE * (len(batch) + 1)
+
+def held_bytes(batch: ChangeBatch) -> int:
+    """About how much memory a batch keeps from being freed."""
+    if batch.is_arrow:
+        return int(batch.arrow.get_total_buffer_size())
+    return _ROW_ESTIMATE * (len(batch) + 1)
 
 
 @dataclass(slots=True, eq=False)

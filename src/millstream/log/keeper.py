@@ -66,7 +66,7 @@ class Keeper:
                 if self._writer.dirty.is_set():
                     self._stopping.wait(self._sync_interval)
                     self._writer.dirty.clear()
-                    self._writer.commit_written()
+                    self._writer.sync_in_background()
                 if time.monotonic() >= next_round and not self._stopping.is_set():
                     next_round = time.monotonic() + self._retention_interval
                     self._retain()

@@ -59,20 +59,26 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def write_file(path: Path, buffers: Buffers) -> None:
-    """Create a file that is there whole, on the disk, or not at all."""
+def write_file(path: Path, buffers: Buffers, *, durable: bool = True) -> None:
+    """Create or replace a file: it is there whole, or not at all.
+
+    That holds when the process dies. With ``durable``, it is on the disk when this returns, and so
+    it holds when the power goes, too.
+    """
     temporary = path.with_suffix(".tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         write_all(fd, buffers, 0)
-        sync_data(fd)
+        if durable:
+            sync_data(fd)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
     temporary.rename(path)
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def translate(error: OSError, path: Path, doing: str) -> LogError:

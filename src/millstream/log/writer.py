@@ -1,18 +1,14 @@
-"""The writer: one queue, one file, group commit.
+"""The writer: one queue, one file.
 
-Three locks, always taken in this order:
-
-- ``_sync``: one fdatasync at a time. Whoever needs durability takes it; who gets it next finds that
-  the one before has made it durable too, or syncs for all who are queued by then. This is the whole
-  of group commit: no leader is elected and nobody is woken in vain.
-- ``_write``: one writer at a time, from the queue to the file.
-- ``_order``: the next LSN and the queue. Held for a microsecond.
+Appends are numbered and queued, drained from the queue to the file, and synced. Two locks, taken in
+this order: ``_write``, one writer at a time from the queue to the file; ``_order``, the next LSN and
+the queue, held for a microsecond. Who waits for the disk holds neither (see ``turns``).
 
 Async appends wake a background thread that drains the queue; sync appends drain it themselves. When
 the queue is full, the appender drains it too: the pressure falls on who makes it.
 
 A full disk loses nothing that was taken: async rows stay in the queue and are written when there is
-room again; the append that found out raises, and its own rows are withdrawn.
+room again; the append that finds out raises, and its own rows are withdrawn.
 """
 
 from __future__ import annotations
@@ -20,17 +16,17 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.errors import ClosedError, LogError, LogFailedError, LogFullError, LogReadOnlyError
 from millstream.log.active import ActiveSegment
-from millstream.log.entry import Entry, Part, encode_entries
+from millstream.log.entry import Entry, Part, encode_entries, held_bytes
 from millstream.log.frame import Kind
 from millstream.log.index import SegmentIndex
 from millstream.log.segment import Head, SegmentRef
 from millstream.log.topics import Topic, encode_json
+from millstream.log.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +37,15 @@ if TYPE_CHECKING:
     from millstream.model.clock import Clock
 
 QUEUE_BYTES: Final = 64 << 20
-GROUP_BYTES: Final = 8 << 20
+"""What may wait in memory before appenders have to lend a hand."""
+
+GROUP_BYTES: Final = 1 << 20
+"""What is encoded and then written at once: as much as a core's cache holds in between."""
+
 GROUP_ENTRIES: Final = 4096
+
 UNSYNCED_SEGMENTS: Final = 8
+"""How far the disk may be behind; recovery reads at most this much more than the last segment."""
 
 
 class Tail(NamedTuple):
@@ -58,17 +60,22 @@ class Writer:
     """Appends to the last segment of a log that was recovered.
 
     Attributes:
+        database: the identity of the database.
         topics: the topics as of what is written.
         epochs: the runs of the database, this one included.
         segments: the segments, oldest first; the last one is being written.
         tail: how far the log is written. Replaced as a whole, so it is read without a lock.
         durable_lsn: everything up to here is on the disk.
+        ddl: a definition is looked up, changed and written under this lock.
+        dirty: set when something was written that nobody waits to be durable.
     """
 
     def __init__(self, directory: Path, state: State, *, segment_bytes: int, clock: Clock) -> None:
         self.database = state.database
         self.topics = state.seal.topics
         self.segments = state.segments
+        self.ddl = threading.RLock()
+        self.dirty = threading.Event()
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._group_bytes = min(GROUP_BYTES, segment_bytes)
@@ -83,26 +90,21 @@ class Writer:
         self.tail = Tail(self._active.ref, end, self._next_lsn - 1)
         self.durable_lsn = self._next_lsn - 1
 
-        self._sync = threading.Condition(threading.Lock())
-        self._syncing = False
-        self._company = 1  # how many entries there were, written and queued, after the last sync
-        self._patience = 0.0
         self._write = threading.Lock()
         self._order = threading.Lock()
-        self.ddl = threading.RLock()  # a definition is looked up, changed and written under it
         self._wake = threading.Condition(self._order)
         self._asleep = False
         self._queue: deque[Entry] = deque()
         self._queued = 0
-        self._sequence = self._written = self._durable = 0
+        self._sequence = self._written = 0
+        self._turns = Turns(self._order, self._sync)
+        self._grown = threading.Condition(threading.Lock())
+        self._followers = 0
+
         self._stalled = False
         self._failed: LogFailedError | None = None
         self._told_late: deque[LogError] = deque()
         self._closed = False
-        self.dirty = threading.Event()  # something was written that nobody waits to be durable
-
-        self._grown = threading.Condition(threading.Lock())
-        self._followers = 0
 
         epoch = state.seal.epochs.current + 1
         self.epochs = state.seal.epochs.begin(epoch, self._next_lsn)
@@ -135,15 +137,16 @@ class Writer:
     def define(self, topic: Topic) -> None:
         """Make a topic's new definition hold; it is on the disk when this returns."""
         self.check()
+        definition = encode_json(topic.to_json())
         with self._order:
-            entry = Entry((), self._next_lsn, True, Kind.TOPIC, encode_json(topic.to_json()), topic)
+            entry = Entry((), self._next_lsn, True, Kind.TOPIC, definition, topic)
             self._enqueue(entry)
         self._see_through(entry, sync=True)
 
     def flush(self) -> int:
         """Wait until everything taken so far is on the disk; returns the last LSN that is."""
         self.check()
-        self._commit(self._sequence)
+        self._turns.wait_for(self._sequence)
         if self._told_late:
             raise self._told_late.popleft()
         return self.durable_lsn
@@ -160,17 +163,22 @@ class Writer:
         if self._closed:
             raise _closed()
 
-    def _place(self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, waited_for: bool) -> Entry:
+    def _place(
+        self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, waited_for: bool
+    ) -> Entry:
         """Give a commit its LSNs and its time, and put it into the queue."""
         now = self._last_time = max(self._last_time, self._clock())
         origin = (self.database, self.epochs.current)
-        first, placed = self._next_lsn, list[Part]()
+        first = lsn = self._next_lsn
+        placed, nbytes = list[Part](), 0
         for topic, version, batch in parts:
-            here = batch.placed(topic.name, self._next_lsn, committed_at=now, origin=origin)
+            here = batch.placed(topic.name, lsn, committed_at=now, origin=origin)
             placed.append(Part(topic, version, here))
-            self._next_lsn = here.lsn + 1
-        entry = Entry(placed, first, waited_for, nbytes=sum(part.nbytes for part in placed))
+            lsn = here.lsn + 1
+            nbytes += held_bytes(here)
+        entry = Entry(placed, first, waited_for, nbytes=nbytes)
         self._enqueue(entry)
+        self._next_lsn = lsn
         return entry
 
     def _enqueue(self, entry: Entry) -> None:
@@ -180,12 +188,13 @@ class Writer:
         entry.sequence, entry.committed_at = self._sequence, self._last_time
         self._queue.append(entry)
         self._queued += entry.nbytes
+        self._turns.arrived(self._sequence)
 
     def _see_through(self, entry: Entry, *, sync: bool) -> None:
         while True:
             try:
                 if sync:
-                    self._commit(entry.sequence)
+                    self._turns.wait_for(entry.sequence)
                 else:
                     self.drain()
             except (LogFullError, LogReadOnlyError):
@@ -220,8 +229,11 @@ class Writer:
                 if self._active.offset >= self._segment_bytes and self._active.index.extents:
                     self._roll()
                 self._active.write(frames)
-            except LogError as error:
-                self._note(error)
+            except LogFailedError as error:
+                self._failed = error
+                raise
+            except LogError:
+                self._stalled = True
                 raise
             self._done(group)
 
@@ -251,16 +263,21 @@ class Writer:
                 lsn = entry.parts[-1].batch.lsn
         self._stalled = False
         self._written = group[-1].sequence
+        self._grow(lsn)
+
+    def _grow(self, lsn: int) -> None:
         self.tail = Tail(self._active.ref, self._active.offset, lsn)
         if self._followers:
             with self._grown:
                 self._grown.notify_all()
 
-    def _note(self, error: LogError) -> None:
-        if isinstance(error, LogFailedError):
-            self._failed = error
-        else:
-            self._stalled = True
+    def roll(self) -> None:
+        """Begin a new segment now, so that retention may drop the one before."""
+        with self._write:
+            self._drain(self._sequence)
+            if self._active.index.extents:
+                self._roll()
+                self._grow(self.tail.lsn)
 
     def _roll(self) -> None:
         """Seal the segment and begin the next one. The disk catches up in the background."""
@@ -268,7 +285,7 @@ class Writer:
         self._await_disk()
         old.seal(self.epochs, self.topics)
         ref = SegmentRef(old.ref.ordinal + 1, old.index.end_lsn)
-        synced = min(s.ref.ordinal for s in [*self._unsynced, old] if not s.synced) - 1
+        synced = min(s.ref.ordinal for s in (*self._unsynced, old) if not s.synced) - 1
         head = Head(self.database, self._last_time, synced, self.epochs, self.topics)
         try:
             new = ActiveSegment.create(self._directory, ref, head, SegmentIndex(ref.base_lsn))
@@ -279,82 +296,36 @@ class Writer:
         self.segments = (*self.segments, ref)
         self._active = new
 
-    def roll(self) -> None:
-        """Begin a new segment now, so that retention may drop the one before."""
-        with self._write:
-            self._drain(self._sequence)
-            if self._active.index.extents:
-                self._roll()
-                self.tail = Tail(self._active.ref, self._active.offset, self.tail.lsn)
-
     def _await_disk(self) -> None:
-        """Bound what recovery has to check: wait for the disk when it is too far behind."""
+        """Wait for the disk when it is too far behind: recovery has to check what it has not."""
         behind = [segment for segment in self._unsynced if not segment.synced]
         if len(behind) >= UNSYNCED_SEGMENTS:
             behind[0].sync()
             behind[0].synced = True
 
-    # ---- making it durable
-
-    def commit_written(self) -> None:
-        """Make durable what is written; what is only queued may wait."""
-        self._commit(self._written)
-
-    def _commit(self, sequence: int) -> None:
-        """Wait until the entries up to a place in the queue's order are on the disk."""
-        with self._sync:
-            while self._durable < sequence and self._syncing:
-                self._sync.wait()
-            if self._durable >= sequence:
-                return
-            self._syncing = True
-        try:
-            self._sync_written(sequence)
-        finally:
-            with self._sync:
-                self._syncing = False
-                self._sync.notify_all()
-
-    def _sync_written(self, sequence: int) -> None:
-        """Write what is queued, and wait for the disk; for one thread at a time."""
-        self._gather()
+    def _sync(self, sequence: int) -> int:
+        """Write up to an entry, and wait until that is on the disk; one thread at a time."""
         with self._write:
             if self._failed is not None:
                 raise self._failed
             self._drain(sequence)
             written, lsn = self._written, self.tail.lsn
             sealed, active = tuple(self._unsynced), self._active
-        began = time.perf_counter()
         try:
             for segment in (*sealed, active):
                 segment.sync()
         except LogFailedError as error:
             self._failed = error
             raise
-        self._patience = (time.perf_counter() - began) / 2
-        self._company = self._sequence - self._durable
-        self._durable, self.durable_lsn = written, lsn
+        self.durable_lsn = lsn
         if sealed:
-            self._retire(sealed)
+            with self._write:
+                for segment in sealed:
+                    self._unsynced.remove(segment)
+                    segment.close()
+        return written
 
-    def _gather(self) -> None:
-        """Let those who shared the last sync, and were just let go, join the next one.
-
-        They come back within microseconds, one after the other. Without this the first to come
-        would sync alone, and the others wait for it and then once more for themselves. It costs
-        nothing when nobody shares, and never more than half of what a sync takes.
-        """
-        deadline = time.perf_counter() + self._patience
-        while self._sequence - self._durable < self._company and time.perf_counter() < deadline:
-            time.sleep(0)
-
-    def _retire(self, sealed: Sequence[ActiveSegment]) -> None:
-        with self._write:
-            for segment in sealed:
-                self._unsynced.remove(segment)
-                segment.close()
-
-    # ---- following
+    # ---- for readers
 
     def active_index(self, ref: SegmentRef) -> SegmentIndex | None:
         """The growing index of the segment that is being written, if it is this one."""
@@ -376,7 +347,7 @@ class Writer:
     def settled(self) -> list[SegmentRef]:
         """The segments that are sealed and on the disk, oldest first: nobody writes to them."""
         with self._write:
-            busy = min(s.ref.ordinal for s in [*self._unsynced, self._active])
+            busy = min(s.ref.ordinal for s in (*self._unsynced, self._active))
             return [ref for ref in self.segments if ref.ordinal < busy]
 
     def first_time(self) -> int:
@@ -387,8 +358,7 @@ class Writer:
         """A segment is about to be removed: send no more readers there."""
         with self._write:
             self.segments = tuple(other for other in self.segments if other != ref)
-            oldest = self.segments[0].base_lsn
-            self.epochs = self.epochs.since(oldest)
+            self.epochs = self.epochs.since(self.segments[0].base_lsn)
 
     # ---- in the background
 
@@ -410,6 +380,10 @@ class Writer:
                 continue  # stalled: the next append or flush tries again, and tells
             self.dirty.set()
 
+    def sync_in_background(self) -> None:
+        """Bring to the disk what is written; what is only queued may wait."""
+        self._turns.wait_for(self._written)
+
     # ---- the end
 
     @property
@@ -428,7 +402,7 @@ class Writer:
     def finish(self) -> None:
         """Write and sync what was taken, seal the segment, close the files."""
         try:
-            self._commit(self._sequence)
+            self._turns.wait_for(self._sequence)
             with self._write:
                 self._active.seal(self.epochs, self.topics)
                 self._active.sync()
@@ -444,13 +418,13 @@ class Writer:
             raise self._told_late.popleft()
 
     def _begin_epoch(self, epoch: int) -> None:
+        payload = encode_json({"epoch": epoch})
         with self._order:
-            payload = encode_json({"epoch": epoch})
             self._enqueue(Entry((), self._next_lsn, False, Kind.EPOCH, payload))
         with contextlib.suppress(LogFullError):
             # A full log can still be read, and be made smaller; the epoch is first in the queue,
             # so it is written before any row.
-            self._commit(self._sequence)
+            self._turns.wait_for(self._sequence)
 
 
 def _closed() -> ClosedError:

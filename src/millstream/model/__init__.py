@@ -11,7 +11,8 @@ from millstream.model.clock import Clock, ManualClock, system_clock
 from millstream.model.lsn import FIRST_LSN, NO_LSN
 from millstream.model.schema import Column, Schema
 from millstream.model.token import ResumeToken
-from millstream.model.types import SqlType, parse_type
+from millstream.model.type_text import parse_type
+from millstream.model.types import SqlType
 from millstream.model.watermark import MonotonicWatermark
 
 __all__ = [

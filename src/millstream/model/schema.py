@@ -7,45 +7,26 @@ Arrow form are the same thing: ``arrow_to_rows(rows_to_arrow(rows)) == rows``.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import operator
 import re
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from difflib import get_close_matches
-from itertools import islice
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import Error, RowError, SchemaError, SchemaMismatchError
-from millstream.model.clock import EPOCH
+from millstream.errors import RowError, SchemaError, SchemaMismatchError
+from millstream.model.arrow_cast import cast_column, check_column_names
+from millstream.model.arrow_values import column_values
 from millstream.model.names import check_column_name, quote_name
-from millstream.model.types import (
-    BIGINT,
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    INTERVAL,
-    TIMESTAMP,
-    VARCHAR,
-    Check,
-    SqlType,
-    array_type,
-    decimal_type,
-    map_type,
-    parse_type,
-    struct_type,
-    type_from_arrow,
-)
+from millstream.model.record import record_columns
+from millstream.model.type_text import parse_type
+from millstream.model.types import SqlType, type_from_arrow
+from millstream.model.values import Check, not_null, null_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 Row = tuple[Any, ...]
 
@@ -170,10 +151,7 @@ class Schema:
         Raises:
             SchemaError: it is no dataclass, or a field has another type than these.
         """
-        columns = []
-        for name, hint in _field_hints(record).items():
-            plain, nullable = _without_none(hint)
-            columns.append(Column(name, _type_of_hint(plain, name, (record,)), nullable=nullable))
+        columns = (Column(name, of, nullable=may) for name, of, may in record_columns(record))
         return cls(tuple(columns), tuple(key))
 
     @property
@@ -251,7 +229,8 @@ class Schema:
         if not batch.schema.equals(self.arrow):
             batch = self.conform(batch)
         pairs = zip(self.columns, batch.columns, strict=True)
-        return list(zip(*[_column_values(column, array) for column, array in pairs], strict=True))
+        values = [column_values(column.name, column.type, array) for column, array in pairs]
+        return list(zip(*values, strict=True))
 
     def conform(self, data: pa.RecordBatch) -> pa.RecordBatch:
         """Return Arrow data in exactly this schema; the same batch if it is so already.
@@ -267,13 +246,16 @@ class Schema:
             RowError: a NULL in a column that is NOT NULL.
         """
         if not data.schema.equals(self.arrow):
-            self._check_column_names(data.schema.names)
-            arrays = [_conformed(column, data) for column in self.columns]
+            check_column_names(data.schema.names, self.names)
+            arrays = [
+                cast_column(data, each.name, each.type, nullable=each.nullable)
+                for each in self.columns
+            ]
             data = pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
         for place, column in enumerate(self.columns):
             if not column.nullable and data.column(place).null_count:
                 row = pc.index(pc.is_null(data.column(place)), value=True).as_py()
-                raise _row_error(row, column, _null_error(column))
+                raise _row_error(row, column, null_error(column.type.sql))
         return data
 
     def upgrade(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -326,39 +308,10 @@ class Schema:
                 raise _row_error(number, column, error) from error
         return tuple(checked)
 
-    def _check_column_names(self, names: Sequence[str]) -> None:
-        known = set(self.names)
-        for name in names:
-            if name not in known:
-                near = get_close_matches(name, self.names, n=1) or [", ".join(self.names)]
-                raise SchemaMismatchError(
-                    f"there is no column {name!r}", hint=f"Did you mean {near[0]!r}?"
-                )
-        if len(set(names)) != len(names):
-            raise SchemaMismatchError(
-                f"a column comes twice in ({', '.join(names)})", hint="Drop or rename one of them."
-            )
-
 
 def _column_check(column: Column) -> Check:
-    """Return the check of a column's values: that of its type and, if it has one, NOT NULL."""
     check = column.type.check
-    if column.nullable:
-        return check
-
-    def check_present(value: object) -> object:
-        if value is None:
-            raise _null_error(column)
-        return check(value)
-
-    return check_present
-
-
-def _null_error(column: Column) -> SchemaMismatchError:
-    return SchemaMismatchError(
-        f"expected {column.type.sql} NOT NULL, got NULL",
-        hint="Give a value, or declare the column without NOT NULL.",
-    )
+    return check if column.nullable else not_null(column.type.sql, check)
 
 
 def _row_error(row: int, column: Column, error: SchemaMismatchError) -> RowError:
@@ -408,274 +361,3 @@ def _column_from_arrow(arrow: pa.Field) -> Column:
         return Column(arrow.name, type_from_arrow(arrow.type), nullable=arrow.nullable)
     except SchemaError as error:
         raise SchemaError(f"column {arrow.name!r}: {error.message}", hint=error.hint) from error
-
-
-# --- From a dataclass -----------------------------------------------------------------------------
-
-_BY_PYTHON: dict[object, SqlType] = {
-    bool: BOOLEAN,
-    int: BIGINT,
-    float: DOUBLE,
-    str: VARCHAR,
-    bytes: BINARY,
-    date: DATE,
-    datetime: TIMESTAMP,
-    timedelta: INTERVAL,
-    Decimal: decimal_type(38, 18),
-}
-
-
-def _field_hints(record: type) -> dict[str, Any]:
-    if not (isinstance(record, type) and dataclasses.is_dataclass(record)):
-        raise SchemaError(f"{record!r} is no dataclass", hint="Decorate the class with @dataclass.")
-    try:
-        hints = get_type_hints(record)
-    except NameError as error:
-        raise SchemaError(
-            f"{record.__name__} has an annotation that cannot be resolved: {error}",
-            hint="Define the classes that it names at the top of a module.",
-        ) from error
-    return {each.name: hints[each.name] for each in dataclasses.fields(record)}
-
-
-def _without_none(hint: object) -> tuple[object, bool]:
-    """Return an Optional's type and True, any other hint and False."""
-    options = get_args(hint) if get_origin(hint) in {Union, UnionType} else ()
-    rest = [each for each in options if each is not NoneType]
-    return (rest[0], True) if len(rest) == 1 else (hint, False)
-
-
-def _type_of_hint(hint: object, name: str, outer: tuple[object, ...]) -> SqlType:
-    hint, _ = _without_none(hint)
-    if hint in _BY_PYTHON:
-        return _BY_PYTHON[hint]
-    inner = get_args(hint)
-    if get_origin(hint) is list and inner:
-        return array_type(_type_of_hint(inner[0], name, outer))
-    if get_origin(hint) is dict and inner:
-        key, value = (_type_of_hint(each, name, outer) for each in inner)
-        return map_type(key, value)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in outer:
-        hints = _field_hints(hint).items()
-        return struct_type({each: _type_of_hint(h, each, (*outer, hint)) for each, h in hints})
-    raise SchemaError(
-        f"the field {name!r} has the type {hint!r}, for which there is no SQL type",
-        hint="Use bool, int, float, str, bytes, date, datetime, timedelta, Decimal, list[T], "
-        "dict[K, V], a dataclass that does not contain itself, or any of these | None.",
-    )
-
-
-# --- From Arrow to Python -------------------------------------------------------------------------
-
-_DAY_ZERO = EPOCH.toordinal()
-
-
-def _column_values(column: Column, array: pa.Array) -> list[Any]:
-    try:
-        return _values(column.type, array)
-    except (OverflowError, ValueError) as error:  # ValueError: text that is not UTF-8
-        raise SchemaMismatchError(
-            f"column {column.name!r} has a {column.type.sql} that Python cannot hold: {error}",
-            hint="Python's years are 1 to 9999; read the column as Arrow instead.",
-        ) from error
-
-
-def _values(of: SqlType, array: pa.Array) -> list[Any]:
-    read = _READERS.get(of.kind)
-    values: list[Any] = read(of, array) if read else array.to_pylist()
-    return values
-
-
-# pyarrow's to_pylist makes dates and times one scalar at a time, and timestamps with another UTC
-# than datetime's own; made from their ints they are right at once, and about ten times as fast.
-
-
-def _dates(_of: SqlType, array: pa.Array) -> list[date | None]:
-    days, make = array.view(pa.int32()).to_pylist(), date.fromordinal
-    return [None if day is None else make(_DAY_ZERO + day) for day in days]
-
-
-def _timestamps(_of: SqlType, array: pa.Array) -> list[datetime | None]:
-    micros = array.view(pa.int64()).to_pylist()
-    return [None if each is None else EPOCH + timedelta(0, 0, each) for each in micros]
-
-
-def _intervals(_of: SqlType, array: pa.Array) -> list[timedelta | None]:
-    micros = array.view(pa.int64()).to_pylist()
-    return [None if each is None else timedelta(0, 0, each) for each in micros]
-
-
-def _lists(of: SqlType, array: pa.Array) -> list[list[Any] | None]:
-    elements = iter(_values(of.children[0], array.flatten()))
-    lengths = array.value_lengths().to_pylist()
-    return [None if length is None else list(islice(elements, length)) for length in lengths]
-
-
-def _structs(of: SqlType, array: pa.Array) -> list[dict[str, Any] | None]:
-    children = zip(of.children, array.flatten(), strict=True)
-    rows = zip(*[_values(child, values) for child, values in children], strict=True)
-    there = array.is_valid().to_pylist()
-    pairs = zip(rows, there, strict=True)
-    return [dict(zip(of.names, row, strict=True)) if valid else None for row, valid in pairs]
-
-
-def _maps(of: SqlType, array: pa.Array) -> list[dict[Any, Any] | None]:
-    entries = _map_entries(array)
-    keys, values = entries.flatten().flatten()
-    pairs = zip(_values(of.children[0], keys), _values(of.children[1], values), strict=True)
-    lengths = entries.value_lengths().to_pylist()
-    maps = [None if length is None else dict(islice(pairs, length)) for length in lengths]
-    if [length for length in lengths if length is not None] != [
-        len(m) for m in maps if m is not None
-    ]:
-        raise ValueError("a MAP has a key twice")
-    return maps
-
-
-def _map_entries(array: pa.Array) -> pa.Array:
-    """Return maps as lists of (key, value), which unlike maps can be flattened when sliced."""
-    entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-    return array.cast(pa.list_(entry))
-
-
-_READERS: dict[str, Callable[[SqlType, pa.Array], list[Any]]] = {
-    "DATE": _dates,
-    "TIMESTAMP": _timestamps,
-    "INTERVAL": _intervals,
-    "ARRAY": _lists,
-    "STRUCT": _structs,
-    "MAP": _maps,
-}
-
-
-# --- From Arrow to Arrow --------------------------------------------------------------------------
-
-
-def _conformed(column: Column, data: pa.RecordBatch) -> pa.Array:
-    place = data.schema.get_field_index(column.name)
-    if place >= 0:
-        array = data.column(place)
-        try:
-            return _cast(array, column.type)
-        except (pa.ArrowException, SchemaMismatchError, SchemaError) as error:
-            reason = error.message if isinstance(error, Error) else error
-            raise SchemaMismatchError(
-                f"column {column.name!r}: {array.type} does not fit {column.type.sql}: {reason}",
-                hint="Nothing is cast that would lose or guess; cast the column yourself first.",
-            ) from error
-    if column.nullable:
-        return pa.nulls(data.num_rows, column.type.arrow)
-    raise SchemaMismatchError(
-        f"the column {column.name!r} is missing, and it is NOT NULL", hint="Give its values."
-    )
-
-
-def _cast(array: pa.Array, of: SqlType) -> pa.Array:
-    """Cast where the meaning stays and nothing is lost.
-
-    pyarrow's safe cast alone would take text for numbers, numbers for times, and cut the time off
-    a timestamp that becomes a date.
-    """
-    if array.type == of.arrow:
-        return array
-    if pa.types.is_null(array.type):
-        return pa.nulls(len(array), of.arrow)
-    if pa.types.is_dictionary(array.type):
-        return _cast(array.dictionary_decode(), of)
-    cast = _CASTS.get((_arrow_family(array.type), _FAMILIES.get(of.kind, of.kind)))
-    if cast is None:
-        raise SchemaMismatchError("they mean different things")
-    return cast(array, of)
-
-
-def _arrow_family(arrow: pa.DataType) -> str:
-    """Return what the values are, whatever their width; for nested types without a look inside."""
-    kinds = pa.types
-    if kinds.is_integer(arrow):
-        return "integer"
-    if kinds.is_list(arrow) or kinds.is_large_list(arrow) or kinds.is_fixed_size_list(arrow):
-        return "ARRAY"
-    if kinds.is_struct(arrow):
-        return "STRUCT"
-    if kinds.is_map(arrow):
-        return "MAP"
-    if kinds.is_decimal(arrow):  # of more digits than ours, even, if its values have no more
-        return "DECIMAL"
-    kind = type_from_arrow(arrow).kind
-    return _FAMILIES.get(kind, kind)
-
-
-def _cast_plainly(array: pa.Array, of: SqlType) -> pa.Array:
-    return array.cast(of.arrow)
-
-
-def _cast_to_floating(array: pa.Array, of: SqlType) -> pa.Array:
-    """Cast and cast back: pyarrow does not tell when a float loses digits to a shorter one."""
-    cast = array.cast(of.arrow, safe=False)
-    widened = pa.types.is_floating(array.type) and array.type.bit_width < of.arrow.bit_width
-    if not widened:
-        changed = pc.not_equal(cast.cast(array.type), array)
-        if pc.any(pc.and_not(changed, pc.is_nan(array))).as_py():
-            raise SchemaMismatchError("digits would be lost")
-    return cast
-
-
-def _cast_integer_to_decimal(array: pa.Array, of: SqlType) -> pa.Array:
-    # pyarrow wants room for every int64 at first, whatever the values are; 256 bits have it.
-    scale = of.arrow.scale
-    return array.cast(pa.decimal256(20 + scale, scale)).cast(of.arrow)
-
-
-def _cast_list(array: pa.Array, of: SqlType) -> pa.Array:
-    elements = _cast(array.flatten(), of.children[0])
-    return pa.ListArray.from_arrays(_offsets(array), elements, type=of.arrow, mask=array.is_null())
-
-
-def _cast_map(array: pa.Array, of: SqlType) -> pa.Array:
-    entries = _map_entries(array)
-    keys, values = map(_cast, entries.flatten().flatten(), of.children)
-    return pa.MapArray.from_arrays(_offsets(entries), keys, values, of.arrow, mask=array.is_null())
-
-
-def _cast_struct(array: pa.Array, of: SqlType) -> pa.Array:
-    names = [each.name for each in array.type]
-    if len(set(names)) != len(names) or not set(names) <= set(of.names):
-        raise SchemaMismatchError(f"the fields ({', '.join(names)}) are others")
-    given = dict(zip(names, array.flatten(), strict=True))
-    children = [
-        _cast(given[name], child) if name in given else pa.nulls(len(array), child.arrow)
-        for name, child in zip(of.names, of.children, strict=True)
-    ]
-    return pa.StructArray.from_arrays(children, fields=list(of.arrow), mask=array.is_null())
-
-
-def _offsets(lists: pa.Array) -> pa.Array:
-    """Return where each list begins in ``lists.flatten()``, which skips what NULLs hide."""
-    lengths = pc.fill_null(lists.value_lengths(), 0).cast(pa.int64())
-    ends = pc.cumulative_sum(lengths)
-    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
-
-
-_FAMILIES = {
-    "TINYINT": "integer",
-    "SMALLINT": "integer",
-    "INTEGER": "integer",
-    "BIGINT": "integer",
-    "REAL": "floating",
-    "DOUBLE": "floating",
-}
-
-_CASTS: dict[tuple[str, str], Callable[[pa.Array, SqlType], pa.Array]] = {
-    ("integer", "integer"): _cast_plainly,
-    ("integer", "floating"): _cast_to_floating,
-    ("integer", "DECIMAL"): _cast_integer_to_decimal,
-    ("floating", "floating"): _cast_to_floating,
-    ("DECIMAL", "DECIMAL"): _cast_plainly,
-    ("VARCHAR", "VARCHAR"): _cast_plainly,
-    ("BINARY", "BINARY"): _cast_plainly,
-    ("TIMESTAMP", "TIMESTAMP"): _cast_plainly,
-    ("INTERVAL", "INTERVAL"): _cast_plainly,
-    ("ARRAY", "ARRAY"): _cast_list,
-    ("STRUCT", "STRUCT"): _cast_struct,
-    ("MAP", "MAP"): _cast_map,
-}
