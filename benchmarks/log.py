@@ -20,15 +20,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
 from millstream.log import Log
 from millstream.model import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
 
 MIB = 1 << 20
 SCHEMA = Schema.of(symbol="VARCHAR", price="DOUBLE", qty="BIGINT", ts="TIMESTAMP")

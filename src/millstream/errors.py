@@ -1,7 +1,7 @@
 """The whole error tree: one root, classes named for the situation, each with a code and a hint.
 
-Catch at the height you need: ``millstream.Error`` for everything, ``LogError`` for everything that
-the disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the message and the hint.
+Catch at the height you need: ``millstream.Error`` for everything, ``LogError`` for all that the
+disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the message and the hint.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class InvalidOptionError(Error):
 
 
 class SchemaError(Error):
-    """A schema that cannot be: two columns of one name, an unknown type, a key that is no column."""
+    """A schema that cannot be: two columns of one name, an unknown type, a key of no column."""
 
     code = "INVALID_SCHEMA"
 

@@ -67,7 +67,7 @@ class ActiveSegment:
         end = self._append(buffers)
         offset = self.offset
         for encoded in frames:
-            if encoded.frame.count:
+            if encoded.frame.span:
                 self.index.add(encoded.frame, offset)
             offset += encoded.frame.size
         self.offset = end
@@ -98,7 +98,7 @@ class ActiveSegment:
             # to ask again would be told that all is well.
             raise LogFailedError(
                 f"the disk did not keep {self._path}: {error.strerror}",
-                hint="see the system's log for the disk; open the database anew to see what is left",
+                hint="see the system's log for the disk; reopen to see what is left",
             ) from error
 
     def close(self) -> None:

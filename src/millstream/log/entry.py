@@ -123,7 +123,7 @@ def _encode_parts(parts: Sequence[Part], durable_lsn: int) -> list[Encoded]:
                     version=part.version,
                     topic=part.topic.id,
                     first_lsn=batch.first_lsn,
-                    count=1,
+                    span=1,
                     committed_at=batch.committed_at,
                     watermark=batch.watermark,
                     durable_lsn=durable_lsn,

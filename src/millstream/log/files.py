@@ -47,6 +47,6 @@ class SegmentFiles:
             return file
 
     def forget(self, ref: SegmentRef) -> None:
-        """Open the file anew next time: it was replaced. Who has it open reads on in the old one."""
+        """Open the file anew next time: it was replaced. Who has it open reads on in the old."""
         with self._lock:
             self._open.pop(ref, None)

@@ -77,7 +77,7 @@ class Frame(NamedTuple):
     version: int
     topic: int
     first_lsn: int
-    count: int
+    span: int
     zero: int
     committed_at: int
     watermark: int
@@ -91,7 +91,7 @@ class Frame(NamedTuple):
     @property
     def end_lsn(self) -> int:
         """The first LSN after the frame."""
-        return self.first_lsn + self.count
+        return self.first_lsn + self.span
 
     @property
     def ends_commit(self) -> bool:
@@ -114,7 +114,7 @@ def encode(
     version: int = 0,
     topic: int = 0,
     first_lsn: int = 0,
-    count: int = 0,
+    span: int = 0,
     committed_at: int = 0,
     watermark: int = NO_WATERMARK,
     durable_lsn: int = 0,
@@ -129,7 +129,7 @@ def encode(
         version,
         topic,
         first_lsn,
-        count,
+        span,
         0,
         committed_at,
         watermark,

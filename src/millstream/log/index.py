@@ -59,7 +59,7 @@ class SegmentIndex:
             extent = Extent(frame.first_lsn, frame.first_lsn, 0, 0)
             self.extents[frame.topic] = extent
         extent.last_lsn = frame.end_lsn - 1
-        extent.rows += frame.count
+        extent.rows += frame.span
         extent.size += frame.size
         self.end_lsn = frame.end_lsn
         self.first_time = self.first_time or frame.committed_at

@@ -52,7 +52,7 @@ class DirectoryLock:
             os.close(self._fd)
             raise LogLockedError(
                 f"{directory} is open in another process ({owner or 'unknown'})",
-                hint="a directory is open in one process at a time: stop that one, or connect to it",
+                hint="a directory is open in one process at a time: stop the other one first",
             ) from error
         with contextlib.suppress(OSError):  # a full disk: the name is a courtesy, the lock stands
             os.ftruncate(self._fd, 0)

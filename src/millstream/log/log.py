@@ -8,7 +8,7 @@ import warnings
 import weakref
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from millstream.model.schema import Column, Schema
 
-    Rows = ChangeBatch | Sequence[tuple[Any, ...]] | pa.RecordBatch
-    Part = tuple[Topic, int, ChangeBatch]
+    Rows: TypeAlias = ChangeBatch | Sequence[tuple[Any, ...]] | pa.RecordBatch
+    Part: TypeAlias = tuple[Topic, int, ChangeBatch]
 
 WalMode = Literal["async", "sync"]
 Start = int | Literal["earliest", "now"]
@@ -371,7 +371,7 @@ class Log:
         if self._finalizer.detach() is not None:
             _close(self._writer, self._keeper, self._lock)
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

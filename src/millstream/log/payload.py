@@ -60,7 +60,7 @@ def encode_rows(
                 version=version,
                 topic=topic,
                 first_lsn=lsn,
-                count=rows,
+                span=rows,
                 committed_at=batch.committed_at,
                 watermark=watermark,
                 durable_lsn=durable_lsn,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError
 from millstream.log.payload import decode_rows
@@ -94,7 +94,7 @@ class Reader:
         self._file = None
         self._steps = iter(())
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -112,7 +112,7 @@ class Reader:
             for offset, frame, payload in self._steps:
                 self._offset = offset + frame.size
                 before, last = self.position, frame.end_lsn - 1
-                if last <= before or not frame.count:
+                if last <= before or not frame.span:
                     continue
                 self.position = last
                 floor = self._floors.get(frame.topic)
@@ -134,7 +134,7 @@ class Reader:
         """The error for a damaged place, with the next LSN that can be read."""
         file = self._open_file()
         steps = frames_after_damage(file.fd, offset, self._end)
-        lsns = (frame.first_lsn for _, frame, _ in steps if frame.count)
+        lsns = (frame.first_lsn for _, frame, _ in steps if frame.span)
         next_lsn = next(lsns, None) or self._next_base(file.ref)
         return file.corrupt("a frame's check sum does not match", offset, next_lsn)
 
@@ -242,6 +242,6 @@ def find_time(writer: Writer, files: SegmentFiles, time: int) -> int:
             continue
         start = file.start if index is None else index.offset_at(time, file.start)
         for _, frame, _ in walk(file.fd, start, end, topics=()):
-            if frame.count and frame.committed_at >= time:
+            if frame.span and frame.committed_at >= time:
                 return frame.first_lsn
     return tail.lsn + 1

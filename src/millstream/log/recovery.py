@@ -5,9 +5,9 @@ time this takes does not grow with the log.
 
 A torn end and a damaged middle look alike: a frame that is not whole. They differ in what was
 promised. Each frame says how far the log was durable when it was written, so if any whole frame
-after the damage says that the damaged rows were durable, they were acknowledged: nothing is cut, the
-damage is reported, and readers meet it as an error. Otherwise nobody was promised those rows: the
-end is torn, and is cut back to the last whole commit.
+after the damage says that the damaged rows were durable, they were acknowledged: nothing is cut,
+the damage is reported, and readers meet it as an error. Otherwise nobody was promised those rows:
+the end is torn, and is cut back to the last whole commit.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from millstream.errors import LogCorruptError
 from millstream.log.frame import Kind
 from millstream.log.index import SegmentIndex
 from millstream.log.segment import Seal, SegmentFile, SegmentRef, list_segments
@@ -92,34 +93,54 @@ def recover(directory: Path) -> State | None:
     segments = list_segments(directory)
     if not segments:
         return None
+    torn = _set_aside_torn_heads(directory, segments)
     last = SegmentFile(directory, segments[-1])
-    seal, database = last.seal, last.head.database
-    if seal is None:
-        return _repair(directory, segments, last)
-    _cut(directory, last, seal.end, [])
-    return State(tuple(segments), database, seal, Recovery(clean=True))
+    if torn or last.seal is None:
+        return _repair(directory, segments, last, torn)
+    _cut(directory, last, last.seal.end, [])
+    return State(tuple(segments), last.head.database, last.seal, Recovery(clean=True))
 
 
-def _repair(directory: Path, segments: list[SegmentRef], last: SegmentFile) -> State:
+def _set_aside_torn_heads(directory: Path, segments: list[SegmentRef]) -> int:
+    """Take off last segments that the power went for before they were on the disk; their bytes.
+
+    Such a file is renamed, not removed: were it damaged in another way, it could be looked at.
+    """
+    torn = 0
+    while len(segments) > 1:
+        file = SegmentFile(directory, segments[-1])
+        try:
+            file.head  # noqa: B018 - to see whether it can be read
+        except LogCorruptError:
+            if _durable_lsn(file, 0) >= file.ref.base_lsn:
+                raise
+            file.path.rename(file.path.with_suffix(".torn"))
+            torn += file.size
+            segments.pop()
+        else:
+            break
+    return torn
+
+
+def _repair(directory: Path, segments: list[SegmentRef], last: SegmentFile, torn: int) -> State:
     """After a crash: check what the disk was not asked to keep yet, cut at the first tear."""
     unsure = [SegmentFile(directory, r) for r in segments if r.ordinal > last.head.synced]
-    promised = cache(lambda: max(map(_durable_lsn, unsure)))
+    promised = cache(lambda: max(_durable_lsn(file, file.start) for file in unsure))
     damaged: list[Damage] = []
     for place, file in enumerate(unsure):
-        seal = None if place == len(unsure) - 1 else file.seal
-        end = file.size if seal is None else seal.end
+        end = file.size if file.seal is None else file.seal.end
         scan = _Scan(file, promised)
         scan.read(end)
         damaged += scan.damaged
-        if seal is None or scan.end < end:
-            later = unsure[place + 1 :]
-            cut = file.size - scan.end + sum(f.size for f in later)
-            _cut(directory, file, scan.end, [f.ref for f in later])
+        later = unsure[place + 1 :]
+        if not later or file.seal is None or scan.end < end:
+            cut = end - scan.end + sum(f.size for f in later) + torn
             where = (file.ref.name, scan.end) if cut else ("", 0)
-            report = Recovery(False, cut, *where, tuple(damaged))
+            _cut(directory, file, scan.end, [f.ref for f in later])
             kept = tuple(segments[: len(segments) - len(later)])
+            report = Recovery(False, cut, *where, tuple(damaged))
             return State(kept, last.head.database, scan.seal(), report)
-    raise AssertionError("the last segment has no seal, so it ends the loop")
+    raise AssertionError("the last segment ends the loop")
 
 
 def _cut(directory: Path, file: SegmentFile, end: int, later: list[SegmentRef]) -> None:
@@ -135,10 +156,10 @@ def _cut(directory: Path, file: SegmentFile, end: int, later: list[SegmentRef]) 
         os.close(fd)
 
 
-def _durable_lsn(file: SegmentFile) -> int:
+def _durable_lsn(file: SegmentFile, start: int) -> int:
     """The newest LSN that any whole frame of a segment knows to have been durable."""
     # From before the first byte on: the search for the first frame is the search after damage.
-    steps = frames_after_damage(file.fd, file.start - 8, file.size)
+    steps = frames_after_damage(file.fd, start - 8, file.size)
     return max((frame.durable_lsn for _, frame, _ in steps), default=0)
 
 
@@ -179,7 +200,7 @@ class _Scan:
 
     def _take(self, commit: list[Step]) -> None:
         for offset, frame, payload in commit:
-            if frame.count:
+            if frame.span:
                 self._index.add(frame, offset)
             elif frame.kind == Kind.TOPIC and payload is not None:
                 self._topics = self._topics.with_topic(Topic.from_json(_json(payload)))

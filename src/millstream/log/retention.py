@@ -1,9 +1,10 @@
 """Retention: what may go, by age, by size, and by what is still needed; and how it goes.
 
 Topics share segments but not their retention. A topic is first trimmed: its definition says that
-rows before some LSN are gone. Then the space is taken back: leading segments that hold nothing alive
-are removed, others of which at least half is dead are rewritten without the dead frames. Rewriting
-keeps the names and LSNs, so it changes nothing for readers; who has the old file open reads on in it.
+rows before some LSN are gone. Then the space is taken back: leading segments that hold nothing
+alive are removed, others of which at least half is dead are rewritten without the dead frames.
+Rewriting keeps names and LSNs, so it changes nothing for readers; who has the old file open reads
+on in it.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def _live_buffers(file: SegmentFile, seal: Seal, live: set[int]) -> list[bytes |
     for place, frame, payload in walk(file.fd, file.start, seal.end, live | {0}):
         if payload is None:
             continue
-        if frame.count:
+        if frame.span:
             index.add(frame, offset)
         buffers.append(os.pread(file.fd, frame.size, place))
         offset += frame.size

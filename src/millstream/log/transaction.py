@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
 
@@ -36,7 +36,7 @@ class Transaction:
             raise ClosedError("the transaction is over", hint="begin another one")
         self._parts += self._log.prepare(topic, rows, watermark=watermark)
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,8 +1,8 @@
 """The writer: one queue, one file.
 
 Appends are numbered and queued, drained from the queue to the file, and synced. Two locks, taken in
-this order: ``_write``, one writer at a time from the queue to the file; ``_order``, the next LSN and
-the queue, held for a microsecond. Who waits for the disk holds neither (see ``turns``).
+this order: ``_write``, one writer at a time from the queue to the file; ``_order``, the next LSN
+and the queue, held for a microsecond. Who waits for the disk holds neither (see ``turns``).
 
 Async appends wake a background thread that drains the queue; sync appends drain it themselves. When
 the queue is full, the appender drains it too: the pressure falls on who makes it.
@@ -163,9 +163,7 @@ class Writer:
         if self._closed:
             raise _closed()
 
-    def _place(
-        self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, waited_for: bool
-    ) -> Entry:
+    def _place(self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, waited_for: bool) -> Entry:
         """Give a commit its LSNs and its time, and put it into the queue."""
         now = self._last_time = max(self._last_time, self._clock())
         origin = (self.database, self.epochs.current)

@@ -92,7 +92,7 @@ class ChangeBatch:
         self.schema = schema
         self._rows = rows
         self._arrow = arrow
-        self._weights = weights
+        self._weights: Any = weights
         self.topic = topic
         self.first_lsn = first_lsn
         self.lsn = lsn
@@ -174,7 +174,8 @@ class ChangeBatch:
         """The weight of each row: +1 it appears, -1 it disappears."""
         if self._weights is None:
             return [1] * len(self)
-        return self._weights.to_pylist() if _is_arrow(self._weights) else list(self._weights)
+        arrow = isinstance(self._weights, pa.Array)
+        return self._weights.to_pylist() if arrow else list(self._weights)
 
     @property
     def lsns(self) -> Sequence[int]:
@@ -195,7 +196,7 @@ class ChangeBatch:
         """The weights as an Arrow int64 array."""
         if self._weights is None:
             return pa.repeat(pa.scalar(1, pa.int64()), len(self))
-        if _is_arrow(self._weights):
+        if isinstance(self._weights, pa.Array):
             return self._weights
         return pa.array(self._weights, pa.int64())
 
@@ -261,7 +262,7 @@ class ChangeBatch:
         stop = size if stop is None else min(stop, size)
         weights: Sequence[int] | pa.Array | None = None
         if self._weights is not None:
-            arrow = _is_arrow(self._weights)
+            arrow = isinstance(self._weights, pa.Array)
             weights = (
                 self._weights.slice(start, stop - start) if arrow else self._weights[start:stop]
             )
@@ -308,7 +309,7 @@ class ChangeBatch:
         pair = pc.and_(pc.equal(weights[:-1], -1), pc.equal(weights[1:], 1))
         for name in self.schema.key:
             column = self.arrow.column(name)
-            pair = pc.and_(pair, pc.equal(column[:-1], column[1:]))
+            pair = pc.and_(pair, _same(column[:-1], column[1:]))
         none = pa.array([False])
         old = pa.concat_arrays([pair, none])
         new = pa.concat_arrays([none, pair])
@@ -320,8 +321,13 @@ class ChangeBatch:
         return self._arrow
 
 
-def _is_arrow(weights: object) -> bool:
-    return isinstance(weights, pa.Array)
+def _same(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Where two arrays are equal; two NULLs are, as they are in a key."""
+    return pc.if_else(
+        pc.or_(pc.is_null(left), pc.is_null(right)),
+        pc.and_(pc.is_null(left), pc.is_null(right)),
+        pc.equal(left, right),
+    )
 
 
 def _check_weights(weights: Sequence[int] | None, rows: int) -> None:
