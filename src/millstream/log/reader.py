@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError
 from millstream.log.payload import decode_rows
-from millstream.log.walk import DamageError, frames_after_damage, walk
+from millstream.log.walk import DamageError, walk, whole_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -108,21 +108,25 @@ class Reader:
     # ---- within a segment
 
     def _next_in_segment(self) -> ChangeBatch | None:
-        try:
-            for offset, frame, payload in self._steps:
-                self._offset = offset + frame.size
-                before, last = self.position, frame.end_lsn - 1
-                if last <= before or not frame.span:
-                    continue
-                self.position = last
-                floor = self._floors.get(frame.topic)
-                if floor is None or last < floor:
-                    continue
-                batch = self._decode(frame, payload)
-                wanted = max(before + 1, floor)
-                return batch if wanted <= frame.first_lsn else batch.slice(wanted - frame.first_lsn)
-        except DamageError as damage:
-            raise self._damaged(damage.offset) from damage
+        while True:
+            try:
+                return self._next_step()
+            except DamageError as damage:
+                self._step_over(damage)
+
+    def _next_step(self) -> ChangeBatch | None:
+        for offset, frame, payload in self._steps:
+            self._offset = offset + frame.size
+            before, last = self.position, frame.end_lsn - 1
+            if last <= before or not frame.span:
+                continue
+            self.position = last
+            floor = self._floors.get(frame.topic)
+            if floor is None or last < floor:
+                continue
+            batch = self._decode(frame, payload)
+            wanted = max(before + 1, floor)
+            return batch if wanted <= frame.first_lsn else batch.slice(wanted - frame.first_lsn)
         return None
 
     def _decode(self, frame: Frame, payload: pa.Buffer | None) -> ChangeBatch:
@@ -130,13 +134,25 @@ class Reader:
         origin = (writer.database, writer.epochs.current)
         return decode_rows(frame, payload, writer.topics.by_id[frame.topic], origin)
 
-    def _damaged(self, offset: int) -> LogCorruptError:
-        """The error for a damaged place, with the next LSN that can be read."""
+    def _step_over(self, damage: DamageError) -> None:
+        """Go on after a damaged place, if no row was there that this reader has yet to give.
+
+        Raises:
+            LogCorruptError: some may have been; it says where the next ones are.
+        """
         file = self._open_file()
-        steps = frames_after_damage(file.fd, offset, self._end)
-        lsns = (frame.first_lsn for _, frame, _ in steps if frame.span)
-        next_lsn = next(lsns, None) or self._next_base(file.ref)
-        return file.corrupt("a frame's check sum does not match", offset, next_lsn)
+        steps = whole_frames(file.fd, damage.offset + 8, self._end)
+        offset, next_lsn = next(
+            ((o, f.first_lsn) for o, f, _ in steps if f.span), (self._end, None)
+        )
+        if next_lsn is None:
+            later = (ref.base_lsn for ref in self._writer.segments if ref > file.ref)
+            next_lsn = next(later, None)
+        if next_lsn is None or next_lsn > self.position + 1:
+            what = "a frame's check sum does not match"
+            raise file.corrupt(what, damage.offset, next_lsn) from damage
+        self._offset = offset
+        self._steps = walk(file.fd, offset, self._end, self._floors)
 
     # ---- from segment to segment
 
@@ -182,9 +198,8 @@ class Reader:
             index, end, last = file.seal.index, file.seal.end, file.seal.index.end_lsn - 1
         else:
             index, end, last = None, file.size, self.position
-        self._offset = (
-            file.start if index is None else index.offset_of(self.position + 1, file.start)
-        )
+        start = _start_of(file)
+        self._offset = start if index is None else index.offset_of(self.position + 1, start)
         if index is not None and self._floors.keys().isdisjoint(index.extents):
             self._offset, self.position = end, max(self.position, last)
         return self._extend(end) or ref != tail.segment
@@ -202,9 +217,6 @@ class Reader:
             )
         return following[0]
 
-    def _next_base(self, ref: SegmentRef) -> int | None:
-        return next((other.base_lsn for other in self._writer.segments if other > ref), None)
-
     def _check_kept(self) -> None:
         """Raise if retention has dropped rows that this reader was going to give."""
         for topic_id, floor in self._floors.items():
@@ -216,6 +228,14 @@ class Reader:
         if self._file is None:
             raise AssertionError("no segment was entered yet")
         return self._file
+
+
+def _start_of(file: SegmentFile) -> int:
+    """Where its frames begin; where it begins, when its head cannot be read, to be stepped over."""
+    try:
+        return file.start
+    except LogCorruptError:
+        return 0
 
 
 def not_kept(topic: Topic, lsn: int) -> LsnNotKeptError:
@@ -240,8 +260,9 @@ def find_time(writer: Writer, files: SegmentFiles, time: int) -> int:
             index, end = file.seal.index, file.seal.end
         if index is not None and index.last_time < time:
             continue
-        start = file.start if index is None else index.offset_at(time, file.start)
-        for _, frame, _ in walk(file.fd, start, end, topics=()):
+        start = _start_of(file)
+        start = start if index is None else index.offset_at(time, start)
+        for _, frame, _ in whole_frames(file.fd, start, end):
             if frame.span and frame.committed_at >= time:
                 return frame.first_lsn
     return tail.lsn + 1

@@ -24,7 +24,7 @@ from millstream.log.index import SegmentIndex
 from millstream.log.segment import Seal, SegmentFile, SegmentRef, list_segments
 from millstream.log.storage import sync_data, sync_directory
 from millstream.log.topics import Topic
-from millstream.log.walk import DamageError, find_frame, frames_after_damage, walk
+from millstream.log.walk import DamageError, find_frame, walk, whole_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,16 +95,18 @@ def recover(directory: Path) -> State | None:
         return None
     torn = _set_aside_torn_heads(directory, segments)
     last = SegmentFile(directory, segments[-1])
+    database = last.head.database  # refuses what a newer Millstream wrote, before anything changes
     if torn or last.seal is None:
         return _repair(directory, segments, last, torn)
     _cut(directory, last, last.seal.end, [])
-    return State(tuple(segments), last.head.database, last.seal, Recovery(clean=True))
+    return State(tuple(segments), database, last.seal, Recovery(clean=True))
 
 
 def _set_aside_torn_heads(directory: Path, segments: list[SegmentRef]) -> int:
-    """Take off last segments that the power went for before they were on the disk; their bytes.
+    """Take off last segments that were begun, but not on the disk when the power went; their bytes.
 
-    Such a file is renamed, not removed: were it damaged in another way, it could be looked at.
+    Only when there is no whole row in them: else they are damaged in some other way, and it is not
+    ours to say that nobody needs them. Renamed, not removed, for the same reason.
     """
     torn = 0
     while len(segments) > 1:
@@ -112,7 +114,7 @@ def _set_aside_torn_heads(directory: Path, segments: list[SegmentRef]) -> int:
         try:
             file.head  # noqa: B018 - to see whether it can be read
         except LogCorruptError:
-            if _durable_lsn(file, 0) >= file.ref.base_lsn:
+            if any(frame.span for _, frame, _ in whole_frames(file.fd, 0, file.size)):
                 raise
             file.path.rename(file.path.with_suffix(".torn"))
             torn += file.size
@@ -125,7 +127,7 @@ def _set_aside_torn_heads(directory: Path, segments: list[SegmentRef]) -> int:
 def _repair(directory: Path, segments: list[SegmentRef], last: SegmentFile, torn: int) -> State:
     """After a crash: check what the disk was not asked to keep yet, cut at the first tear."""
     unsure = [SegmentFile(directory, r) for r in segments if r.ordinal > last.head.synced]
-    promised = cache(lambda: max(_durable_lsn(file, file.start) for file in unsure))
+    promised = cache(lambda: max(map(_durable_lsn, unsure)))
     damaged: list[Damage] = []
     for place, file in enumerate(unsure):
         end = file.size if file.seal is None else file.seal.end
@@ -156,10 +158,9 @@ def _cut(directory: Path, file: SegmentFile, end: int, later: list[SegmentRef]) 
         os.close(fd)
 
 
-def _durable_lsn(file: SegmentFile, start: int) -> int:
+def _durable_lsn(file: SegmentFile) -> int:
     """The newest LSN that any whole frame of a segment knows to have been durable."""
-    # From before the first byte on: the search for the first frame is the search after damage.
-    steps = frames_after_damage(file.fd, start - 8, file.size)
+    steps = whole_frames(file.fd, file.start, file.size)
     return max((frame.durable_lsn for _, frame, _ in steps), default=0)
 
 
@@ -201,6 +202,7 @@ class _Scan:
     def _take(self, commit: list[Step]) -> None:
         for offset, frame, payload in commit:
             if frame.span:
+                self._check_defined(frame, offset)
                 self._index.add(frame, offset)
             elif frame.kind == Kind.TOPIC and payload is not None:
                 self._topics = self._topics.with_topic(Topic.from_json(_json(payload)))
@@ -208,6 +210,13 @@ class _Scan:
                 self._epochs = self._epochs.begin(_json(payload)["epoch"], frame.first_lsn)
             self.end = offset + frame.size
         commit.clear()
+
+    def _check_defined(self, frame: Frame, offset: int) -> None:
+        """Rows whose definition was damaged cannot be read, and their topic must not be made anew."""
+        topic = self._topics.by_id.get(frame.topic)
+        if topic is None or frame.version > topic.version:
+            what = f"the definition of topic number {frame.topic} before it is damaged"
+            raise self._file.corrupt(what, offset)
 
 
 def _json(payload: pa.Buffer) -> dict[str, Any]:

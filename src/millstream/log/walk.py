@@ -81,16 +81,14 @@ def find_frame(fd: int, start: int, end: int) -> int | None:
     return None
 
 
-def frames_after_damage(
-    fd: int, damage: int, end: int
-) -> Iterator[tuple[int, Frame, pa.Buffer | None]]:
-    """The whole frames after a damaged one, headers only, over further damage."""
-    start = find_frame(fd, damage + 8, end)
-    while start is not None:
+def whole_frames(fd: int, start: int, end: int) -> Iterator[tuple[int, Frame, pa.Buffer | None]]:
+    """The whole frames between two offsets, headers only, over all damage before and between."""
+    offset = find_frame(fd, start, end)
+    while offset is not None:
         try:
-            yield from walk(fd, start, end, topics=())
-        except DamageError as further:
-            start = find_frame(fd, further.offset + 8, end)
+            yield from walk(fd, offset, end, topics=())
+        except DamageError as damage:
+            offset = find_frame(fd, damage.offset + 8, end)
         else:
             return
 

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.errors import LsnNotKeptError
+from millstream.log import Log, Retention
+from millstream.log.frame import Kind, encode
+from millstream.log.index import SegmentIndex
+from millstream.log.retention import dead_share, low_lsn
+from millstream.log.topics import Topic
+from millstream.model import ManualClock, Schema
+
+SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
+SECOND = 1_000_000
+
+
+def segments(*contents):
+    """Indexes of segments; each content is a list of (topic, rows), a second per segment."""
+    lsn, made = 1, []
+    for number, content in enumerate(contents, 1):
+        index = SegmentIndex(lsn)
+        for topic, rows in content:
+            frame = encode(
+                Kind.ROWS,
+                bytes(rows * 8),
+                topic=topic,
+                first_lsn=lsn,
+                span=rows,
+                committed_at=number * SECOND,
+            ).frame
+            index.add(frame, 0)
+            lsn += rows
+        made.append(index)
+    return made
+
+
+class TestLowLsn:
+    sealed = segments([(1, 10)], [(1, 10), (2, 5)], [(2, 5)], [(1, 10)])
+
+    def low(self, retention, *, now=5, needed=None, topic=1, low=0):
+        topic = Topic(topic, "t", (SCHEMA,), low, retention)
+        return low_lsn(topic, self.sealed, now=now * SECOND, needed=needed)
+
+    def test_no_limit_keeps_everything(self):
+        assert self.low(Retention()) == 0
+
+    def test_by_age(self):
+        assert self.low(Retention(max_age=3.5)) == 11
+        assert self.low(Retention(max_age=2.5)) == 21
+        assert self.low(Retention(max_age=100)) == 0
+        assert self.low(Retention(max_age=0)) == 41
+
+    def test_by_size(self):
+        frame = 64 + 80
+        assert self.low(Retention(max_bytes=3 * frame)) == 0
+        assert self.low(Retention(max_bytes=3 * frame - 1)) == 11
+        assert self.low(Retention(max_bytes=frame)) == 21
+        assert self.low(Retention(max_bytes=0)) == 41
+
+    def test_what_is_needed_stays(self):
+        assert self.low(Retention(max_bytes=0), needed=15) == 15
+        assert self.low(Retention(max_bytes=0), needed=1) == 1
+        assert self.low(Retention(max_bytes=0), needed=99) == 41
+
+    def test_never_moves_back(self):
+        assert self.low(Retention(), low=12) == 12
+        assert self.low(Retention(max_bytes=0), low=30, needed=5) == 30
+
+    def test_another_topic_in_the_same_segments(self):
+        assert self.low(Retention(max_age=2.5), topic=2) == 26
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 9)), max_size=4), max_size=6),
+    st.integers(0, 60),
+    st.booleans(),
+)
+def test_the_dead_share_is_between_none_and_all(contents, low, dropped):
+    topics = {1: Topic(1, "a", (SCHEMA,), low), 2: Topic(2, "b", (SCHEMA,), dropped=dropped)}
+    for index in segments(*contents):
+        share = dead_share(index, topics)
+        assert 0 <= share <= 1
+        if not index.extents:
+            assert share == 1
+
+
+def fill(log, topic, count, start=0, size=50):
+    for n in range(start, start + count):
+        log.append(topic, [(n, "x" * size)], wal_mode="sync")
+
+
+def numbers(log, topic):
+    return [row[0] for batch in log.read(topic) for row in batch.rows]
+
+
+def test_size_drops_the_oldest_segments(tmp_path):
+    with Log(tmp_path, segment_bytes=3000) as log:
+        log.create_topic("t", SCHEMA, retention=Retention(max_bytes=10_000))
+        fill(log, "t", 200)
+        before = len(list(tmp_path.glob("*.seg")))
+        done = log.retain()
+        assert done.removed > 5
+        assert done.freed > 15_000
+        assert len(list(tmp_path.glob("*.seg"))) == before - done.removed
+        kept = numbers(log, "t")
+        assert kept == list(range(kept[0], 200))
+        assert done.trimmed == {"t": kept[0] + 1}
+        assert log.retain().removed == 0
+    with Log(tmp_path) as log:
+        assert numbers(log, "t") == kept
+        assert log.topic("t").low_lsn == kept[0] + 1
+
+
+def test_age_drops_rows_even_of_the_segment_that_is_being_written(tmp_path):
+    clock = ManualClock(10**15)
+    with Log(tmp_path, clock=clock) as log:
+        log.create_topic("t", SCHEMA, retention=Retention(max_age=60))
+        fill(log, "t", 10)
+        clock.advance(61 * SECOND)
+        log.retain()  # begins a new segment; the old one goes once it is on the disk
+        log.flush()
+        fill(log, "t", 3, 10)
+        log.retain()
+        assert numbers(log, "t") == [10, 11, 12]
+        assert len(list(tmp_path.glob("*.seg"))) == 1
+
+
+def test_each_topic_has_its_own_and_the_space_comes_back(tmp_path):
+    """A topic that is kept for long among one that is not: the segments shrink around it."""
+    with Log(tmp_path, segment_bytes=20_000) as log:
+        log.create_topic("kept", SCHEMA)
+        log.create_topic("loud", SCHEMA, retention=Retention(max_bytes=20_000))
+        for n in range(100):
+            fill(log, "kept", 1, n)
+            fill(log, "loud", 10, 10 * n, size=200)
+        size = sum(f.stat().st_size for f in tmp_path.glob("*.seg"))
+        done = log.retain()
+        assert done.removed == 0
+        assert done.rewritten > 10
+        left = sum(f.stat().st_size for f in tmp_path.glob("*.seg"))
+        definition = 1000  # the trim itself is written down
+        assert size - done.freed <= left < size - done.freed + definition
+        assert left < size / 3
+        assert numbers(log, "kept") == list(range(100))
+        loud = numbers(log, "loud")
+        assert loud == list(range(loud[0], 1000))
+        assert list(log.verify()) == []
+        lsns = [lsn for batch in log.read() for lsn in batch.lsns]
+        assert lsns == sorted(lsns)
+        for batch in list(log.read("kept"))[::7]:
+            assert next(iter(log.read("kept", start=batch.lsn))).rows == batch.rows
+    with Log(tmp_path) as log:
+        assert numbers(log, "kept") == list(range(100))
+        assert numbers(log, "loud") == loud
+
+
+def test_a_dropped_topic_gives_its_space_back(tmp_path):
+    with Log(tmp_path, segment_bytes=3000) as log:
+        log.create_topic("t", SCHEMA)
+        log.create_topic("u", SCHEMA)
+        fill(log, "t", 100)
+        fill(log, "u", 5)
+        log.drop_topic("t")
+        assert log.retain().removed > 5
+        assert numbers(log, "u") == [0, 1, 2, 3, 4]
+
+
+class TestHolds:
+    def test_keep_what_somebody_needs(self, tmp_path):
+        with Log(tmp_path, segment_bytes=2000) as log:
+            log.create_topic("t", SCHEMA, retention=Retention(max_bytes=0))
+            fill(log, "t", 100)
+            hold = log.hold("t", lsn=40)
+            everybody = log.hold(lsn=20)
+            log.retain()
+            assert numbers(log, "t")[0] <= 19
+            everybody.release()
+            everybody.release()
+            log.retain()
+            assert log.topic("t").low_lsn == 40
+            assert numbers(log, "t") == list(range(39, 100))
+            hold.advance(60)
+            hold.advance(50)
+            log.retain()
+            assert log.topic("t").low_lsn == 60
+            hold.release()
+            log.retain()
+            assert log.topic("t").low_lsn > 90
+
+    def test_of_one_topic_do_not_hold_another(self, tmp_path):
+        with Log(tmp_path, segment_bytes=2000) as log:
+            for name in "tu":
+                log.create_topic(name, SCHEMA, retention=Retention(max_bytes=0))
+                fill(log, name, 50)
+            log.hold("u", lsn=1)
+            log.retain()
+            assert log.topic("t").low_lsn > 40
+            assert log.topic("u").low_lsn <= 51
+            assert numbers(log, "u") == list(range(50))
+
+
+def test_readers_go_on_while_segments_shrink_and_go(tmp_path):
+    """A reader either gives every row from its start on, or says that retention overtook it."""
+    stop, problems, overtaken = threading.Event(), [], []
+    with Log(tmp_path, segment_bytes=4000) as log:
+        log.create_topic("kept", SCHEMA)
+        log.create_topic("loud", SCHEMA, retention=Retention(max_bytes=30_000))
+
+        def read(topic):
+            while not stop.is_set():
+                try:
+                    start = log.topic(topic).low_lsn or 1
+                    expected = None
+                    with log.read(topic, start=start) as reader:
+                        for batch in reader:
+                            for number, _ in batch.rows:
+                                if expected is not None and number != expected:
+                                    problems.append((topic, expected, number))
+                                expected = number + 1
+                except LsnNotKeptError:
+                    overtaken.append(topic)
+                except Exception as error:  # noqa: BLE001
+                    problems.append(error)
+
+        def retain():
+            while not stop.is_set():
+                log.retain()
+
+        threads = [threading.Thread(target=read, args=(t,)) for t in ("kept", "loud", "kept")]
+        threads.append(threading.Thread(target=retain))
+        for thread in threads:
+            thread.start()
+        for n in range(150):
+            fill(log, "kept", 1, n)
+            log.append("loud", [(4 * n + i, "x" * 300) for i in range(4)])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not problems
+        assert "kept" not in overtaken
+        assert numbers(log, "kept") == list(range(150))
+        log.retain()
+        loud = numbers(log, "loud")
+        assert loud == list(range(loud[0], 600))
+
+
+def test_the_keeper_does_it_by_itself(tmp_path):
+    with Log(tmp_path, segment_bytes=2000, retention_interval=0.01) as log:
+        log.create_topic("t", SCHEMA, retention=Retention(max_bytes=4000))
+        fill(log, "t", 100)
+        waiting = threading.Event()
+        while log.topic("t").low_lsn < 50:
+            waiting.wait(0.005)
+
+
+def test_retention_is_changed_and_kept(tmp_path):
+    with Log(tmp_path) as log:
+        log.create_topic("t", SCHEMA)
+        log.set_retention("t", Retention(max_age=1.5, max_bytes=7))
+    with Log(tmp_path) as log:
+        assert log.topic("t").retention == Retention(1.5, 7)
+
+
+def test_old_epochs_are_forgotten_with_their_rows(tmp_path):
+    for run in range(5):
+        with Log(tmp_path, segment_bytes=1000) as log:
+            if run == 0:
+                log.create_topic("t", SCHEMA, retention=Retention(max_bytes=0))
+            fill(log, "t", 20)
+    with Log(tmp_path, segment_bytes=1000) as log:
+        assert len(log._writer.epochs.starts) == 6
+        log.retain()
+        assert len(log._writer.epochs.starts) < 6
+        with pytest.raises(LsnNotKeptError):
+            log.read("t", start=1)

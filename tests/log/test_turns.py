@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from millstream.errors import LogFullError
+from millstream.log.turns import Turns
+
+
+class Disk:
+    """A queue of numbers and a disk that can be held up."""
+
+    def __init__(self):
+        self.order = threading.Lock()
+        self.newest = 0
+        self.syncs = 0
+        self.go = threading.Event()
+        self.go.set()
+        self.busy = threading.Event()
+        self.error = None
+        self.turns = Turns(self.order, self.sync)
+
+    def sync(self, sequence):
+        newest = self.newest
+        self.busy.set()
+        self.go.wait()
+        self.syncs += 1
+        if self.error is not None:
+            raise self.error
+        assert newest >= sequence
+        return newest
+
+    def commit(self):
+        with self.order:
+            self.newest += 1
+            mine = self.newest
+            self.turns.arrived(mine)
+        self.turns.wait_for(mine)
+        assert self.turns.durable >= mine
+
+
+def test_one_thread_syncs_each_commit():
+    disk = Disk()
+    for _ in range(5):
+        disk.commit()
+    assert disk.syncs == 5
+
+
+def test_who_waits_meanwhile_shares_the_next_sync():
+    disk = Disk()
+    disk.go.clear()
+    threads = [threading.Thread(target=disk.commit) for _ in range(8)]
+    threads[0].start()
+    disk.busy.wait()
+    for thread in threads[1:]:
+        thread.start()
+    while len(disk.turns._waiting) < 7:
+        pass
+    disk.go.set()
+    for thread in threads:
+        thread.join()
+    assert disk.syncs == 2
+
+
+def test_many_threads_many_commits():
+    disk = Disk()
+
+    def work():
+        for _ in range(200):
+            disk.commit()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert disk.turns.durable == 1600
+    assert disk.syncs <= 1600
+    assert not disk.turns._waiting
+    assert not disk.turns._led
+
+
+def test_an_error_reaches_each_who_waits_and_the_next_try_works():
+    disk = Disk()
+    disk.error = LogFullError("full")
+    disk.go.clear()
+    failed = []
+
+    def work():
+        try:
+            disk.commit()
+        except LogFullError:
+            failed.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    disk.busy.wait()
+    disk.go.set()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 4
+    disk.error = None
+    disk.commit()
+    with pytest.raises(AssertionError):
+        disk.turns.wait_for(99)  # nobody queued that
