@@ -232,6 +232,7 @@ class TestDamage:
         path, segment = damaged
         segment.unlink()
         with Log(path) as log:
+            assert ["missing" in str(e) for e in log.verify()] == [True]
             reader, found = log.read("t"), []
             with pytest.raises(LogCorruptError, match="missing") as caught:
                 for batch in reader:
@@ -253,6 +254,7 @@ class TestDamage:
         first.write_bytes(data)
         with Log(tmp_path) as log:
             assert read(log, "t") == rows(150)
+            assert ["seal" in str(e) for e in log.verify()][:1] == [True]
             assert log.lsn_at(0) == 1
             assert log.lsn_at(2**62) == 151
 

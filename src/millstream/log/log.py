@@ -7,6 +7,7 @@ import uuid
 import warnings
 import weakref
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -14,7 +15,6 @@ import pyarrow as pa
 
 from millstream.errors import (
     InvalidOptionError,
-    LogCorruptError,
     LogPathError,
     SchemaMismatchError,
     TopicExistsError,
@@ -32,6 +32,7 @@ from millstream.log.segment import Head, Seal, SegmentRef
 from millstream.log.storage import translate, write_file
 from millstream.log.topics import Retention, Topic, Topics
 from millstream.log.transaction import Transaction
+from millstream.log.verify import verify
 from millstream.log.writer import Writer
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import Clock, system_clock
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from uuid import UUID
 
+    from millstream.errors import LogCorruptError
     from millstream.model.schema import Column, Schema
 
     Rows: TypeAlias = ChangeBatch | Sequence[tuple[Any, ...]] | pa.RecordBatch
@@ -321,7 +323,7 @@ class Log:
         return self._writer.database
 
     def verify(self) -> Iterator[LogCorruptError]:
-        """Read everything and check every byte; gives each damaged place as the error it raises.
+        """Read everything and check every byte; gives each damaged place as an error.
 
         >>> import tempfile
         >>> from millstream import Log
@@ -331,18 +333,7 @@ class Log:
         []
         >>> directory.cleanup()
         """
-        start: int | None = FIRST_LSN
-        ids = {topic.id: 0 for topic in self._writer.topics}
-        while start is not None:
-            with self._reader(ids, start) as reader:
-                try:
-                    for _ in reader:
-                        pass
-                except LogCorruptError as error:
-                    yield error
-                    start = error.next_lsn
-                else:
-                    return
+        return verify(self._writer, self._files)
 
     # ---- keeping
 
@@ -391,7 +382,18 @@ def _as_batch(schema: Schema, rows: Rows, watermark: int | None) -> ChangeBatch:
         return rows
     if isinstance(rows, pa.RecordBatch):
         return ChangeBatch.from_arrow(schema, rows, watermark=watermark)
+    _warm_up()
     return ChangeBatch.from_rows(schema, rows, watermark=watermark)
+
+
+@cache
+def _warm_up() -> None:
+    """Let pyarrow import pandas here and now, if it is installed.
+
+    It does so at its first conversion of Python values, which is otherwise the writer's: up to
+    seconds, in the background, while rows that were just appended wait for it.
+    """
+    pa.array([0])
 
 
 def _is_sync(wal_mode: str) -> bool:
