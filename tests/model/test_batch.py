@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import uuid
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.errors import RowError, SchemaMismatchError
+from millstream.model import ChangeBatch, ResumeToken, Schema
+
+SCHEMA = Schema.of(key=("k",), k="BIGINT", v="VARCHAR")
+rows = st.lists(
+    st.tuples(st.none() | st.integers(0, 2), st.none() | st.text("ab", max_size=2)), max_size=12
+)
+
+
+@st.composite
+def batches(draw):
+    content = draw(rows)
+    weights = draw(
+        st.none()
+        | st.lists(st.sampled_from([-2, -1, 1, 2]), min_size=len(content), max_size=len(content))
+    )
+    if draw(st.booleans()):
+        return ChangeBatch.from_rows(SCHEMA, content, weights=weights)
+    return ChangeBatch.from_arrow(SCHEMA, SCHEMA.rows_to_arrow(content), weights=weights)
+
+
+@given(batches())
+def test_both_forms_say_the_same(batch):
+    """The ops of to_arrow, found by columns, are those of the iterator, found by rows."""
+    table = batch.to_arrow()
+    assert table.schema.names == ["k", "v", "_op", "_weight", "_lsn"]
+    expected = []
+    for change in batch:
+        if change.op == "update":
+            expected += [(change.before, "update"), (change.row, "update")]
+        else:
+            expected.append((change.row, change.op))
+    found = []
+    for row, op, weight in zip(
+        batch.rows, table["_op"].to_pylist(), table["_weight"].to_pylist(), strict=True
+    ):
+        found += [(row, op)] * (1 if op == "update" else abs(weight))
+    assert found == expected
+    assert table["_weight"].to_pylist() == batch.weights
+    assert table["_lsn"].to_pylist() == list(batch.lsns)
+
+
+@given(batches())
+def test_changes_add_up_to_the_weights(batch):
+    """Whatever is paired, the sum over rows is that of the Z-set."""
+    total, changed = {}, {}
+    for row, weight in zip(batch.rows, batch.weights, strict=True):
+        total[row] = total.get(row, 0) + weight
+    for change in batch:
+        if change.op != "insert":
+            changed[change.before] = changed.get(change.before, 0) - 1
+        if change.op != "delete":
+            changed[change.row] = changed.get(change.row, 0) + 1
+    assert {k: v for k, v in changed.items() if v} == {k: v for k, v in total.items() if v}
+
+
+@given(batches(), st.data())
+def test_a_slice_is_those_rows(batch, data):
+    batch = batch.placed("t", 100, committed_at=5, origin=(uuid.UUID(int=1), 1))
+    start = data.draw(st.integers(0, len(batch)))
+    stop = data.draw(st.integers(start, len(batch)))
+    part = batch.slice(start, stop)
+    assert part.rows == batch.rows[start:stop]
+    assert part.weights == batch.weights[start:stop]
+    assert list(part.lsns) == list(batch.lsns)[start:stop]
+    assert part.arrow.equals(SCHEMA.rows_to_arrow(batch.rows[start:stop]))
+
+
+class TestForms:
+    def test_are_made_when_asked_and_kept(self):
+        batch = ChangeBatch.from_rows(SCHEMA, [(1, "a")])
+        assert not batch.is_arrow
+        assert batch.arrow is batch.arrow
+        assert batch.is_arrow
+        again = ChangeBatch.from_arrow(SCHEMA, batch.arrow)
+        assert again.rows is again.rows
+        assert again.rows == [(1, "a")]
+
+    def test_arrow_of_the_right_schema_is_not_copied(self):
+        data = SCHEMA.rows_to_arrow([(1, "a")])
+        assert ChangeBatch.from_arrow(SCHEMA, data).arrow is data
+
+    def test_arrow_in_arrow_out_makes_no_rows(self):
+        weights = pa.array([1, -1], pa.int64())
+        data = SCHEMA.rows_to_arrow([(1, "a"), (2, "b")])
+        batch = ChangeBatch.from_arrow(SCHEMA, data, weights=weights)
+        batch.to_arrow()
+        assert batch._rows is None
+
+    def test_pandas_polars_and_pyarrow_take_it(self):
+        batch = ChangeBatch.from_rows(SCHEMA, [(1, "a"), (2, None)])
+        assert pa.table(batch).num_rows == 2
+        assert pl.DataFrame(batch)["_op"].to_list() == ["insert", "insert"]
+        assert list(pd.DataFrame.from_arrow(batch)["k"]) == [1, 2]
+
+
+class TestChanges:
+    def test_an_update_has_both_rows(self):
+        batch = ChangeBatch.from_rows(SCHEMA, [(1, "a"), (1, "b")], weights=[-1, 1])
+        (change,) = batch
+        assert (change.op, change.before, change.row) == ("update", (1, "a"), (1, "b"))
+        assert change["v"] == "b"
+        assert change.as_dict() == {"k": 1, "v": "b"}
+
+    def test_of_a_null_key(self):
+        batch = ChangeBatch.from_rows(SCHEMA, [(None, "a"), (None, "b")], weights=[-1, 1])
+        assert [c.op for c in batch] == ["update"]
+        assert batch.to_arrow()["_op"].to_pylist() == ["update", "update"]
+
+    def test_different_keys_are_two_changes(self):
+        batch = ChangeBatch.from_rows(SCHEMA, [(1, "a"), (2, "b")], weights=[-1, 1])
+        assert [c.op for c in batch] == ["delete", "insert"]
+
+    def test_without_a_key_nothing_is_paired(self):
+        schema = Schema.of(k="BIGINT")
+        batch = ChangeBatch.from_rows(schema, [(1,), (1,)], weights=[-1, 1])
+        assert [c.op for c in batch] == ["delete", "insert"]
+
+
+def test_weights_must_fit():
+    with pytest.raises(SchemaMismatchError):
+        ChangeBatch.from_rows(SCHEMA, [(1, "a")], weights=[1, 1])
+
+
+def test_bad_rows_are_named():
+    with pytest.raises(RowError) as caught:
+        ChangeBatch.from_rows(SCHEMA, [(1, "a"), ("x", "b")])
+    assert (caught.value.row, caught.value.column) == (1, "k")
+
+
+def test_a_place_gives_lsns_and_a_token():
+    database = uuid.uuid4()
+    batch = ChangeBatch.from_rows(SCHEMA, [(1, "a"), (2, "b")])
+    assert batch.token == ""
+    placed = batch.placed("t", 7, committed_at=5, origin=(database, 3))
+    assert (placed.first_lsn, placed.lsn, list(placed.lsns)) == (7, 8, [7, 8])
+    assert ResumeToken.parse(placed.token) == ResumeToken(database, 3, 8)
+    assert repr(placed) == "<ChangeBatch of t: 2 rows, LSN 7..8>"
+
+
+def test_a_watermark_takes_a_place_too():
+    batch = ChangeBatch.from_rows(SCHEMA, [], watermark=99)
+    placed = batch.placed("t", 7, committed_at=5, origin=(uuid.uuid4(), 1))
+    assert (len(placed), placed.first_lsn, placed.lsn, placed.watermark) == (0, 7, 7, 99)
+    assert list(placed) == []
