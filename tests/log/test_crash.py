@@ -59,7 +59,7 @@ real_pwrite = os.pwrite
 
 
 def run_and_die(path, work, countdown, moment):
-    """Run some work in a child with a bomb; how many steps it said were done, and whether it died."""
+    """Run some work in a child with a bomb: how many steps it said were done, whether it died."""
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:

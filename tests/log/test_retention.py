@@ -223,7 +223,7 @@ def test_readers_go_on_while_segments_shrink_and_go(tmp_path):
                                 expected = number + 1
                 except LsnNotKeptError:
                     overtaken.append(topic)
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
                     problems.append(error)
 
         def retain():

@@ -35,7 +35,7 @@ def in_child(work):
     def run():
         try:
             results.put(work())
-        except BaseException as error:  # noqa: BLE001 - told to the parent
+        except BaseException as error:
             results.put(error)
 
     process = context.Process(target=run)

@@ -212,7 +212,7 @@ class _Scan:
         commit.clear()
 
     def _check_defined(self, frame: Frame, offset: int) -> None:
-        """Rows whose definition was damaged cannot be read, and their topic must not be made anew."""
+        """Rows whose definition is damaged mean nothing, and their topic must not be made anew."""
         topic = self._topics.by_id.get(frame.topic)
         if topic is None or frame.version > topic.version:
             what = f"the definition of topic number {frame.topic} before it is damaged"

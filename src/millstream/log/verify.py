@@ -1,4 +1,4 @@
-"""Reading everything to see whether it is whole: every byte of every segment, whatever its topic."""
+"""Reading everything to see whether it is whole: every byte of every segment."""
 
 from __future__ import annotations
 

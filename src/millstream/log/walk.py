@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 CHUNK: Final = 1 << 20
 """How much is read at once; about what stays in a core's own cache for the check sums."""
 
+_PEEK: Final = 8 << 10
+"""How much is read at once after a frame that is not wanted: its neighbours may not be either."""
+
 _COPY_BELOW: Final = CHUNK // 16
 """Payloads smaller than this are copied out, so that a batch never keeps a whole chunk alive."""
 
@@ -37,19 +40,20 @@ def walk(
     Raises:
         DamageError: what follows is damaged, or not there.
     """
-    offset, base, chunk = start, start, b""
+    offset, base, chunk, ahead = start, start, b"", CHUNK
     whole = pa.py_buffer(chunk)
     while offset < end:
         at = offset - base
         if at + HEADER_SIZE > len(chunk):
             base, at = offset, 0
-            chunk = os.pread(fd, min(CHUNK, end - offset), offset)
+            chunk = os.pread(fd, min(ahead, end - offset), offset)
             whole = pa.py_buffer(chunk)
         frame = decode_header(chunk, at)
         if frame is None or offset + frame.size > end:
             raise DamageError(offset)
-        payload = None
+        payload, ahead = None, _PEEK
         if topics is None or frame.topic in topics:
+            ahead = CHUNK
             if at + frame.size > len(chunk):
                 base, at = offset, 0
                 chunk = os.pread(fd, max(frame.size, min(CHUNK, end - offset)), offset)

@@ -1,0 +1,61 @@
+"""What the README and the docs show runs, and what they link to is there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        scope: dict[str, object] = {}
+        for code in blocks(page, "python"):
+            exec(compile(code, str(page), "exec"), scope)
+    if page.name == "README.md":
+        assert printed.getvalue() == blocks(page, "text")[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+def test_the_docstrings_run():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--doctest-modules", "src/millstream"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.crash
+def test_the_demo_loses_nothing():
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "crash_demo.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 lost, 0 damaged" in done.stdout
