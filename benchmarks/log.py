@@ -187,14 +187,21 @@ class Bench:
         return took
 
     def _filled(self, name: str, size: int) -> Path:
+        """A log of about that size, with its last segment half full: that part takes its time."""
         batch, path = ticks(10_000), self.fresh(name)
-        with Log(path) as log:
+        half = int(32 * MIB * self.scale)
+        with Log(path, segment_bytes=2 * half) as log:
             log.create_topic("trades", SCHEMA)
-            for count in range(size // batch.nbytes):
+            count = 0
+            while count * batch.nbytes < size or not half <= self._last_size(path) < 2 * half:
                 log.append("trades", batch)
-                if count % 200 == 0:
+                count += 1
+                if count % 10 == 0:
                     log.flush()
         return path
+
+    def _last_size(self, path: Path) -> int:
+        return max(path.glob("*.seg")).stat().st_size
 
     # ---- read
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from millstream.errors import LogFullError
-from millstream.log.turns import Turns
+from millstream.log.turns import Turn, Turns
 
 
 class Disk:
@@ -105,3 +105,38 @@ def test_an_error_reaches_each_who_waits_and_the_next_try_works():
     disk.commit()
     with pytest.raises(AssertionError):
         disk.turns.wait_for(99)  # nobody queued that
+
+
+def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
+    """As Ctrl-C does: the sleep raises, before or after the wake-up was under way."""
+    disk = Disk()
+    real_sleep, interrupted = Turn.sleep, []
+
+    def sleep(turn):
+        first_time = turn not in interrupted
+        if first_time and turn.sequence % 3 == 0:
+            interrupted.append(turn)
+            if turn.sequence % 2:
+                while turn in disk.turns._waiting:
+                    pass
+            raise KeyboardInterrupt
+        real_sleep(turn)
+
+    monkeypatch.setattr(Turn, "sleep", sleep)
+
+    def work():
+        for _ in range(100):
+            try:
+                disk.commit()
+            except KeyboardInterrupt:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert interrupted
+    assert not disk.turns._waiting
+    assert not disk.turns._led
+    disk.commit()

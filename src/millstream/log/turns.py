@@ -95,12 +95,26 @@ class Turns:
             else:
                 self._led = turn.leads = True
         if not turn.leads:
-            turn.sleep()
+            try:
+                turn.sleep()
+            except BaseException:
+                self._abandon(turn)
+                raise
         if turn.leads:
             try:
                 self._lead(sequence)
             finally:
                 self._pass_on()
+
+    def _abandon(self, turn: Turn) -> None:
+        """The sleep was interrupted, as by Ctrl-C; nobody else may depend on it from now on."""
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+                return
+        turn.sleep()  # its wake-up is under way: take it, and with it what it asks for
+        if turn.leads:
+            self._pass_on()
 
     def _lead(self, sequence: int) -> None:
         self._gather()

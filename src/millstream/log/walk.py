@@ -55,8 +55,10 @@ def walk(
         if topics is None or frame.topic in topics:
             ahead = CHUNK
             if at + frame.size > len(chunk):
+                # A large frame is read alone, with the header after it; small ones by the chunk.
+                size = frame.size + HEADER_SIZE
                 base, at = offset, 0
-                chunk = os.pread(fd, max(frame.size, min(CHUNK, end - offset)), offset)
+                chunk = os.pread(fd, size if size > CHUNK // 8 else CHUNK, offset)
                 whole = pa.py_buffer(chunk)
             place, size = at + HEADER_SIZE, frame.payload_size
             payload = (

@@ -175,8 +175,9 @@ class Writer:
             lsn = here.lsn + 1
             nbytes += held_bytes(here)
         entry = Entry(placed, first, waited_for, nbytes=nbytes)
-        self._enqueue(entry)
+        # In this order: whoever is interrupted here leaves a hole, and not one LSN for two rows.
         self._next_lsn = lsn
+        self._enqueue(entry)
         return entry
 
     def _enqueue(self, entry: Entry) -> None:
@@ -227,13 +228,20 @@ class Writer:
                 if self._active.offset >= self._segment_bytes and self._active.index.extents:
                     self._roll()
                 self._active.write(frames)
+                self._done(group)
             except LogFailedError as error:
                 self._failed = error
                 raise
             except LogError:
                 self._stalled = True
                 raise
-            self._done(group)
+            except BaseException:
+                # Ctrl-C, say. What is in the file and what is in the queue may not agree any more.
+                self._failed = LogFailedError(
+                    "a write to the log was interrupted halfway",
+                    hint="open the log again: it will find out how far it came",
+                )
+                raise
 
     def _peek(self) -> list[Entry]:
         """The next entries to be written together; they stay in the queue until they are."""
