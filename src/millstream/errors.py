@@ -6,7 +6,7 @@ disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the mess
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Error(Exception):
@@ -26,6 +26,17 @@ class Error(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross process borders with all they carry."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ClosedError(Error):
@@ -74,6 +85,21 @@ class RowError(SchemaMismatchError):
         self.column = column
 
 
+class ColumnNotFoundError(SchemaMismatchError, KeyError):
+    """A column that the schema does not have; a KeyError, too, as for a dict."""
+
+    code = "COLUMN_NOT_FOUND"
+
+    def __str__(self) -> str:
+        return Error.__str__(self)
+
+
+class TimeRangeError(Error):
+    """A time that microseconds since 1970 in 64 bits, or Python's datetime, cannot hold."""
+
+    code = "TIME_RANGE"
+
+
 class TokenError(Error):
     """A resume token that cannot be used here."""
 
@@ -117,7 +143,7 @@ class LogLockedError(LogError):
 
 
 class LogPathError(LogError):
-    """The path cannot hold a log: not a directory, no permission, or full of other things."""
+    """The path is not a directory, or a file in it cannot be read."""
 
     code = "LOG_PATH"
 
@@ -178,6 +204,12 @@ class LsnNotKeptError(LogError):
     def __init__(self, message: str, *, oldest: int, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.oldest = oldest
+
+
+class RowsLostError(LogError):
+    """Rows that were taken without waiting could not be written, and are not in the log."""
+
+    code = "ROWS_LOST"
 
 
 class RowTooLargeError(LogError):

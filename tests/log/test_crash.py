@@ -18,7 +18,7 @@ import time
 import pytest
 
 from millstream.log import Log, Retention
-from millstream.model import Column, Schema, parse_type
+from millstream.model import Schema
 
 pytestmark = pytest.mark.crash
 
@@ -99,7 +99,7 @@ def _steps():
         log.flush()
 
     yield append_and_flush, [(20, "flushed"), (21, "flushed")], []
-    yield lambda log: log.add_column("u", Column("more", parse_type("DOUBLE"))), [], []
+    yield lambda log: log.add_column("u", "more", "DOUBLE"), [], []
     yield lambda log: log.append("u", [(30, "wide", 1.5)], wal_mode="sync"), [], [(30, "wide")]
     yield lambda log: log.append("u", [], watermark=7, wal_mode="sync"), [], []
     for n in range(40, 44):

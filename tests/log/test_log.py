@@ -23,7 +23,7 @@ from millstream.errors import (
     TopicNotFoundError,
 )
 from millstream.log import Log
-from millstream.model import ChangeBatch, Column, ManualClock, Schema, parse_type
+from millstream.model import ChangeBatch, ManualClock, Schema
 
 
 class TestTopics:
@@ -219,7 +219,7 @@ class TestEvolution:
             log.create_topic("t", schema)
             old = log.topic("t").schema
             log.append("t", [(1, "a")])
-            log.add_column("t", Column("price", parse_type("DOUBLE")))
+            log.add_column("t", "price", "DOUBLE")
             log.append("t", [(2, "b", 3.5)])
             # A producer that has not heard of the column yet goes on.
             log.append("t", ChangeBatch.from_rows(old, [(3, "c")]))
@@ -232,16 +232,16 @@ class TestEvolution:
 
     def test_weights_survive_it(self, log, schema):
         log.append("t", ChangeBatch.from_rows(schema, [(1, "a"), (1, "b")], weights=[-1, 1]))
-        log.add_column("t", Column("x", parse_type("BIGINT")))
+        log.add_column("t", "x", "BIGINT")
         (batch,) = log.read("t")
         assert batch.weights == [-1, 1]
         assert batch.rows == [(1, "a", None), (1, "b", None)]
 
     def test_not_null_is_refused(self, log):
         with pytest.raises(SchemaError):
-            log.add_column("t", Column("x", parse_type("BIGINT"), nullable=False))
+            log.add_column("t", "x", "BIGINT NOT NULL")
         with pytest.raises(SchemaError):
-            log.add_column("t", Column("S", parse_type("BIGINT")))
+            log.add_column("t", "S", "BIGINT")
         assert log.topic("t").schema.names == ("n", "s")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import LogCorruptError, LogVersionError
 from millstream.log import Log
-from millstream.model import Column, Schema, parse_type
+from millstream.model import Schema
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
 
@@ -38,7 +38,7 @@ def write_commits(log):
         transaction.append("u", [(21, "u"), (22, "u")])
         transaction.append("t", [(23, "t")])
     log.append("u", [], watermark=5, wal_mode="sync")
-    log.add_column("u", Column("extra", parse_type("DOUBLE")))
+    log.add_column("u", "extra", "DOUBLE")
     log.append("u", [(30, "wide", 0.5)], wal_mode="sync")
 
 
@@ -89,7 +89,7 @@ def test_a_cut_at_any_byte_reads_as_a_prefix_of_commits(killed, tmp_path):
     (segment,) = killed.glob("*.seg")
     size = segment.stat().st_size
     with Log(shutil.copytree(killed, tmp_path / "whole")) as log:
-        start = log._files.open(log._writer.segments[0]).start
+        start = log._files.open(log._writer.written.segments[0]).start
     longest = 0
     for length in range(start, size + 1):
         found, recovery = reopened(
@@ -129,7 +129,7 @@ def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):
     (segment,) = path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
     with Log(shutil.copytree(killed, tmp_path / "head", dirs_exist_ok=True)) as log:
-        start = log._files.open(log._writer.segments[0]).start
+        start = log._files.open(log._writer.written.segments[0]).start
     place = data.draw(st.integers(start, len(raw) - 1))
     raw[place] ^= data.draw(st.integers(1, 255))
     segment.write_bytes(raw)

@@ -272,8 +272,8 @@ def test_old_epochs_are_forgotten_with_their_rows(tmp_path):
                 log.create_topic("t", SCHEMA, retention=Retention(max_bytes=0))
             fill(log, "t", 20)
     with Log(tmp_path, segment_bytes=1000) as log:
-        assert len(log._writer.epochs.starts) == 6
+        assert len(log._writer.written.epochs.starts) == 6
         log.retain()
-        assert len(log._writer.epochs.starts) < 6
+        assert len(log._writer.written.epochs.starts) < 6
         with pytest.raises(LsnNotKeptError):
             log.read("t", start=1)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 
 import pytest
 
@@ -11,7 +13,8 @@ from millstream.log.turns import Turn, Turns
 class Disk:
     """A queue of numbers and a disk that can be held up."""
 
-    def __init__(self):
+    def __init__(self, pause=0):
+        self.pause = pause
         self.order = threading.Lock()
         self.newest = 0
         self.syncs = 0
@@ -25,6 +28,7 @@ class Disk:
         newest = self.newest
         self.busy.set()
         self.go.wait()
+        time.sleep(self.pause)
         self.syncs += 1
         if self.error is not None:
             raise self.error
@@ -56,15 +60,15 @@ def test_who_waits_meanwhile_shares_the_next_sync():
     for thread in threads[1:]:
         thread.start()
     while len(disk.turns._waiting) < 7:
-        pass
+        time.sleep(0.001)
     disk.go.set()
     for thread in threads:
         thread.join()
     assert disk.syncs == 2
 
 
-def test_many_threads_many_commits():
-    disk = Disk()
+def test_many_threads_share_many_syncs():
+    disk = Disk(pause=0.0002)
 
     def work():
         for _ in range(200):
@@ -76,7 +80,7 @@ def test_many_threads_many_commits():
     for thread in threads:
         thread.join()
     assert disk.turns.durable == 1600
-    assert disk.syncs <= 1600
+    assert disk.syncs < 1600 / 3
     assert not disk.turns._waiting
     assert not disk.turns._led
 
@@ -109,7 +113,7 @@ def test_an_error_reaches_each_who_waits_and_the_next_try_works():
 
 def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
     """As Ctrl-C does: the sleep raises, before or after the wake-up was under way."""
-    disk = Disk()
+    disk = Disk(pause=0.0002)
     real_sleep, interrupted = Turn.sleep, []
 
     def sleep(turn):
@@ -118,7 +122,7 @@ def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
             interrupted.append(turn)
             if turn.sequence % 2:
                 while turn in disk.turns._waiting:
-                    pass
+                    time.sleep(0.0001)
             raise KeyboardInterrupt
         real_sleep(turn)
 
@@ -126,10 +130,8 @@ def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
 
     def work():
         for _ in range(100):
-            try:
+            with contextlib.suppress(KeyboardInterrupt):
                 disk.commit()
-            except KeyboardInterrupt:
-                pass
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

@@ -73,10 +73,10 @@ class ActiveSegment:
         self.offset = end
 
     def seal(self, epochs: Epochs, topics: Topics) -> None:
-        """Append the seal. ``unseal`` takes it off again."""
+        """Append the seal. ``truncate`` takes it off again."""
         self._append(Seal(self.index, self.offset, epochs, topics).encode())
 
-    def unseal(self) -> None:
+    def truncate(self) -> None:
         """Take off what stands after the last frame."""
         try:
             os.ftruncate(self._fd, self.offset)
@@ -109,5 +109,5 @@ class ActiveSegment:
         try:
             return write_all(self._fd, buffers, self.offset)
         except OSError as error:
-            self.unseal()
+            self.truncate()
             raise translate(error, self._path, "write to") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.errors import LogError, RowTooLargeError
+from millstream.errors import LogError, RowsLostError, RowTooLargeError
 from millstream.log.frame import COMMIT, Encoded, Kind, encode
 from millstream.log.payload import encode_rows
 from millstream.model.batch import ChangeBatch
@@ -75,8 +75,8 @@ def encode_entries(entries: Sequence[Entry], durable_lsn: int) -> list[Encoded]:
             merged = _merge(run)
             try:
                 frames += _encode_parts(merged.parts, durable_lsn)
-            except RowTooLargeError:
-                pass  # one of them is to blame: find out which
+            except Exception:  # noqa: BLE001, S110 - one of them is to blame: see below which
+                pass
             else:
                 continue
         for entry in run:
@@ -99,7 +99,13 @@ def _encode_one(entry: Entry, durable_lsn: int) -> list[Encoded]:
         return _encode_parts(entry.parts, durable_lsn)
     except RowTooLargeError as error:
         entry.error = error
-        return []
+    except Exception as error:  # noqa: BLE001 - one commit's trouble must not become everybody's
+        first, last = entry.parts[0].batch.first_lsn, entry.parts[-1].batch.lsn
+        entry.error = RowsLostError(
+            f"rows {first} to {last} could not be written: {type(error).__name__}: {error}",
+            hint="they are not in the log; this is a bug in Millstream, please report it",
+        )
+    return []
 
 
 def _encode_parts(parts: Sequence[Part], durable_lsn: int) -> list[Encoded]:

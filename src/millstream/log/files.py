@@ -6,19 +6,22 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from millstream.errors import LogCorruptError
+from millstream.errors import LogCorruptError, LogPathError
 from millstream.log.segment import SegmentFile, SegmentRef
-from millstream.log.storage import translate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from millstream.log.writer import Writer
+    from millstream.log.written import Extent
 
 
 class SegmentFiles:
     """Opens segments for reading and shares them; a file is closed when its last reader lets go."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._open: WeakValueDictionary[SegmentRef, SegmentFile] = WeakValueDictionary()
         self._lock = threading.Lock()
 
@@ -27,26 +30,54 @@ class SegmentFiles:
 
         Raises:
             LogCorruptError: it is not there.
+            LogPathError: it may not be read, or too many files are open.
         """
         with self._lock:
             file = self._open.get(ref)
             if file is None:
                 try:
-                    file = SegmentFile(self._directory, ref)
+                    file = SegmentFile(self.directory, ref)
                 except FileNotFoundError as error:
-                    raise LogCorruptError(
-                        f"{self._directory / ref.name} is missing",
-                        segment=ref.name,
-                        offset=0,
-                        next_lsn=None,
-                        hint="restore this file from a backup",
-                    ) from error
+                    raise missing(self.directory, ref.ordinal, None) from error
                 except OSError as error:
-                    raise translate(error, self._directory / ref.name, "read") from error
+                    raise LogPathError(
+                        f"cannot read {self.directory / ref.name}: {error.strerror}",
+                        hint="give this user the right to read it, and to open enough files",
+                    ) from error
                 self._open[ref] = file
             return file
+
+    def open_all(self, writer: Writer) -> Iterator[tuple[SegmentFile, Extent]]:
+        """The segments that there are now, oldest first, each with how far it is written.
+
+        Those that retention removes meanwhile are left out.
+
+        Raises:
+            LogCorruptError: one is missing, and it was not retention that removed it.
+        """
+        for ref in writer.written.segments:
+            try:
+                file = self.open(ref)
+            except LogCorruptError:
+                if ref in writer.written.segments:
+                    raise
+            else:
+                yield file, writer.written.extent(file)
 
     def forget(self, ref: SegmentRef) -> None:
         """Open the file anew next time: it was replaced. Who has it open reads on in the old."""
         with self._lock:
             self._open.pop(ref, None)
+
+
+def missing(directory: Path, ordinal: int, next_lsn: int | None) -> LogCorruptError:
+    """The error for a segment that is not there."""
+    name = f"{ordinal:010d}-*.seg"
+    go_on = f"; rows from LSN {next_lsn} on can be read: start there" if next_lsn else ""
+    return LogCorruptError(
+        f"the segment {directory / name} is missing",
+        segment=name,
+        offset=0,
+        next_lsn=next_lsn,
+        hint=f"restore this file from a backup{go_on}",
+    )

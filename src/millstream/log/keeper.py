@@ -1,10 +1,9 @@
-"""The two background threads of a log: one writes, one syncs and lets go of what is too old."""
+"""The background threads of a log: one writes, one syncs, one lets go of what is too old."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from millstream.errors import ClosedError, Error
@@ -41,10 +40,11 @@ class Keeper:
         self._retention_interval = retention_interval
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for target, name in (
-                (writer.write_in_background, "millstream-log-writer"),
-                (self._keep, "millstream-log-keeper"),
+            threading.Thread(target=target, name=f"millstream-log-{name}", daemon=True)
+            for name, target in (
+                ("writer", writer.write_in_background),
+                ("syncer", self._sync),
+                ("retention", self._let_go),
             )
         ]
         for thread in self._threads:
@@ -58,20 +58,27 @@ class Keeper:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def _keep(self) -> None:
-        next_round = time.monotonic() + self._retention_interval
+    def _sync(self) -> None:
+        """Bring async rows to the disk, soon after they were written."""
         while not self._stopping.is_set():
-            self._writer.dirty.wait(max(0.0, next_round - time.monotonic()))
+            self._writer.dirty.wait()
+            self._stopping.wait(self._sync_interval)
+            self._writer.dirty.clear()
             try:
-                if self._writer.dirty.is_set():
-                    self._stopping.wait(self._sync_interval)
-                    self._writer.dirty.clear()
-                    self._writer.sync_in_background()
-                if time.monotonic() >= next_round and not self._stopping.is_set():
-                    next_round = time.monotonic() + self._retention_interval
-                    self._retain()
+                self._writer.sync_in_background()
+            except Error as error:
+                # Kept by the writer: whoever appends or flushes next is told.
+                _logger.warning("cannot sync: %s", error.message)
+            except Exception as error:
+                self._writer.fail(error)
+                raise
+
+    def _let_go(self) -> None:
+        while not self._stopping.wait(self._retention_interval):
+            try:
+                self._retain()
             except ClosedError:
                 return
             except Error as error:
-                # Whoever appends or flushes next is told the same; here is nobody to raise it to.
-                _logger.warning("in the background: %s", error.message)
+                # Nothing is lost by it but space; the next round tries again.
+                _logger.warning("retention: %s", error.message)

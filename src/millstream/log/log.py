@@ -7,11 +7,9 @@ import uuid
 import warnings
 import weakref
 from dataclasses import replace
-from functools import cache
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Literal, Self
 
 from millstream.errors import (
     InvalidOptionError,
@@ -19,6 +17,7 @@ from millstream.errors import (
     SchemaMismatchError,
     TopicExistsError,
 )
+from millstream.log.entry import Part
 from millstream.log.epochs import Epochs
 from millstream.log.files import SegmentFiles
 from millstream.log.holds import Hold, Holds
@@ -28,6 +27,7 @@ from millstream.log.lock import DirectoryLock
 from millstream.log.reader import Reader, find_time, not_kept
 from millstream.log.recovery import Recovery, State, recover
 from millstream.log.retention import Collector, Retained
+from millstream.log.rows import as_batches
 from millstream.log.segment import Head, Seal, SegmentRef
 from millstream.log.storage import translate, write_file
 from millstream.log.topics import Retention, Topic, Topics
@@ -35,9 +35,10 @@ from millstream.log.transaction import Transaction
 from millstream.log.verify import verify
 from millstream.log.writer import Writer
 from millstream.model.batch import ChangeBatch
-from millstream.model.clock import Clock, system_clock
+from millstream.model.clock import Clock, from_datetime, system_clock
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.names import check_name
+from millstream.model.schema import Column
 from millstream.model.token import ResumeToken
 
 if TYPE_CHECKING:
@@ -46,10 +47,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from millstream.errors import LogCorruptError
-    from millstream.model.schema import Column, Schema
-
-    Rows: TypeAlias = ChangeBatch | Sequence[tuple[Any, ...]] | pa.RecordBatch
-    Part: TypeAlias = tuple[Topic, int, ChangeBatch]
+    from millstream.log.rows import Rows
+    from millstream.model.schema import Schema
 
 WalMode = Literal["async", "sync"]
 Start = int | Literal["earliest", "now"]
@@ -136,7 +135,7 @@ class Log:
     @property
     def topics(self) -> tuple[str, ...]:
         """The names of the topics, sorted."""
-        return tuple(sorted(topic.name for topic in self._writer.topics))
+        return tuple(sorted(topic.name for topic in self._writer.written.topics))
 
     def topic(self, name: str) -> Topic:
         """A topic: its schema, its retention, the first LSN that is kept.
@@ -144,7 +143,7 @@ class Log:
         Raises:
             TopicNotFoundError: there is none of that name.
         """
-        return self._writer.topics[name]
+        return self._writer.written.topics[name]
 
     def create_topic(
         self, name: str, schema: Schema, *, retention: Retention | None = None
@@ -157,7 +156,7 @@ class Log:
         """
         check_name(name, "topic")
         with self._writer.ddl:
-            topics = self._writer.topics
+            topics = self._writer.written.topics
             if name in topics:
                 raise TopicExistsError(
                     f"there is a topic {name!r} already", hint="drop it first, or use another name"
@@ -167,15 +166,15 @@ class Log:
             )
         return self.topic(name)
 
-    def add_column(self, topic: str, column: Column) -> Topic:
+    def add_column(self, topic: str, name: str, type: str) -> Topic:  # noqa: A002 - SQL's word
         """Add a nullable column at the end; rows from before have NULL in it.
 
         Raises:
-            SchemaError: the column may not be NULL, or there is one of that name.
+            SchemaError: the column is NOT NULL, or there is one of that name.
         """
         with self._writer.ddl:
             old = self.topic(topic)
-            schema = old.schema.with_column(column)
+            schema = old.schema.with_column(Column.parse(name, type))
             self._writer.define(replace(old, schemas=(*old.schemas, schema)))
         return self.topic(topic)
 
@@ -197,13 +196,14 @@ class Log:
         topic: str,
         rows: Rows,
         *,
-        watermark: int | None = None,
+        watermark: int | datetime | None = None,
         wal_mode: WalMode | None = None,
     ) -> int:
         """Append rows as one commit; returns the LSN of the last one.
 
-        Rows are tuples, an Arrow record batch, or a ChangeBatch with weights. Without rows, a
-        ``watermark`` stands by itself and takes one LSN.
+        Rows are tuples; or anything that Arrow can read: a record batch or table, a pandas or
+        polars frame; or a ChangeBatch with weights. Without rows, a ``watermark`` stands by itself
+        and takes one LSN.
 
         Raises:
             RowError: a value that does not fit its column; nothing was taken.
@@ -229,21 +229,20 @@ class Log:
         """
         return Transaction(self, wal_mode)
 
-    def prepare(self, topic: str, rows: Rows, *, watermark: int | None = None) -> list[Part]:
+    def prepare(
+        self, topic: str, rows: Rows, *, watermark: int | datetime | None = None
+    ) -> list[Part]:
         """Check rows against their topic; what ``commit`` takes. Nothing to do gives no part."""
-        target = self._writer.topics[topic]
-        batch = _as_batch(target.schema, rows, watermark)
-        if not len(batch) and batch.watermark is None:
-            return []
-        if batch.schema is target.schema:
-            return [(target, target.version, batch)]
-        try:
-            return [(target, target.schemas.index(batch.schema), batch)]
-        except ValueError:
-            raise SchemaMismatchError(
-                f"a batch with ({batch.schema.ddl}) for topic {topic!r} with ({target.schema.ddl})",
-                hint="make the batch with the schema of the topic: log.topic(name).schema",
-            ) from None
+        target = self._writer.written.topics[topic]
+        batches = as_batches(target.schema, rows)
+        if watermark is not None:
+            batches = batches or [ChangeBatch.from_rows(target.schema, [])]
+            batches[-1] = batches[-1].with_watermark(watermark)
+        return [
+            Part(target, _version(target, batch), batch)
+            for batch in batches
+            if len(batch) or batch.watermark is not None
+        ]
 
     def commit(self, parts: Sequence[Part], *, wal_mode: WalMode | None = None) -> int:
         """Append what ``prepare`` checked as one commit; returns its last LSN."""
@@ -264,7 +263,7 @@ class Log:
     @property
     def written_lsn(self) -> int:
         """Everything up to here can be read, and survives the end of this process."""
-        return self._writer.tail.lsn
+        return self._writer.written.lsn
 
     @property
     def durable_lsn(self) -> int:
@@ -283,26 +282,26 @@ class Log:
             TopicNotFoundError: there is no such topic.
             LsnNotKeptError: retention has dropped that LSN; it says what is the oldest one.
         """
-        known = self._writer.topics
-        chosen = [known[name] for name in topics] if topics else list(known)
+        chosen = self._chosen(topics)
         if start == "earliest":
             return self._reader({topic.id: topic.low_lsn for topic in chosen}, FIRST_LSN)
-        first = self.lsn + 1 if start == "now" else int(start)
+        first = self.lsn + 1 if start == "now" else _checked_lsn(start)
         for topic in chosen:
             if topic.low_lsn > first:
                 raise not_kept(topic, first)
         return self._reader({topic.id: first for topic in chosen}, first)
 
-    def lsn_at(self, time: int) -> int:
-        """The first LSN committed at a time or later, in microseconds since 1970 UTC.
+    def lsn_at(self, time: int | datetime) -> int:
+        """The first LSN committed at a time or later: a datetime, or microseconds since 1970 UTC.
 
         When nothing was committed since, the LSN that the next row will have.
         """
-        return find_time(self._writer, self._files, time)
+        micros = from_datetime(time) if isinstance(time, datetime) else time
+        return find_time(self._writer, self._files, micros)
 
     def token(self, lsn: int) -> str:
         """The text from which a reader resumes after an LSN."""
-        return str(ResumeToken(self.database, self._writer.epochs.current, lsn))
+        return str(ResumeToken(self.database, self._writer.written.epochs.current, lsn))
 
     def resume(self, token: str) -> int | None:
         """The LSN after which the bearer of a token goes on; None when that history is gone.
@@ -315,7 +314,7 @@ class Log:
             ForeignTokenError: a token of another database.
         """
         found = ResumeToken.parse(token, self.database)
-        return found.lsn if self._writer.epochs.is_true(found.epoch, found.lsn) else None
+        return found.lsn if self._writer.written.epochs.is_true(found.epoch, found.lsn) else None
 
     @property
     def database(self) -> UUID:
@@ -342,9 +341,7 @@ class Log:
 
         A hold is not durable: take it again after opening, before the first round of retention.
         """
-        known = self._writer.topics
-        chosen = [known[name] for name in topics] if topics else list(known)
-        return self._holds.take((topic.id for topic in chosen), lsn)
+        return self._holds.take((topic.id for topic in self._chosen(topics)), _checked_lsn(lsn))
 
     def retain(self) -> Retained:
         """One round of retention now; a thread does the same every ``retention_interval``."""
@@ -373,27 +370,33 @@ class Log:
     ) -> None:
         self.close()
 
+    def _chosen(self, names: Sequence[str]) -> list[Topic]:
+        known = self._writer.written.topics
+        return [known[name] for name in names] if names else list(known)
+
     def _reader(self, floors: dict[int, int], start: int) -> Reader:
         return Reader(self._writer, self._files, floors, start)
 
 
-def _as_batch(schema: Schema, rows: Rows, watermark: int | None) -> ChangeBatch:
-    if isinstance(rows, ChangeBatch):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return ChangeBatch.from_arrow(schema, rows, watermark=watermark)
-    _warm_up()
-    return ChangeBatch.from_rows(schema, rows, watermark=watermark)
+def _version(topic: Topic, batch: ChangeBatch) -> int:
+    """Which of the topic's schemas a batch has: the newest, or one that it had before."""
+    if batch.schema is topic.schema:
+        return topic.version
+    try:
+        return topic.schemas.index(batch.schema)
+    except ValueError:
+        raise SchemaMismatchError(
+            f"a batch with ({batch.schema.ddl}) for topic {topic.name!r} with ({topic.schema.ddl})",
+            hint="make the batch with the schema of the topic: log.topic(name).schema",
+        ) from None
 
 
-@cache
-def _warm_up() -> None:
-    """Let pyarrow import pandas here and now, if it is installed.
-
-    It does so at its first conversion of Python values, which is otherwise the writer's: up to
-    seconds, in the background, while rows that were just appended wait for it.
-    """
-    pa.array([0])
+def _checked_lsn(lsn: object) -> int:
+    if type(lsn) is int and lsn >= 0:
+        return lsn
+    raise InvalidOptionError(
+        f"{lsn!r} is no LSN", hint='a number, or for start= also "earliest" or "now"'
+    )
 
 
 def _is_sync(wal_mode: str) -> bool:
@@ -431,6 +434,8 @@ def _load(directory: Path, clock: Clock) -> State:
 
 
 def _close(writer: Writer, keeper: Keeper, lock: DirectoryLock) -> None:
+    if not writer.is_ours:
+        return  # in a forked child: the log is the parent's, which may have gone on writing
     writer.stop()
     keeper.stop()
     try:

@@ -50,19 +50,19 @@ def encode_rows(
     flags = 0 if batch.is_insert_only else WEIGHTS
     watermark = NO_WATERMARK if batch.watermark is None else batch.watermark
     lsn, frames = batch.first_lsn, list[Encoded]()
-    for rows, payload in _pieces(_columns(batch)):
-        ends = ends_commit and lsn + rows > batch.lsn
+    for rows, payload in _pieces(_columns(batch), weighted=not batch.is_insert_only):
+        last = lsn + rows > batch.lsn
         frames.append(
             encode(
                 Kind.ROWS,
                 payload,
-                flags=flags | COMMIT if ends else flags,
+                flags=flags | COMMIT if last and ends_commit else flags,
                 version=version,
                 topic=topic,
                 first_lsn=lsn,
                 span=rows,
                 committed_at=batch.committed_at,
-                watermark=watermark,
+                watermark=watermark if last else NO_WATERMARK,  # it holds after all the rows
                 durable_lsn=durable_lsn,
             )
         )
@@ -107,7 +107,7 @@ def _columns(batch: ChangeBatch) -> pa.RecordBatch:
     return data if batch.is_insert_only else data.append_column(_WEIGHT, batch.weights_arrow())
 
 
-def _pieces(data: pa.RecordBatch) -> Iterator[tuple[int, pa.Buffer]]:
+def _pieces(data: pa.RecordBatch, *, weighted: bool) -> Iterator[tuple[int, pa.Buffer]]:
     """The batch cut by rows until each piece fits a frame: number of rows, payload.
 
     What a batch takes is known for sure only once it is serialized, and to ask before costs more
@@ -124,8 +124,22 @@ def _pieces(data: pa.RecordBatch) -> Iterator[tuple[int, pa.Buffer]]:
         if rows == 1:
             raise _too_large(f"{size:,} bytes")
     step = min(max(1, rows * FRAME_TARGET // size), rows - 1)
-    for start in range(0, rows, step):
-        yield from _pieces(data.slice(start, step))
+    start = 0
+    while start < rows:
+        stop = start + step
+        if weighted and stop - start < rows - 1 and _parts_an_update(data, stop):
+            stop += 1
+        yield from _pieces(data.slice(start, stop - start), weighted=weighted)
+        start = stop
+
+
+def _parts_an_update(data: pa.RecordBatch, place: int) -> bool:
+    """Whether a cut before a place would come between an old row and its new one."""
+    weights = data.column(data.num_columns - 1)
+    if place >= len(weights):
+        return False
+    before, after = weights[place - 1].as_py(), weights[place].as_py()
+    return bool(before < 0 < after)
 
 
 def _too_large(what: str) -> RowTooLargeError:

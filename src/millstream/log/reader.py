@@ -11,7 +11,9 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError
+from millstream.log.files import missing
 from millstream.log.payload import decode_rows
+from millstream.log.segment import start_of
 from millstream.log.walk import DamageError, walk, whole_frames
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.log.segment import SegmentFile, SegmentRef
     from millstream.log.topics import Topic
     from millstream.log.writer import Writer
+    from millstream.log.written import Written
     from millstream.model.batch import ChangeBatch
 
 
@@ -71,12 +74,12 @@ class Reader:
         """The next batch; waits for one. None when the time is up or the log was closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            tail = self._writer.tail
+            written = self._writer.written
             batch = self.next_nowait()
             if batch is not None:
                 return batch
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._writer.wait_beyond(tail, left):
+            if not self._writer.wait_beyond(written, left):
                 return None
 
     def follow(self) -> Iterator[ChangeBatch]:
@@ -121,18 +124,18 @@ class Reader:
             if last <= before or not frame.span:
                 continue
             self.position = last
-            floor = self._floors.get(frame.topic)
-            if floor is None or last < floor:
+            floor, topic = self._floors.get(frame.topic), self._topic(frame)
+            if floor is None or topic is None or last < floor:
                 continue
-            batch = self._decode(frame, payload)
+            origin = (self._writer.database, self._writer.written.epochs.current)
+            batch = decode_rows(frame, payload, topic, origin)
             wanted = max(before + 1, floor)
             return batch if wanted <= frame.first_lsn else batch.slice(wanted - frame.first_lsn)
         return None
 
-    def _decode(self, frame: Frame, payload: pa.Buffer | None) -> ChangeBatch:
-        writer = self._writer
-        origin = (writer.database, writer.epochs.current)
-        return decode_rows(frame, payload, writer.topics.by_id[frame.topic], origin)
+    def _topic(self, frame: Frame) -> Topic | None:
+        topic = self._writer.written.topics.by_id.get(frame.topic)
+        return None if topic is None or topic.dropped else topic
 
     def _step_over(self, damage: DamageError) -> None:
         """Go on after a damaged place, if no row was there that this reader has yet to give.
@@ -146,7 +149,7 @@ class Reader:
             ((o, f.first_lsn) for o, f, _ in steps if f.span), (self._end, None)
         )
         if next_lsn is None:
-            later = (ref.base_lsn for ref in self._writer.segments if ref > file.ref)
+            later = (ref.base_lsn for ref in self._writer.written.segments if ref > file.ref)
             next_lsn = next(later, None)
         if next_lsn is None or next_lsn > self.position + 1:
             what = "a frame's check sum does not match"
@@ -160,12 +163,11 @@ class Reader:
         """Go on where the frames at hand end: further in this segment, or in a later one."""
         if self._file is None:
             return self._seek()
-        tail = self._writer.tail
-        if self._file.ref == tail.segment:
-            return self._extend(tail.offset)
-        seal = self._file.seal
-        end = self._file.size if seal is None else seal.end
-        return self._extend(end) or self._enter(self._next_ref(self._file.ref))
+        written = self._writer.written
+        if self._extend(written.extent(self._file).end):
+            return True
+        following = [ref for ref in written.segments if ref > self._file.ref]
+        return bool(following) and self._enter(self._checked_next(following[0], written))
 
     def _extend(self, end: int) -> bool:
         if end <= self._offset:
@@ -176,7 +178,7 @@ class Reader:
 
     def _seek(self) -> bool:
         """Open the segment that has the next LSN, close to that LSN."""
-        segments = self._writer.segments
+        segments = self._writer.written.segments
         place = bisect_right(segments, self.position + 1, key=lambda ref: ref.base_lsn) - 1
         return self._enter(segments[max(place, 0)])
 
@@ -185,42 +187,35 @@ class Reader:
             file = self._files.open(ref)
         except LogCorruptError:
             self._check_kept()
-            if ref in self._writer.segments:
+            if ref in self._writer.written.segments:
                 raise
             return self._seek()  # retention dropped it, with nothing in it for this reader
         # Looked at after the file is open: what is dropped from now on stays in the open file.
         self._check_kept()
-        tail = self._writer.tail
         self._file = file
-        if ref == tail.segment:
-            index, end, last = self._writer.active_index(ref), tail.offset, tail.lsn
-        elif file.seal is not None:
-            index, end, last = file.seal.index, file.seal.end, file.seal.index.end_lsn - 1
-        else:
-            index, end, last = None, file.size, self.position
-        start = _start_of(file)
+        written = self._writer.written
+        extent, start = written.extent(file), start_of(file)
+        index, end = extent.index, extent.end
         self._offset = start if index is None else index.offset_of(self.position + 1, start)
         if index is not None and self._floors.keys().isdisjoint(index.extents):
-            self._offset, self.position = end, max(self.position, last)
-        return self._extend(end) or ref != tail.segment
+            self._offset, self.position = end, max(self.position, extent.last_lsn)
+        return self._extend(end) or ref != written.segments[-1]
 
-    def _next_ref(self, ref: SegmentRef) -> SegmentRef:
-        """The segment after this one.
+    def _checked_next(self, ref: SegmentRef, written: Written) -> SegmentRef:
+        """The next segment that there is.
 
         Raises:
-            LogCorruptError: it is missing.
+            LogCorruptError: one before it is missing, and it was not retention that removed it.
         """
-        following = [other for other in self._writer.segments if other > ref]
-        if following[0].ordinal != ref.ordinal + 1 and following[0] != self._writer.segments[0]:
-            raise self._open_file().corrupt(
-                "the segment after it is missing", self._offset, following[0].base_lsn
-            )
-        return following[0]
+        file = self._open_file()
+        if ref.ordinal != file.ref.ordinal + 1 and ref != written.segments[0]:
+            raise missing(file.path.parent, file.ref.ordinal + 1, ref.base_lsn)
+        return ref
 
     def _check_kept(self) -> None:
         """Raise if retention has dropped rows that this reader was going to give."""
         for topic_id, floor in self._floors.items():
-            topic = self._writer.topics.by_id.get(topic_id)
+            topic = self._writer.written.topics.by_id.get(topic_id)
             if topic is not None and topic.low_lsn > max(self.position + 1, floor):
                 raise not_kept(topic, self.position + 1)
 
@@ -228,14 +223,6 @@ class Reader:
         if self._file is None:
             raise AssertionError("no segment was entered yet")
         return self._file
-
-
-def _start_of(file: SegmentFile) -> int:
-    """Where its frames begin; where it begins, when its head cannot be read, to be stepped over."""
-    try:
-        return file.start
-    except LogCorruptError:
-        return 0
 
 
 def not_kept(topic: Topic, lsn: int) -> LsnNotKeptError:
@@ -249,20 +236,13 @@ def not_kept(topic: Topic, lsn: int) -> LsnNotKeptError:
 
 def find_time(writer: Writer, files: SegmentFiles, time: int) -> int:
     """The first LSN committed at a time or later; the next LSN when there is none yet."""
-    tail = writer.tail
-    for ref in writer.segments:
-        file = files.open(ref)
-        if ref == tail.segment:
-            index, end = writer.active_index(ref), tail.offset
-        elif file.seal is None:
-            index, end = None, file.size
-        else:
-            index, end = file.seal.index, file.seal.end
+    next_lsn = writer.written.lsn + 1
+    for file, extent in files.open_all(writer):
+        index, start = extent.index, start_of(file)
         if index is not None and index.last_time < time:
             continue
-        start = _start_of(file)
         start = start if index is None else index.offset_at(time, start)
-        for _, frame, _ in whole_frames(file.fd, start, end):
+        for _, frame, _ in whole_frames(file.fd, start, extent.end):
             if frame.span and frame.committed_at >= time:
                 return frame.first_lsn
-    return tail.lsn + 1
+    return next_lsn

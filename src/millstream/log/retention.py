@@ -61,12 +61,13 @@ def low_lsn(topic: Topic, sealed: Sequence[SegmentIndex], *, now: int, needed: i
         needed: the lowest LSN that somebody still needs, or None.
     """
     low, limit, size = topic.low_lsn, topic.retention, 0
+    max_age = limit.max_age_micros
     for index in reversed(sealed):
         extent = index.extents.get(topic.id)
         if extent is None or extent.last_lsn < topic.low_lsn:
             continue
         size += extent.size
-        too_old = limit.max_age is not None and index.last_time < now - limit.max_age * 1_000_000
+        too_old = max_age is not None and index.last_time < now - max_age
         too_large = limit.max_bytes is not None and size > limit.max_bytes
         if too_old or too_large:
             low = max(low, extent.last_lsn + 1)
@@ -107,18 +108,21 @@ class Collector:
         """One round: trim the topics, then take the space back."""
         with self._one_at_a_time:
             trimmed = self._trim(self._clock())
-            return Retained(trimmed, *self._collect())
+            collected = self._collect()
+            self._forget_topics()
+            return Retained(trimmed, *collected)
 
     def _trim(self, now: int) -> dict[str, int]:
         """Trim each topic to what its retention and its readers ask for."""
         self._roll_if_old(now)
-        sealed = [file.seal.index for file in self._sealed() if file.seal is not None]
+        sealed = [file.seal.index for file in self._settled() if file.seal is not None]
         needed, trimmed = self._holds.needed(), dict[str, int]()
-        for name in [topic.name for topic in self._writer.topics]:
+        for name in [topic.name for topic in self._writer.written.topics]:
             with self._writer.ddl:
-                if name not in self._writer.topics:
+                topics = self._writer.written.topics
+                if name not in topics:
                     continue
-                topic = self._writer.topics[name]
+                topic = topics[name]
                 low = low_lsn(topic, sealed, now=now, needed=needed.get(topic.id))
                 if low > topic.low_lsn:
                     self._writer.define(replace(topic, low_lsn=low))
@@ -129,11 +133,11 @@ class Collector:
         """Remove and rewrite segments: how many of each, and the bytes that gave back."""
         removed = rewritten = freed = 0
         leading = True
-        for file in self._sealed():
+        for file in self._settled():
             if file.seal is None:
                 leading = False
                 continue
-            share = dead_share(file.seal.index, self._writer.topics.by_id)
+            share = dead_share(file.seal.index, self._writer.written.topics.by_id)
             if leading and share == 1.0:
                 removed += 1
                 freed += file.size
@@ -145,20 +149,29 @@ class Collector:
                 freed += self._rewrite(file)
         return removed, rewritten, freed
 
-    def _sealed(self) -> Iterable[SegmentFile]:
+    def _forget_topics(self) -> None:
+        """Forget topics that were dropped, once no frame of theirs is left anywhere."""
+        dropped = {id_ for id_, t in self._writer.written.topics.by_id.items() if t.dropped}
+        if dropped:
+            for _, extent in self._files.open_all(self._writer):
+                dropped -= set(extent.index.extents) if extent.index is not None else dropped
+            self._writer.forget_topics(dropped)
+
+    def _settled(self) -> Iterable[SegmentFile]:
         """The segments that are sealed and on the disk, oldest first."""
         for ref in self._writer.settled():
             yield self._files.open(ref)
 
     def _roll_if_old(self, now: int) -> None:
         """Rows of the segment that is being written cannot go; when they are old, begin another."""
-        ages = [t.retention.max_age for t in self._writer.topics if t.retention.max_age is not None]
-        first = self._writer.first_time()
-        if ages and first and first < now - min(ages) * 1_000_000:
+        written = self._writer.written
+        limits = (topic.retention.max_age_micros for topic in written.topics)
+        ages, first = [age for age in limits if age is not None], written.index.first_time
+        if ages and first and first < now - min(ages):
             self._writer.roll()
 
     def _remove(self, file: SegmentFile) -> None:
-        self._writer.forget_segment(file.ref)
+        self._writer.forget(file.ref)
         self._files.forget(file.ref)
         try:
             file.path.unlink()
@@ -174,7 +187,7 @@ class Collector:
         live = {
             topic_id
             for topic_id, extent in seal.index.extents.items()
-            if not is_dead(self._writer.topics.by_id.get(topic_id), extent.last_lsn)
+            if not is_dead(self._writer.written.topics.by_id.get(topic_id), extent.last_lsn)
         }
         try:
             buffers = _live_buffers(file, seal, live)

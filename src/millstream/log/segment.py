@@ -204,15 +204,19 @@ class SegmentFile:
 
     def corrupt(self, what: str, offset: int, next_lsn: int | None = None) -> LogCorruptError:
         """The error for damage in this segment."""
-        go_on = (
-            f"rows from LSN {next_lsn} on can be read: start there"
-            if next_lsn
-            else "no rows follow"
-        )
+        go_on = f"; rows from LSN {next_lsn} on can be read: start there" if next_lsn else ""
         return LogCorruptError(
             f"{self.path} is damaged at byte {offset}: {what}",
             segment=self.ref.name,
             offset=offset,
             next_lsn=next_lsn,
-            hint=f"restore this file from a backup; {go_on}",
+            hint=f"restore this file from a backup{go_on}",
         )
+
+
+def start_of(file: SegmentFile) -> int:
+    """Where its frames begin; where it begins, when its head cannot be read, to be stepped over."""
+    try:
+        return file.start
+    except LogCorruptError:
+        return 0

@@ -1,4 +1,4 @@
-"""The rim to the operating system: writing, syncing, locking, and its errors as ours."""
+"""The rim to the operating system: writing, syncing, and its errors as ours."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from millstream.errors import LogError, LogFailedError, LogFullError, LogReadOnlyError
+from millstream.errors import LogError, LogFullError, LogReadOnlyError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
-_IOV_MAX = 1024
+_CALL_BUFFERS = 1024
+_CALL_BYTES = 1 << 30
 
 
 def write_all(fd: int, buffers: Buffers, offset: int) -> int:
     """Write the buffers one after the other from an offset on; returns the offset after them."""
-    for start in range(0, len(buffers), _IOV_MAX):
-        part = buffers[start : start + _IOV_MAX]
+    for part in _parts(buffers):
         size = sum(map(len, part))
         written = os.pwritev(fd, part, offset)
-        if written < size:
-            # Disks that run full make short writes; so do pieces over 2 GiB. Send the rest alone.
+        if written < size:  # disks that run full make short writes: send the rest alone
             rest = memoryview(b"".join(bytes(buffer) for buffer in part))
             while written < size:
                 written += os.pwrite(fd, rest[written:], offset + written)
@@ -37,12 +36,27 @@ def write_all(fd: int, buffers: Buffers, offset: int) -> int:
     return offset
 
 
+def _parts(buffers: Buffers) -> Iterator[Buffers]:
+    """The buffers in as many parts as it takes calls: there are limits on their number and size."""
+    start = size = 0
+    for place, buffer in enumerate(buffers):
+        size += len(buffer)
+        if place > start and (size > _CALL_BYTES or place - start == _CALL_BUFFERS):
+            yield buffers[start:place]
+            start, size = place, len(buffer)
+    if buffers:
+        yield buffers[start:]
+
+
 if sys.platform == "darwin":  # pragma: no cover - fsync there stops at the drive's own cache
     import fcntl
 
     def sync_data(fd: int) -> None:
         """Wait until what was written to the file is on the disk."""
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError:  # a file system, on a network say, that does not know it
+            os.fsync(fd)
 else:
 
     def sync_data(fd: int) -> None:
@@ -94,7 +108,7 @@ def translate(error: OSError, path: Path, doing: str) -> LogError:
             f"cannot {doing} {path}: {reason}",
             hint="give this user the right to write there, or open a copy elsewhere",
         )
-    return LogFailedError(
+    return LogError(
         f"cannot {doing} {path}: {reason}",
-        hint="see the system's log for the disk; open the database anew when it is well again",
+        hint="nothing that was acknowledged is lost; once the cause is gone, go on",
     )

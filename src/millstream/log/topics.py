@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.errors import TopicNotFoundError
+from millstream.errors import InvalidOptionError, TopicNotFoundError
 from millstream.model.schema import Schema
 
 if TYPE_CHECKING:
@@ -20,13 +21,31 @@ if TYPE_CHECKING:
 class Retention:
     """How much of a topic is kept. None means no limit; with no limit at all, everything is.
 
+    >>> Retention(max_age=timedelta(days=7), max_bytes=10 << 30).max_age
+    604800.0
+
     Attributes:
-        max_age: rows committed longer ago than this, in seconds, may go.
+        max_age: rows committed longer ago than this, a timedelta or seconds, may go.
         max_bytes: the oldest rows may go when the topic takes more than this on disk.
     """
 
-    max_age: float | None = None
+    max_age: float | timedelta | None = None
     max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_age, timedelta):
+            object.__setattr__(self, "max_age", self.max_age.total_seconds())
+        for name, limit in (("max_age", self.max_age), ("max_bytes", self.max_bytes)):
+            if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
+                raise InvalidOptionError(
+                    f"{name} is {limit!r}", hint="a number from 0 on, or None for no limit"
+                )
+
+    @property
+    def max_age_micros(self) -> int | None:
+        """The age in the unit of the log's times."""
+        age = self.max_age
+        return None if age is None or isinstance(age, timedelta) else int(age * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Self
 from millstream.errors import ClosedError
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from types import TracebackType
 
-    from millstream.log.log import Log, Rows, WalMode
-    from millstream.log.topics import Topic
-    from millstream.model.batch import ChangeBatch
+    from millstream.log.entry import Part
+    from millstream.log.log import Log, WalMode
+    from millstream.log.rows import Rows
 
 
 class Transaction:
@@ -26,17 +27,24 @@ class Transaction:
     def __init__(self, log: Log, wal_mode: WalMode | None) -> None:
         self._log = log
         self._wal_mode = wal_mode
-        self._parts: list[tuple[Topic, int, ChangeBatch]] = []
-        self._done = False
+        self._parts: list[Part] = []
+        self._open = False
+        self._over = False
         self.lsn = 0
 
-    def append(self, topic: str, rows: Rows, *, watermark: int | None = None) -> None:
+    def append(self, topic: str, rows: Rows, *, watermark: int | datetime | None = None) -> None:
         """Add rows of a topic; checked now, committed at the end."""
-        if self._done:
-            raise ClosedError("the transaction is over", hint="begin another one")
+        if not self._open:
+            raise ClosedError(
+                "the transaction is over" if self._over else "the transaction has not begun",
+                hint="append within its block: with log.transaction() as transaction: ...",
+            )
         self._parts += self._log.prepare(topic, rows, watermark=watermark)
 
     def __enter__(self) -> Self:
+        if self._over or self._open:
+            raise ClosedError("a transaction is used once", hint="begin another one")
+        self._open = True
         return self
 
     def __exit__(
@@ -45,6 +53,6 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._done = True
+        self._open, self._over = False, True
         if kind is None:
             self.lsn = self._log.commit(self._parts, wal_mode=self._wal_mode)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from millstream.errors import LogCorruptError
+from millstream.log.files import missing
+from millstream.log.segment import start_of
 from millstream.log.walk import DamageError, find_frame, walk, whole_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.errors import LogCorruptError
     from millstream.log.files import SegmentFiles
     from millstream.log.segment import SegmentFile
     from millstream.log.writer import Writer
@@ -18,29 +20,17 @@ if TYPE_CHECKING:
 
 def verify(writer: Writer, files: SegmentFiles) -> Iterator[LogCorruptError]:
     """Each damaged or missing place, in order, as the error that a reader would raise there."""
-    tail, segments = writer.tail, writer.segments
-    for before, after in pairwise(segments):
-        if after.ordinal != before.ordinal + 1:
-            yield files.open(before).corrupt("a segment after it is missing", 0, after.base_lsn)
-    for ref in segments:
-        try:
-            file = files.open(ref)
-            start = file.start
-        except LogCorruptError as error:
-            yield error
-            continue
-        if ref == tail.segment:
-            end = tail.offset
-        elif file.seal is not None:
-            end = file.seal.end
-        else:
-            end = file.size
-            yield file.corrupt("its seal is damaged; the rows may be whole", end, None)
-        yield from _damage(file, start, end)
+    for before, after in pairwise(writer.written.segments):
+        for ordinal in range(before.ordinal + 1, after.ordinal):
+            yield missing(files.directory, ordinal, after.base_lsn)
+    for file, extent in files.open_all(writer):
+        if extent.index is None:
+            yield file.corrupt("its seal is damaged; its rows may be whole", extent.end)
+        yield from _damage(file, extent.end)
 
 
-def _damage(file: SegmentFile, start: int, end: int) -> Iterator[LogCorruptError]:
-    offset: int | None = start
+def _damage(file: SegmentFile, end: int) -> Iterator[LogCorruptError]:
+    offset: int | None = start_of(file)
     while offset is not None:
         try:
             for _ in walk(file.fd, offset, end):

@@ -17,9 +17,10 @@ import contextlib
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from millstream.errors import ClosedError, LogError, LogFailedError, LogFullError, LogReadOnlyError
+from millstream.errors import ClosedError, LogError, LogFailedError, LogFullError
 from millstream.log.active import ActiveSegment
 from millstream.log.entry import Entry, Part, encode_entries, held_bytes
 from millstream.log.frame import Kind
@@ -27,13 +28,13 @@ from millstream.log.index import SegmentIndex
 from millstream.log.segment import Head, SegmentRef
 from millstream.log.topics import Topic, encode_json
 from millstream.log.turns import Turns
+from millstream.log.written import Written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from millstream.log.recovery import State
-    from millstream.model.batch import ChangeBatch
     from millstream.model.clock import Clock
 
 QUEUE_BYTES: Final = 64 << 20
@@ -48,23 +49,12 @@ UNSYNCED_SEGMENTS: Final = 8
 """How far the disk may be behind; recovery reads at most this much more than the last segment."""
 
 
-class Tail(NamedTuple):
-    """How far the log is written: where a reader must stop."""
-
-    segment: SegmentRef
-    offset: int
-    lsn: int
-
-
 class Writer:
     """Appends to the last segment of a log that was recovered.
 
     Attributes:
         database: the identity of the database.
-        topics: the topics as of what is written.
-        epochs: the runs of the database, this one included.
-        segments: the segments, oldest first; the last one is being written.
-        tail: how far the log is written. Replaced as a whole, so it is read without a lock.
+        written: what there is to read. Replaced as a whole, under the write lock.
         durable_lsn: everything up to here is on the disk.
         ddl: a definition is looked up, changed and written under this lock.
         dirty: set when something was written that nobody waits to be durable.
@@ -72,8 +62,6 @@ class Writer:
 
     def __init__(self, directory: Path, state: State, *, segment_bytes: int, clock: Clock) -> None:
         self.database = state.database
-        self.topics = state.seal.topics
-        self.segments = state.segments
         self.ddl = threading.RLock()
         self.dirty = threading.Event()
         self._directory = directory
@@ -82,13 +70,17 @@ class Writer:
         self._clock = clock
         self._pid = os.getpid()
 
-        index, end = state.seal.index, state.seal.end
-        self._active = ActiveSegment(directory, state.segments[-1], index, end)
+        seal, index = state.seal, state.seal.index
+        epoch = seal.epochs.current + 1
+        epochs = seal.epochs.begin(epoch, index.end_lsn)
+        self._active = ActiveSegment(directory, state.segments[-1], index, seal.end)
         self._unsynced: list[ActiveSegment] = []  # sealed, and not yet on the disk for sure
         self._next_lsn = index.end_lsn
         self._last_time = index.last_time
-        self.tail = Tail(self._active.ref, end, self._next_lsn - 1)
-        self.durable_lsn = self._next_lsn - 1
+        self.durable_lsn = index.end_lsn - 1
+        self.written = Written(
+            state.segments, seal.end, self.durable_lsn, index, seal.topics, epochs
+        )
 
         self._write = threading.Lock()
         self._order = threading.Lock()
@@ -105,9 +97,6 @@ class Writer:
         self._failed: LogFailedError | None = None
         self._told_late: deque[LogError] = deque()
         self._closed = False
-
-        epoch = state.seal.epochs.current + 1
-        self.epochs = state.seal.epochs.begin(epoch, self._next_lsn)
         self._begin_epoch(epoch)
 
     # ---- taking rows
@@ -117,11 +106,11 @@ class Writer:
         """The LSN that the next row will have."""
         return self._next_lsn
 
-    def append(self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, sync: bool) -> int:
+    def append(self, parts: Sequence[Part], *, sync: bool) -> int:
         """Put one commit at the end of the log; returns its last LSN.
 
         With ``sync`` it is on the disk when this returns; without, it will be soon. When this
-        raises LogFullError or LogReadOnlyError, nothing of it is in the log, nor will be.
+        raises any LogError but LogFailedError, nothing of it is in the log, nor will be.
         """
         self.check()
         with self._order:
@@ -159,14 +148,14 @@ class Writer:
                 hint="open it in one process only, after the fork",
             )
         if self._failed is not None:
-            raise self._failed
+            raise LogFailedError(self._failed.message, hint=self._failed.hint) from self._failed
         if self._closed:
             raise _closed()
 
-    def _place(self, parts: Sequence[tuple[Topic, int, ChangeBatch]], *, waited_for: bool) -> Entry:
+    def _place(self, parts: Sequence[Part], *, waited_for: bool) -> Entry:
         """Give a commit its LSNs and its time, and put it into the queue."""
         now = self._last_time = max(self._last_time, self._clock())
-        origin = (self.database, self.epochs.current)
+        origin = (self.database, self.written.epochs.current)
         first = lsn = self._next_lsn
         placed, nbytes = list[Part](), 0
         for topic, version, batch in parts:
@@ -196,7 +185,9 @@ class Writer:
                     self._turns.wait_for(entry.sequence)
                 else:
                     self.drain()
-            except (LogFullError, LogReadOnlyError):
+            except LogFailedError:
+                raise
+            except LogError:
                 if self._withdraw(entry):
                     raise
             else:
@@ -255,24 +246,25 @@ class Writer:
         return group
 
     def _done(self, group: list[Entry]) -> None:
-        lsn = self.tail.lsn
-        with self._order:
-            for entry in group:
-                self._queue.popleft()
-                self._queued -= entry.nbytes
+        """Publish what was just written, and take it out of the queue."""
+        lsn, topics = self.written.lsn, self.written.topics
         for entry in group:
             if entry.topic is not None:
-                self.topics = self.topics.with_topic(entry.topic)
+                topics = topics.with_topic(entry.topic)
             elif entry.error is not None and not entry.waited_for:
                 self._told_late.append(entry.error)
             if entry.parts:
                 lsn = entry.parts[-1].batch.lsn
+        with self._order:
+            for entry in group:
+                self._queue.popleft()
+                self._queued -= entry.nbytes
         self._stalled = False
         self._written = group[-1].sequence
-        self._grow(lsn)
+        self._publish(replace(self.written, offset=self._active.offset, lsn=lsn, topics=topics))
 
-    def _grow(self, lsn: int) -> None:
-        self.tail = Tail(self._active.ref, self._active.offset, lsn)
+    def _publish(self, written: Written) -> None:
+        self.written = written
         if self._followers:
             with self._grown:
                 self._grown.notify_all()
@@ -283,24 +275,26 @@ class Writer:
             self._drain(self._sequence)
             if self._active.index.extents:
                 self._roll()
-                self._grow(self.tail.lsn)
 
     def _roll(self) -> None:
         """Seal the segment and begin the next one. The disk catches up in the background."""
         old = self._active
         self._await_disk()
-        old.seal(self.epochs, self.topics)
+        topics, epochs = self.written.topics, self.written.epochs
+        old.seal(epochs, topics)
         ref = SegmentRef(old.ref.ordinal + 1, old.index.end_lsn)
         synced = min(s.ref.ordinal for s in (*self._unsynced, old) if not s.synced) - 1
-        head = Head(self.database, self._last_time, synced, self.epochs, self.topics)
+        head = Head(self.database, self._last_time, synced, epochs, topics)
+        index = SegmentIndex(ref.base_lsn)
         try:
-            new = ActiveSegment.create(self._directory, ref, head, SegmentIndex(ref.base_lsn))
+            new = ActiveSegment.create(self._directory, ref, head, index)
         except LogError:
-            old.unseal()
+            old.truncate()
             raise
         self._unsynced.append(old)
-        self.segments = (*self.segments, ref)
         self._active = new
+        segments = (*self.written.segments, ref)
+        self._publish(replace(self.written, segments=segments, offset=new.offset, index=index))
 
     def _await_disk(self) -> None:
         """Wait for the disk when it is too far behind: recovery has to check what it has not."""
@@ -313,9 +307,9 @@ class Writer:
         """Write up to an entry, and wait until that is on the disk; one thread at a time."""
         with self._write:
             if self._failed is not None:
-                raise self._failed
+                self.check()
             self._drain(sequence)
-            written, lsn = self._written, self.tail.lsn
+            written, lsn = self._written, self.written.lsn
             sealed, active = tuple(self._unsynced), self._active
         try:
             for segment in (*sealed, active):
@@ -333,20 +327,15 @@ class Writer:
 
     # ---- for readers
 
-    def active_index(self, ref: SegmentRef) -> SegmentIndex | None:
-        """The growing index of the segment that is being written, if it is this one."""
-        active = self._active
-        return active.index if active.ref == ref else None
-
-    def wait_beyond(self, tail: Tail, timeout: float | None) -> bool:
-        """Sleep until more is written than ``tail`` says; False when the time is up or at close."""
+    def wait_beyond(self, written: Written, timeout: float | None) -> bool:
+        """Sleep until more is written than that; False when the time is up or at close."""
         with self._grown:
             self._followers += 1
             try:
-                self._grown.wait_for(lambda: self.tail is not tail or self._closed, timeout)
+                self._grown.wait_for(lambda: self.written is not written or self._closed, timeout)
             finally:
                 self._followers -= 1
-        return self.tail is not tail
+        return self.written is not written
 
     # ---- for retention
 
@@ -354,17 +343,19 @@ class Writer:
         """The segments that are sealed and on the disk, oldest first: nobody writes to them."""
         with self._write:
             busy = min(s.ref.ordinal for s in (*self._unsynced, self._active))
-            return [ref for ref in self.segments if ref.ordinal < busy]
+            return [ref for ref in self.written.segments if ref.ordinal < busy]
 
-    def first_time(self) -> int:
-        """When the first commit of the segment that is being written was; 0 when it has none."""
-        return self._active.index.first_time
-
-    def forget_segment(self, ref: SegmentRef) -> None:
+    def forget(self, segment: SegmentRef) -> None:
         """A segment is about to be removed: send no more readers there."""
         with self._write:
-            self.segments = tuple(other for other in self.segments if other != ref)
-            self.epochs = self.epochs.since(self.segments[0].base_lsn)
+            segments = tuple(ref for ref in self.written.segments if ref != segment)
+            epochs = self.written.epochs.since(segments[0].base_lsn)
+            self._publish(replace(self.written, segments=segments, epochs=epochs))
+
+    def forget_topics(self, ids: set[int]) -> None:
+        """Topics were dropped, and no frame of theirs is left."""
+        with self._write:
+            self._publish(replace(self.written, topics=self.written.topics.without(ids)))
 
     # ---- in the background
 
@@ -384,7 +375,17 @@ class Writer:
                 return  # every later call raises it
             except LogError:
                 continue  # stalled: the next append or flush tries again, and tells
+            except Exception as error:
+                self.fail(error)
+                raise
             self.dirty.set()
+
+    def fail(self, error: Exception) -> None:
+        """Something that nobody foresaw went wrong in the background: say so to all who come."""
+        self._failed = LogFailedError(
+            f"the log stopped: {type(error).__name__}: {error}",
+            hint="open the log again; this is a bug in Millstream, please report it",
+        )
 
     def sync_in_background(self) -> None:
         """Bring to the disk what is written; what is only queued may wait."""
@@ -410,13 +411,12 @@ class Writer:
         try:
             self._turns.wait_for(self._sequence)
             with self._write:
-                self._active.seal(self.epochs, self.topics)
+                self._active.seal(self.written.epochs, self.written.topics)
                 self._active.sync()
         except LogError as error:
             rows = sum(len(part.batch) for entry in self._queue for part in entry.parts)
-            if rows:
-                error.hint = f"{rows:,} rows that were not acknowledged are lost; {error.hint}"
-            raise
+            lost = f"{rows:,} rows that were not acknowledged are lost; " if rows else ""
+            raise type(error)(error.message, hint=lost + error.hint) from error
         finally:
             for segment in (*self._unsynced, self._active):
                 segment.close()

@@ -21,10 +21,9 @@ def check_column_names(names: Sequence[str], known: Sequence[str]) -> None:
     allowed = set(known)
     for name in names:
         if name not in allowed:
-            near = get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise SchemaMismatchError(
-                f"there is no column {name!r}", hint=f"Did you mean {near[0]!r}?"
-            )
+            near = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(known)}."
+            raise SchemaMismatchError(f"there is no column {name!r}", hint=hint)
     if len(set(names)) != len(names):
         raise SchemaMismatchError(
             f"a column comes twice in ({', '.join(names)})", hint="Drop or rename one of them."

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import SchemaMismatchError
+from millstream.errors import SchemaMismatchError, TimeRangeError
 from millstream.model.change import Change, Gap
+from millstream.model.clock import from_datetime
 from millstream.model.lsn import NO_LSN
 from millstream.model.token import ResumeToken
 
@@ -77,7 +79,7 @@ class ChangeBatch:
         schema: Schema,
         rows: list[Row] | None,
         arrow: pa.RecordBatch | None,
-        weights: Sequence[int] | pa.Array | None,
+        weights: pa.Array | None,
         *,
         topic: str = "",
         first_lsn: int = NO_LSN,
@@ -92,7 +94,7 @@ class ChangeBatch:
         self.schema = schema
         self._rows = rows
         self._arrow = arrow
-        self._weights: Any = weights
+        self._weights = weights
         self.topic = topic
         self.first_lsn = first_lsn
         self.lsn = lsn
@@ -110,15 +112,21 @@ class ChangeBatch:
         rows: Sequence[Row],
         *,
         weights: Sequence[int] | None = None,
-        watermark: int | None = None,
+        watermark: int | datetime | None = None,
     ) -> ChangeBatch:
         """A batch of Python tuples, each checked against the schema.
 
         Raises:
             RowError: a value that does not fit; it names the row and the column.
+            SchemaMismatchError: weights that are not one number, other than 0, for each row.
         """
-        _check_weights(weights, len(rows))
-        return cls(schema, schema.check_rows(rows), None, weights, watermark=watermark)
+        return cls(
+            schema,
+            schema.check_rows(rows),
+            None,
+            _checked_weights(weights, len(rows)),
+            watermark=_checked_watermark(watermark),
+        )
 
     @classmethod
     def from_arrow(
@@ -127,15 +135,20 @@ class ChangeBatch:
         data: pa.RecordBatch,
         *,
         weights: Sequence[int] | pa.Array | None = None,
-        watermark: int | None = None,
+        watermark: int | datetime | None = None,
     ) -> ChangeBatch:
         """A batch of Arrow columns; not copied when its schema is the right one already.
 
         Raises:
             SchemaMismatchError: columns or types that do not fit and cannot be cast without loss.
         """
-        _check_weights(weights, data.num_rows)
-        return cls(schema, None, schema.conform(data), weights, watermark=watermark)
+        return cls(
+            schema,
+            None,
+            schema.conform(data),
+            _checked_weights(weights, data.num_rows),
+            watermark=_checked_watermark(watermark),
+        )
 
     def __len__(self) -> int:
         """The number of weighted rows; an update counts two."""
@@ -166,7 +179,7 @@ class ChangeBatch:
 
     @property
     def is_insert_only(self) -> bool:
-        """Whether every weight is +1, known without a look at the weights."""
+        """Whether every weight is +1."""
         return self._weights is None
 
     @property
@@ -174,8 +187,8 @@ class ChangeBatch:
         """The weight of each row: +1 it appears, -1 it disappears."""
         if self._weights is None:
             return [1] * len(self)
-        arrow = isinstance(self._weights, pa.Array)
-        return self._weights.to_pylist() if arrow else list(self._weights)
+        weights: list[int] = self._weights.to_pylist()
+        return weights
 
     @property
     def lsns(self) -> Sequence[int]:
@@ -196,9 +209,7 @@ class ChangeBatch:
         """The weights as an Arrow int64 array."""
         if self._weights is None:
             return pa.repeat(pa.scalar(1, pa.int64()), len(self))
-        if isinstance(self._weights, pa.Array):
-            return self._weights
-        return pa.array(self._weights, pa.int64())
+        return self._weights
 
     def to_arrow(self) -> pa.RecordBatch:
         """The user's columns followed by ``_op``, ``_weight`` and ``_lsn``.
@@ -256,16 +267,17 @@ class ChangeBatch:
             origin=origin,
         )
 
+    def with_watermark(self, watermark: int | datetime) -> ChangeBatch:
+        """The same batch with a watermark that holds after it."""
+        marked = self.slice(0)
+        marked.watermark = _checked_watermark(watermark)
+        return marked
+
     def slice(self, start: int, stop: int | None = None) -> ChangeBatch:
         """The rows from place ``start`` up to, not including, ``stop``, in the forms at hand."""
         size = len(self)
         stop = size if stop is None else min(stop, size)
-        weights: Sequence[int] | pa.Array | None = None
-        if self._weights is not None:
-            arrow = isinstance(self._weights, pa.Array)
-            weights = (
-                self._weights.slice(start, stop - start) if arrow else self._weights[start:stop]
-            )
+        weights = None if self._weights is None else self._weights.slice(start, stop - start)
         lsns = self.lsns[start:stop]
         return ChangeBatch(
             self.schema,
@@ -277,7 +289,7 @@ class ChangeBatch:
             lsn=lsns[-1] if lsns else self.lsn,
             lsns=None if self._lsns is None else lsns,
             kind=self.kind,
-            watermark=self.watermark,
+            watermark=self.watermark if stop == size else None,  # it holds after the last row
             committed_at=self.committed_at,
             gap=self.gap if start == 0 else None,
             origin=self._origin,
@@ -330,8 +342,30 @@ def _same(left: pa.Array, right: pa.Array) -> pa.Array:
     )
 
 
-def _check_weights(weights: Sequence[int] | None, rows: int) -> None:
-    if weights is not None and len(weights) != rows:
+def _checked_weights(weights: Sequence[int] | pa.Array | None, rows: int) -> pa.Array | None:
+    """The weights as int64; None when all are +1."""
+    if weights is None:
+        return None
+    arrow = weights if isinstance(weights, pa.Array) else pa.array(list(weights))
+    if not (pa.types.is_integer(arrow.type) or len(arrow) == rows == 0):
         raise SchemaMismatchError(
-            f"{len(weights)} weights for {rows} rows", hint="give one weight per row, or none"
+            f"weights of type {arrow.type}", hint="whole numbers: +1 a row appears, -1 it goes"
         )
+    if len(arrow) != rows or arrow.null_count or pc.any(pc.equal(arrow, 0)).as_py():
+        raise SchemaMismatchError(
+            f"{len(arrow)} weights for {rows} rows, or a weight that is NULL or 0",
+            hint="give each row a weight other than 0, or give no weights",
+        )
+    return None if pc.all(pc.equal(arrow, 1), min_count=0).as_py() else arrow.cast(pa.int64())
+
+
+def _checked_watermark(watermark: int | datetime | None) -> int | None:
+    """A watermark in microseconds since 1970 UTC."""
+    if isinstance(watermark, datetime):
+        watermark = from_datetime(watermark)
+    if watermark is None or (type(watermark) is int and -(2**63) < watermark < 2**63):
+        return watermark
+    raise TimeRangeError(
+        f"{watermark!r} is no watermark",
+        hint="give a datetime, or microseconds since 1970 UTC as an int",
+    )

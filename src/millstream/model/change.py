@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from millstream.errors import ColumnNotFoundError
+
 if TYPE_CHECKING:
     from millstream.model.schema import Schema
 
@@ -38,7 +40,12 @@ class Change:
 
     def __getitem__(self, column: str) -> Any:  # noqa: ANN401 - a value of the user's
         """The value of a column in ``row``."""
-        return self.row[self.schema.names.index(column)]
+        names = self.schema.names
+        if column not in names:
+            raise ColumnNotFoundError(
+                f"there is no column {column!r}", hint=f"the columns are {', '.join(names)}"
+            )
+        return self.row[names.index(column)]
 
     def as_dict(self) -> dict[str, Any]:
         """``row`` as a dict from column name to value."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from millstream.errors import SchemaMismatchError
+from millstream.errors import TimeRangeError
 
 Clock = Callable[[], int]
 """Anything that, when called, tells the microseconds since 1970 in UTC."""
@@ -63,12 +63,12 @@ def to_datetime(micros: int) -> datetime:
     '1969-12-31T23:59:59.999999+00:00'
 
     Raises:
-        SchemaMismatchError: the time is outside the years 1 to 9999.
+        TimeRangeError: the time is outside the years 1 to 9999.
     """
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError as error:
-        raise SchemaMismatchError(
+        raise TimeRangeError(
             f"{micros} microseconds since 1970 is outside the years 1 to 9999",
             hint="Check the unit: seconds, milliseconds and nanoseconds must be converted first.",
         ) from error
@@ -81,10 +81,10 @@ def from_datetime(when: datetime) -> int:
     1000005
 
     Raises:
-        SchemaMismatchError: ``when`` is not a ``datetime``.
+        TimeRangeError: ``when`` is not a ``datetime``.
     """
     if not isinstance(when, datetime):
-        raise SchemaMismatchError(
+        raise TimeRangeError(
             f"expected a datetime, got {type(when).__name__} {when!r}",
             hint="Convert dates with datetime.combine(day, time.min).",
         )

@@ -12,6 +12,3 @@ NO_LSN: Final = 0
 
 FIRST_LSN: Final = 1
 """The LSN of the first row of a new database."""
-
-MAX_LSN: Final = 2**63 - 1
-"""The last LSN that Arrow's int64, and so the ``_lsn`` column, can hold."""

@@ -11,6 +11,7 @@ import json
 import operator
 import re
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from millstream.model.types import SqlType, type_from_arrow
 from millstream.model.values import Check, not_null, null_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Row = tuple[Any, ...]
 
@@ -60,9 +61,12 @@ class Column:
     @classmethod
     def parse(cls, name: str, text: str) -> Column:
         """Return the column of a name and a text such as ``VARCHAR NOT NULL``."""
-        matched = _COLUMN_TEXT.fullmatch(text)
+        matched = _COLUMN_TEXT.fullmatch(text) if isinstance(text, str) else None
         if matched is None:
-            raise SchemaError(f"{text!r} is no type of a column", hint="Write 'VARCHAR NOT NULL'.")
+            raise SchemaError(
+                f"the type of column {name!r} must be text, not {text!r}",
+                hint="Write 'VARCHAR NOT NULL'.",
+            )
         return cls(name, parse_type(matched["type"]), nullable=not matched["not"])
 
     @property
@@ -109,15 +113,25 @@ class Schema:
         return Schema, (self.columns, self.key)  # the rest follows, and closures do not pickle
 
     @classmethod
-    def of(cls, *, key: Sequence[str] = (), **columns: str) -> Schema:
+    def of(
+        cls,
+        columns: Mapping[str, str] = MappingProxyType({}),
+        /,
+        *,
+        key: Sequence[str] = (),
+        **more: str,
+    ) -> Schema:
         """Make a schema of names and texts of types.
 
-        A column that is itself called ``key`` needs ``Schema((Column(...), ...))``.
+        Names that are no Python names, or are ``key``, come in a dict.
 
         >>> Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE").names
         ('symbol', 'price')
+        >>> Schema.of({"key": "VARCHAR", "unit price": "DOUBLE"}, key=("key",)).key
+        ('key',)
         """
-        return cls(tuple(Column.parse(name, text) for name, text in columns.items()), tuple(key))
+        pairs = {**columns, **more}.items()
+        return cls(tuple(Column.parse(name, text) for name, text in pairs), _as_key(key))
 
     @classmethod
     def from_arrow(cls, arrow: pa.Schema) -> Schema:
@@ -152,7 +166,7 @@ class Schema:
             SchemaError: it is no dataclass, or a field has another type than these.
         """
         columns = (Column(name, of, nullable=may) for name, of, may in record_columns(record))
-        return cls(tuple(columns), tuple(key))
+        return cls(tuple(columns), _as_key(key))
 
     @property
     def ddl(self) -> str:
@@ -332,9 +346,14 @@ def _check_names(names: Sequence[str]) -> None:
         seen[name.lower()] = name
 
 
-def _checked_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
+def _as_key(key: Sequence[str]) -> tuple[str, ...]:
     if isinstance(key, str):
         raise SchemaError(f"the key {key!r} must be a tuple", hint=f"Write key=({key!r},).")
+    return tuple(key)
+
+
+def _checked_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
+    key = _as_key(key)
     types = {column.name: column.type for column in columns}
     for name in key:
         if name not in types:
@@ -348,7 +367,7 @@ def _checked_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ..
             )
     if len(set(key)) != len(key):
         raise SchemaError(f"the key {tuple(key)} names a column twice", hint="Name each once.")
-    return tuple(key)
+    return key
 
 
 def _arrow_schema(columns: Sequence[Column], key: Sequence[str]) -> pa.Schema:
