@@ -37,17 +37,6 @@ def test_links_lead_somewhere(page):
         assert (page.parent / link).exists(), link
 
 
-def test_the_docstrings_run():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--doctest-modules", "src/millstream"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.crash
 def test_the_demo_loses_nothing():
     done = subprocess.run(

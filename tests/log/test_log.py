@@ -4,9 +4,13 @@ import gc
 import multiprocessing
 import os
 import threading
+import time
 import uuid
 import warnings
+from datetime import UTC, datetime
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -19,6 +23,7 @@ from millstream.errors import (
     RowError,
     SchemaError,
     SchemaMismatchError,
+    TimeRangeError,
     TopicExistsError,
     TopicNotFoundError,
 )
@@ -100,6 +105,16 @@ class TestAppend:
         log.flush()
         assert read(log, "t") == rows(6)
 
+    def test_an_update_is_not_parted_by_a_frame(self, log, schema):
+        keyed = Schema.of(key=("n",), n="BIGINT NOT NULL", s="VARCHAR")
+        log.create_topic("k", keyed)
+        rows = [(n // 2, "x" * 999) for n in range(30_000)]
+        log.append("k", ChangeBatch.from_rows(keyed, rows, weights=[-1, 1] * 15_000))
+        log.flush()
+        batches = list(log.read("k"))
+        assert len(batches) > 4
+        assert {change.op for batch in batches for change in batch} == {"update"}
+
     def test_weights_are_kept(self, log, schema):
         changes = [(1, "old"), (1, "new"), (2, "x")]
         log.append("t", ChangeBatch.from_rows(schema, changes, weights=[-1, 1, -1]))
@@ -141,10 +156,32 @@ class TestAppend:
         assert [b.first_lsn for b in batches[1:]] == [b.lsn + 1 for b in batches[:-1]]
 
     def test_many_small_appends_share_frames(self, log, rows, read):
-        for n in range(1000):
-            log.append("t", rows(1, n))
+        with log._writer._write:  # while the writer is busy
+            for n in range(1000):
+                log.append("t", rows(1, n))
         log.flush()
         assert read(log, "t") == rows(1000)
+        assert len(list(log.read("t"))) < 5
+
+    def test_anything_that_arrow_can_read(self, log, schema, read):
+        table = pa.table({"n": pa.chunked_array([[0, 1], [2]]), "s": ["a", "b", None]})
+        frames = [
+            table,
+            table.to_reader(),
+            pl.DataFrame({"n": [0, 1, 2], "s": ["a", "b", None]}),
+            pd.DataFrame({"n": [0, 1, 2], "s": ["a", "b", None]}),
+            iter([(0, "a"), (1, "b"), (2, None)]),
+            [[0, "a"], [1, "b"], [2, None]],
+        ]
+        for frame in frames:
+            log.append("t", frame)
+        log.flush()
+        assert read(log, "t") == [(0, "a"), (1, "b"), (2, None)] * len(frames)
+
+    @pytest.mark.parametrize("rows", ["text", {"n": 1}, 7, b"x"])
+    def test_what_holds_no_rows(self, log, rows):
+        with pytest.raises(SchemaMismatchError):
+            log.append("t", rows)
 
     def test_wal_mode_is_checked(self, tmp_path, log, rows):
         with pytest.raises(InvalidOptionError):
@@ -172,6 +209,30 @@ class TestWatermarks:
         log.flush()
         found = [(len(b), b.first_lsn, b.lsn, b.watermark) for b in log.read("t")]
         assert found == [(2, 1, 2, 100), (0, 3, 3, 200), (1, 4, 4, None)]
+
+    def test_a_batch_may_be_given_one(self, log, schema, rows):
+        log.append("t", ChangeBatch.from_rows(schema, rows(2)), watermark=7)
+        log.flush()
+        assert [b.watermark for b in log.read("t")] == [7]
+
+    def test_a_datetime_will_do(self, log, rows):
+        log.append("t", rows(1), watermark=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+        log.flush()
+        assert [b.watermark for b in log.read("t")] == [1_000_000]
+
+    @pytest.mark.parametrize("watermark", [1.5, "now", 2**63, -(2**63), True])
+    def test_others_are_refused_and_harm_nobody(self, log, rows, read, watermark):
+        with pytest.raises(TimeRangeError):
+            log.append("t", rows(1), watermark=watermark)
+        log.append("t", rows(1))
+        log.flush()
+        assert read(log, "t") == rows(1)
+
+    def test_of_a_batch_that_is_cut_holds_after_its_last_row(self, log, schema):
+        big = schema.rows_to_arrow([(n, "x" * 1000) for n in range(20_000)])
+        log.append("t", big, watermark=7)
+        log.flush()
+        assert [b.watermark for b in log.read("t")][-2:] == [None, 7]
 
     def test_rows_with_watermarks_are_never_merged(self, log, rows):
         """A watermark holds from just after its rows; merged, its place would be lost."""
@@ -205,12 +266,16 @@ class TestTransaction:
         assert read(log, "t") == []
         assert log.lsn == 0
 
-    def test_is_over_when_it_is_over(self, log, rows):
+    def test_is_used_once_and_within_its_block(self, log, rows):
+        with pytest.raises(ClosedError):
+            log.transaction().append("t", rows(1))
         with log.transaction() as transaction:
             pass
         assert transaction.lsn == 0
         with pytest.raises(ClosedError):
             transaction.append("t", rows(1))
+        with pytest.raises(ClosedError), transaction:
+            pass
 
 
 class TestEvolution:
@@ -284,6 +349,7 @@ class TestLsnAt:
                 time = 10 * (n + 1)
                 assert log.lsn_at(time) == log.lsn_at(time - 9) == 2 * n + 1
             assert log.lsn_at(601) == 121
+            assert log.lsn_at(datetime(2000, 1, 1, tzinfo=UTC)) == 121
             assert log.lsn_at(-5) == 1
 
 
@@ -349,7 +415,7 @@ class TestClose:
         for thread in threads:
             thread.start()
         while log.written_lsn < 200:
-            pass
+            time.sleep(0.001)
         log.close()
         for thread in threads:
             thread.join()
@@ -364,14 +430,15 @@ class TestClose:
         follower.start()
         log.append("t", [(1, "a")])
         while not got:
-            pass
+            time.sleep(0.001)
         log.close()
         follower.join()
         assert len(got) == 1
 
 
-def test_a_forked_child_cannot_use_it(log, rows):
-    def child(results):
+def test_a_forked_child_can_neither_use_nor_harm_it(log, rows, read):
+    def child(go, results):
+        go.wait()
         try:
             log.append("t", rows(1))
         except ClosedError as error:
@@ -379,12 +446,16 @@ def test_a_forked_child_cannot_use_it(log, rows):
         log.close()
 
     context = multiprocessing.get_context("fork")
-    results = context.Queue()
+    go, results = context.Event(), context.SimpleQueue()
     with warnings.catch_warnings():
         # Python warns that a fork with threads may deadlock; this is the test that it does not.
         warnings.simplefilter("ignore", DeprecationWarning)
-        process = context.Process(target=child, args=(results,))
+        process = context.Process(target=child, args=(go, results))
         process.start()
-    assert "fork" in results.get(timeout=60)
+    log.append("t", rows(10), wal_mode="sync")
+    go.set()
+    assert "fork" in results.get()
     process.join()
-    assert log.append("t", rows(1), wal_mode="sync") == 1
+    log.append("t", rows(1, 10), wal_mode="sync")
+    assert read(log, "t") == rows(11)
+    assert not list(log.verify())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError
+from millstream.errors import ClosedError, InvalidOptionError, LogCorruptError, LsnNotKeptError
 from millstream.log import Log, Retention
 from millstream.model import Schema
 
@@ -187,6 +187,51 @@ def test_followers_under_load_see_every_row_once(tmp_path_factory, segment_bytes
             assert [row for row in rows if row[1].startswith(topic)] == expected[topic]
         lsns = [lsn for lsn, _ in results[place]]
         assert lsns == sorted(set(lsns))
+
+
+def test_new_readers_at_every_moment_of_a_roll(tmp_path):
+    """A reader that begins while segments come and go sees whole rows, and no damage."""
+    stop, problems = threading.Event(), []
+    with Log(tmp_path, segment_bytes=2000) as log:
+        log.create_topic("t", SCHEMA, retention=Retention(max_bytes=20_000))
+
+        def look():
+            while not stop.is_set():
+                try:
+                    start = max(1, log.written_lsn - 3)
+                    lsns = [lsn for b in log.read("t", start=start) for lsn in b.lsns]
+                    assert lsns == list(range(start, start + len(lsns)))
+                    log.lsn_at(0)
+                    problems.extend(log.verify())
+                except LsnNotKeptError:
+                    pass
+                except Exception as error:
+                    problems.append(error)
+
+        def retain():
+            while not stop.is_set():
+                log.retain()
+
+        threads = [threading.Thread(target=target) for target in (look, look, retain)]
+        for thread in threads:
+            thread.start()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            for n in range(3000):
+                log.append("t", [(n, "x" * 50)])
+        finally:
+            sys.setswitchinterval(interval)
+            stop.set()
+        for thread in threads:
+            thread.join()
+    assert not problems, problems[:3]
+
+
+@pytest.mark.parametrize("start", ["latest", None, 1.5, -1])
+def test_a_start_that_is_none(log, start):
+    with pytest.raises(InvalidOptionError):
+        log.read("t", start=start)
 
 
 class TestDamage:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.errors import LsnNotKeptError
+from millstream.errors import InvalidOptionError, LsnNotKeptError
 from millstream.log import Log, Retention
 from millstream.log.frame import Kind, encode
 from millstream.log.index import SegmentIndex
@@ -169,6 +170,28 @@ def test_a_dropped_topic_gives_its_space_back(tmp_path):
         assert numbers(log, "u") == [0, 1, 2, 3, 4]
 
 
+def test_topics_that_were_dropped_are_forgotten_in_the_end(tmp_path):
+    with Log(tmp_path, segment_bytes=2000) as log:
+        for n in range(50):
+            log.create_topic(f"t{n}", SCHEMA)
+            fill(log, f"t{n}", 3)
+            log.drop_topic(f"t{n}")
+        log.create_topic("last", SCHEMA)
+        fill(log, "last", 50)
+        log.retain()
+        assert len(log._writer.written.topics.by_id) == 1
+        assert log.topic("last").id == 51
+    with Log(tmp_path) as log:
+        assert log.topics == ("last",)
+        assert log.create_topic("next", SCHEMA).id == 52
+
+
+@pytest.mark.parametrize("limit", [{"max_age": -1}, {"max_bytes": "1GB"}, {"max_age": "1d"}])
+def test_limits_that_are_none(limit):
+    with pytest.raises(InvalidOptionError):
+        Retention(**limit)
+
+
 class TestHolds:
     def test_keep_what_somebody_needs(self, tmp_path):
         with Log(tmp_path, segment_bytes=2000) as log:
@@ -260,7 +283,7 @@ def test_the_keeper_does_it_by_itself(tmp_path):
 def test_retention_is_changed_and_kept(tmp_path):
     with Log(tmp_path) as log:
         log.create_topic("t", SCHEMA)
-        log.set_retention("t", Retention(max_age=1.5, max_bytes=7))
+        log.set_retention("t", Retention(max_age=timedelta(seconds=1.5), max_bytes=7))
     with Log(tmp_path) as log:
         assert log.topic("t").retention == Retention(1.5, 7)
 

@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -194,6 +195,8 @@ def test_a_disk_that_is_really_full(tmp_path):
         f"mount -t tmpfs -o size=1m tmpfs {disk} && mkdir {disk}/log && "
         f"head -c 100000 /dev/zero > {disk}/log/ballast && {sys.executable} {script} {disk}/log"
     )
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare, of Linux")
     allowed = subprocess.run(
         ["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=1m tmpfs {disk}"],
         capture_output=True,

@@ -128,9 +128,35 @@ class TestChanges:
         assert [c.op for c in batch] == ["delete", "insert"]
 
 
-def test_weights_must_fit():
+@pytest.mark.parametrize(
+    "weights", [[1, 1], [], [0], [None], [1.0], ["1"], [True], [2**70], pa.array([1.0])]
+)
+def test_weights_must_fit(weights):
     with pytest.raises(SchemaMismatchError):
-        ChangeBatch.from_rows(SCHEMA, [(1, "a")], weights=[1, 1])
+        ChangeBatch.from_rows(SCHEMA, [(1, "a")], weights=weights)
+
+
+def test_weights_that_are_all_one_are_none():
+    assert ChangeBatch.from_rows(SCHEMA, [(1, "a"), (2, "b")], weights=[1, 1]).is_insert_only
+    assert ChangeBatch.from_rows(SCHEMA, [], weights=[]).is_insert_only
+
+
+def test_weights_are_the_batch_s_own():
+    weights = [-1]
+    batch = ChangeBatch.from_rows(SCHEMA, [(1, "a")], weights=weights)
+    weights[0] = 5
+    assert batch.weights == [-1]
+
+
+def test_a_watermark_holds_after_the_last_row():
+    batch = ChangeBatch.from_rows(SCHEMA, [(1, "a"), (2, "b")], watermark=9)
+    assert (batch.slice(0, 1).watermark, batch.slice(1).watermark) == (None, 9)
+
+
+def test_an_unknown_column_says_which_there_are():
+    (change,) = ChangeBatch.from_rows(SCHEMA, [(1, "a")])
+    with pytest.raises(KeyError, match="the columns are k, v"):
+        change["zz"]
 
 
 def test_bad_rows_are_named():

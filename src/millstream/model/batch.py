@@ -346,7 +346,10 @@ def _checked_weights(weights: Sequence[int] | pa.Array | None, rows: int) -> pa.
     """The weights as int64; None when all are +1."""
     if weights is None:
         return None
-    arrow = weights if isinstance(weights, pa.Array) else pa.array(list(weights))
+    try:
+        arrow = weights if isinstance(weights, pa.Array) else pa.array(list(weights))
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise SchemaMismatchError(f"weights that are no numbers: {error}") from error
     if not (pa.types.is_integer(arrow.type) or len(arrow) == rows == 0):
         raise SchemaMismatchError(
             f"weights of type {arrow.type}", hint="whole numbers: +1 a row appears, -1 it goes"
