@@ -53,5 +53,6 @@ def test_against_a_list_of_all_runs(growth, data):
     asked = data.draw(st.integers(0, lsn + 5))
     true = all(asked < start for number, start in history if number > epoch)
     assert epochs.is_true(epoch, asked) == true
+    assert not (kept.is_true(epoch, asked) and not true)
     if asked >= oldest:
         assert kept.is_true(epoch, asked) == true

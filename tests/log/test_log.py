@@ -61,8 +61,11 @@ class TestTopics:
         with Log(tmp_path) as log:
             log.create_topic("t", schema)
             log.append("t", rows(3))
+            reader = log.read("t")
             log.drop_topic("t")
             assert log.topics == ()
+            with pytest.raises(TopicNotFoundError):
+                list(reader)
             with pytest.raises(TopicNotFoundError):
                 log.append("t", rows(1))
             log.create_topic("t", schema)
@@ -266,6 +269,14 @@ class TestTransaction:
         assert read(log, "t") == []
         assert log.lsn == 0
 
+    def test_a_topic_that_is_dropped_meanwhile(self, log, schema, rows):
+        transaction = log.transaction()
+        with pytest.raises(TopicNotFoundError), transaction:
+            transaction.append("t", rows(1))
+            log.drop_topic("t")
+            log.create_topic("t", schema)
+        assert log.lsn == 0
+
     def test_is_used_once_and_within_its_block(self, log, rows):
         with pytest.raises(ClosedError):
             log.transaction().append("t", rows(1))
@@ -423,6 +434,29 @@ class TestClose:
             found = read(log, "t")
         for place in range(4):
             assert [row for row in found if row[0] == place] == returned[place]
+
+    def test_who_follows_is_given_everything_first(self, tmp_path, schema, rows):
+        for _ in range(20):
+            with Log(tmp_path) as log:
+                if "t" not in log.topics:
+                    log.create_topic("t", schema)
+                got, reader = [], log.read("t", start="now")
+                follower = threading.Thread(target=lambda: got.extend(reader.follow()))
+                follower.start()
+                for n in range(20):
+                    log.append("t", rows(1, n))
+            follower.join()
+            assert [row for batch in got for row in batch.rows] == rows(20)
+
+    def test_interrupted_it_can_be_done_again(self, tmp_path, schema, monkeypatch):
+        log = Log(tmp_path)
+        log.create_topic("t", schema)
+        with monkeypatch.context() as patch:
+            patch.setattr(log._keeper, "stop", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                log.close()
+        log.close()
+        Log(tmp_path).close()
 
     def test_wakes_who_follows(self, log):
         got = []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import LogCorruptError, LogVersionError
 from millstream.log import Log
-from millstream.model import Schema
+from millstream.model import ManualClock, Schema
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
 
@@ -236,8 +236,10 @@ def test_a_new_segment_that_never_reached_the_disk_is_set_aside(tmp_path):
 def test_a_damaged_head_of_acknowledged_rows_is_not_set_aside(tmp_path):
     def work(log):
         log.create_topic("t", SCHEMA)
-        for n in range(20):
+        n = 0
+        while n < 10 or max(path.glob("*.seg")).stat().st_size < 1900:
             log.append("t", [(n, "x" * 50)], wal_mode="sync")
+            n += 1
 
     path = tmp_path / "log"
     leave_open(path, work, segment_bytes=2000)
@@ -249,6 +251,103 @@ def test_a_damaged_head_of_acknowledged_rows_is_not_set_aside(tmp_path):
         Log(path)
     assert caught.value.segment == last.name
     assert last.exists()
+
+
+def test_a_seal_that_is_damaged_drops_no_segment(tmp_path):
+    def work(log):
+        log.create_topic("t", SCHEMA)
+        for n in range(60):
+            log.append("t", [(n, "x" * 50)], wal_mode="sync")
+
+    path = tmp_path / "log"
+    leave_open(path, work, segment_bytes=4000)
+    before_last = sorted(path.glob("*.seg"))[-2]
+    raw = bytearray(before_last.read_bytes())
+    raw[-10] ^= 1
+    before_last.write_bytes(raw)
+    with Log(path) as log:
+        assert content(log) == [(n, "x" * 50) for n in range(60)]
+        assert log.recovery.cut_bytes == 0
+
+
+def test_a_segment_cut_between_two_frames_ends_the_log_or_is_damage(tmp_path):
+    """It looks whole; only the next segment's name tells that rows are missing."""
+
+    def unsynced(log):
+        log.create_topic("t", SCHEMA)
+        log.append("t", [(0, "kept")], wal_mode="sync")
+        for n in range(1, 25):
+            log.append("t", [(n, "never synced")])
+            log._writer.drain()
+
+    def synced(log):
+        log.create_topic("t", SCHEMA)
+        for n in range(25):
+            log.append("t", [(n, "kept")], wal_mode="sync")
+
+    for name, work in (("unsynced", unsynced), ("synced", synced)):
+        path = tmp_path / name
+        leave_open(path, work, sync_interval=1000, segment_bytes=2000)
+        segment = sorted(path.glob("*.seg"))[-2]
+        raw = segment.read_bytes()
+        os.truncate(segment, raw.rindex(b"MSF1", 0, raw.rindex(b"MSF1")))  # seal and last row off
+        with Log(path) as log:
+            if name == "unsynced":
+                found = content(log)
+                assert found == [(0, "kept")] + [(n, "never synced") for n in range(1, len(found))]
+                assert log.recovery.cut_bytes
+            else:
+                with pytest.raises(LogCorruptError) as caught:
+                    content(log)
+                rest = [r[0] for b in log.read("t", start=caught.value.next_lsn) for r in b.rows]
+                assert rest == list(range(caught.value.next_lsn - 1, 25))
+
+
+def test_a_seal_of_a_full_segment_is_no_clean_close(tmp_path):
+    """The power went after a roll: the new segment is not there, the old one is torn inside."""
+
+    def work(log):
+        log.create_topic("t", SCHEMA)
+        log.append("t", [(0, "kept")], wal_mode="sync")
+        for n in range(1, 12):
+            log.append("t", [(n, "never synced")])
+            log._writer.drain()
+
+    path = tmp_path / "log"
+    leave_open(path, work, sync_interval=1000, segment_bytes=2000)
+    first, *others = sorted(path.glob("*.seg"))
+    for other in others:
+        other.unlink()
+    raw = bytearray(first.read_bytes())
+    place = raw.index(b"MSF1", raw.index(b"kept"))
+    raw[place : place + 64] = bytes(64)
+    first.write_bytes(raw)
+    with Log(path) as log:
+        assert not log.recovery.clean
+        assert content(log) == [(0, "kept")]
+
+
+def test_other_people_s_files_are_left_alone(tmp_path):
+    with Log(tmp_path) as log:
+        log.create_topic("t", SCHEMA)
+    (tmp_path / "thesis.tmp").write_text("mine")
+    ours = tmp_path / f"{2:010d}-{1:020d}.tmp"
+    ours.write_text("left over")
+    Log(tmp_path).close()
+    assert (tmp_path / "thesis.tmp").exists()
+    assert not ours.exists()
+
+
+def test_the_time_does_not_run_back_over_a_restart(tmp_path):
+    clock = ManualClock(5000)
+    with Log(tmp_path, clock=clock, segment_bytes=100) as log:
+        log.create_topic("t", SCHEMA)
+        log.append("t", [(0, "a")], wal_mode="sync")
+        log._writer.roll()
+    clock.advance(-4000)
+    with Log(tmp_path, clock=clock) as log:
+        log.append("t", [(1, "b")], wal_mode="sync")
+        assert [b.committed_at for b in log.read("t")] == [5000, 5000]
 
 
 def test_a_newer_format_is_refused(tmp_path):

@@ -122,8 +122,8 @@ def test_age_drops_rows_even_of_the_segment_that_is_being_written(tmp_path):
         log.create_topic("t", SCHEMA, retention=Retention(max_age=60))
         fill(log, "t", 10)
         clock.advance(61 * SECOND)
-        log.retain()  # begins a new segment; the old one goes once it is on the disk
-        log.flush()
+        log.retain()
+        assert numbers(log, "t") == []
         fill(log, "t", 3, 10)
         log.retain()
         assert numbers(log, "t") == [10, 11, 12]
@@ -213,6 +213,14 @@ class TestHolds:
             hold.release()
             log.retain()
             assert log.topic("t").low_lsn > 90
+
+    def test_too_late_is_said(self, tmp_path):
+        with Log(tmp_path, segment_bytes=2000) as log:
+            log.create_topic("t", SCHEMA, retention=Retention(max_bytes=0))
+            fill(log, "t", 100)
+            log.retain()
+            with pytest.raises(LsnNotKeptError):
+                log.hold("t", lsn=1)
 
     def test_of_one_topic_do_not_hold_another(self, tmp_path):
         with Log(tmp_path, segment_bytes=2000) as log:

@@ -7,9 +7,11 @@ import multiprocessing
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -20,10 +22,11 @@ from millstream.errors import (
     LogLockedError,
     LogPathError,
     LogReadOnlyError,
+    RowsLostError,
     RowTooLargeError,
 )
-from millstream.log import Log, active, payload
-from millstream.model import Schema
+from millstream.log import Log, active, payload, writer
+from millstream.model import ChangeBatch, Schema
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
 
@@ -111,6 +114,23 @@ class TestFull:
         with Log(tmp_path) as log:
             assert numbers(log) == taken
 
+    def test_room_is_noticed_without_any_call(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(writer, "RETRY", 0.01)
+
+        def work():
+            with Log(tmp_path, sync_interval=0.001) as log:
+                log.create_topic("t", SCHEMA)
+                self.limit((tmp_path / "0000000001-00000000000000000001.seg").stat().st_size)
+                lsn = log.append("t", [(1, "x")])
+                while not log._writer._stalled:
+                    time.sleep(0.001)
+                self.limit(resource.RLIM_INFINITY)
+                while log.durable_lsn < lsn:
+                    time.sleep(0.001)
+            return True
+
+        assert in_child(work)
+
     def test_a_close_that_cannot_write_says_how_many_rows_are_lost(self, tmp_path):
         def work():
             log = Log(tmp_path, sync_interval=1000)
@@ -164,7 +184,7 @@ FULL_DISK = """
 import sys
 from millstream.errors import LogFullError
 from millstream.log import Log
-from millstream.model import Schema
+from millstream.model import ChangeBatch, Schema
 
 path, acknowledged = sys.argv[1], []
 with Log(path, wal_mode="sync", segment_bytes=100_000) as log:
@@ -287,11 +307,24 @@ class TestLock:
             result = in_child(lambda: _attempt(tmp_path))
         assert f"pid {os.getpid()}" in result
 
-    def test_a_failed_attempt_does_not_give_the_lock_away(self, tmp_path):
-        with Log(tmp_path):
+    def test_is_not_given_away_by_a_failed_attempt_or_a_backup(self, tmp_path):
+        with Log(tmp_path / "log"):
             with pytest.raises(LogLockedError):
-                Log(tmp_path)
-            assert "another process" in in_child(lambda: _attempt(tmp_path))
+                Log(tmp_path / "log")
+            shutil.copytree(tmp_path / "log", tmp_path / "backup")
+            assert "another process" in in_child(lambda: _attempt(tmp_path / "log"))
+
+    def test_a_forked_child_does_not_keep_it(self, tmp_path):
+        log = Log(tmp_path)
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        try:
+            log.close()
+            assert in_child(lambda: _attempt(tmp_path)) == "opened"
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
     def test_is_free_after_a_failed_open(self, tmp_path):
         with Log(tmp_path) as log:
@@ -362,6 +395,41 @@ class TestFailedSync:
         assert len(raised) == 6
         with pytest.raises(LogFailedError):
             log.close()
+
+
+class TestUnforeseen:
+    def test_one_commit_that_cannot_be_encoded_harms_no_other(self, log, monkeypatch):
+        real = ChangeBatch.arrow.fget
+
+        def arrow(batch):
+            if any(row[0] == 3 for row in batch.rows):
+                raise MemoryError("as if")
+            return real(batch)
+
+        monkeypatch.setattr(ChangeBatch, "arrow", property(arrow))
+        for n in range(6):
+            log.append("t", [(n, "x")])
+        with pytest.raises(RowsLostError, match="rows 4 to 4"):
+            log.flush()
+        log.flush()
+        with pytest.raises(RowsLostError):
+            log.append("t", [(3, "x")], wal_mode="sync")
+        monkeypatch.undo()
+        assert numbers(log) == [0, 1, 2, 4, 5]
+
+    def test_more_text_than_one_arrow_array_can_hold(self, log, monkeypatch):
+        """2 GiB, that is; here it is made to be less."""
+        real = Schema.rows_to_arrow
+
+        def rows_to_arrow(schema, rows):
+            if sum(len(row[1]) for row in rows) > 1000:
+                raise TypeError("Cannot convert pyarrow.lib.ChunkedArray to pyarrow.lib.Array")
+            return real(schema, rows)
+
+        monkeypatch.setattr(Schema, "rows_to_arrow", rows_to_arrow)
+        log.append("t", [(n, "x" * 300) for n in range(20)], wal_mode="sync")
+        monkeypatch.undo()
+        assert numbers(log) == list(range(20))
 
 
 class TestRowTooLarge:

@@ -72,9 +72,9 @@ class ActiveSegment:
             offset += encoded.frame.size
         self.offset = end
 
-    def seal(self, epochs: Epochs, topics: Topics) -> None:
+    def seal(self, epochs: Epochs, topics: Topics, *, closed: bool) -> None:
         """Append the seal. ``truncate`` takes it off again."""
-        self._append(Seal(self.index, self.offset, epochs, topics).encode())
+        self._append(Seal.of(self.index, self.offset, epochs, topics, closed=closed).encode())
 
     def truncate(self) -> None:
         """Take off what stands after the last frame."""
@@ -102,8 +102,10 @@ class ActiveSegment:
             ) from error
 
     def close(self) -> None:
-        """Close the file, as it is."""
-        os.close(self._fd)
+        """Close the file, as it is. Closing twice is fine."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _append(self, buffers: Sequence[bytes | pa.Buffer]) -> int:
         try:

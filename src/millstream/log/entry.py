@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from millstream.log.topics import Topic
 
-_MERGE_ROWS: Final = 8192
+_MERGE_BYTES: Final = 1 << 20
 _ROW_ESTIMATE: Final = 64
 
 
@@ -35,7 +35,13 @@ def held_bytes(batch: ChangeBatch) -> int:
     """About how much memory a batch keeps from being freed."""
     if batch.is_arrow:
         return int(batch.arrow.get_total_buffer_size())
-    return _ROW_ESTIMATE * (len(batch) + 1)
+    rows = batch.rows
+    if not rows:
+        return _ROW_ESTIMATE
+    # A few rows stand for all: to look at each would cost more than all the rest of an append.
+    looked_at = (rows[0], rows[len(rows) // 2], rows[-1])
+    text = max(sum(len(v) for v in row if isinstance(v, (str, bytes))) for row in looked_at)
+    return (_ROW_ESTIMATE + text) * len(rows)
 
 
 @dataclass(slots=True, eq=False)
@@ -141,28 +147,30 @@ def _encode_parts(parts: Sequence[Part], durable_lsn: int) -> list[Encoded]:
 def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     """Neighbours that may share a frame, together; every other entry alone."""
     run: list[Entry] = []
-    rows = 0
+    size, is_open = 0, False
     for entry in entries:
-        size = _mergeable_rows(entry)
-        if run and not (size and rows + size <= _MERGE_ROWS and _follows(run[-1], entry)):
+        may_merge = _may_merge(entry)
+        size += entry.nbytes
+        if run and not (
+            is_open and may_merge and size <= _MERGE_BYTES and _follows(run[-1], entry)
+        ):
             yield run
-            run, rows = [], 0
+            run, size = [], entry.nbytes
         run.append(entry)
-        rows = rows + size if size else _MERGE_ROWS
+        is_open = may_merge
     if run:
         yield run
 
 
-def _mergeable_rows(entry: Entry) -> int:
-    """How many rows an entry could put into a frame with its neighbours; 0 when it may not.
+def _may_merge(entry: Entry) -> bool:
+    """Whether an entry could share a frame with its neighbours.
 
     A watermark holds after the rows it came with and before the next, so such rows stay apart.
     """
     if len(entry.parts) != 1:
-        return 0
+        return False
     batch = entry.parts[0].batch
-    mergeable = not batch.is_arrow and batch.is_insert_only and batch.watermark is None
-    return len(batch) if mergeable else 0
+    return not batch.is_arrow and batch.is_insert_only and batch.watermark is None
 
 
 def _follows(one: Entry, other: Entry) -> bool:

@@ -29,10 +29,14 @@ class Epochs:
         return Epochs((*kept, (epoch, first_lsn)))
 
     def since(self, lsn: int) -> Epochs:
-        """The table without runs that ended before an LSN: no row of theirs is kept."""
-        ends = [start for _, start in self.starts[1:]]
-        gone = sum(1 for end in ends if end <= lsn)
-        return Epochs(self.starts[gone:])
+        """The table without runs that ended before an LSN: no row of theirs is kept.
+
+        What exactly was true of them is forgotten with them, so nothing is: who comes with a token
+        of theirs has to start afresh anyway.
+        """
+        gone = sum(1 for _, start in self.starts[1:] if start <= lsn)
+        last_gone = [(self.starts[gone - 1][0], 0)] if gone else []
+        return Epochs((*last_gone, *self.starts[gone:]))
 
     def is_true(self, epoch: int, lsn: int) -> bool:
         """Whether what a run saw up to an LSN is what the log holds up to there."""

@@ -48,11 +48,7 @@ class Holds:
         with self._lock:
             self._all.discard(hold)
 
-    def needed(self) -> dict[int, int]:
-        """For each topic that is held, the lowest LSN that somebody needs."""
-        lowest: dict[int, int] = {}
+    def needed(self, topic: int) -> int | None:
+        """The lowest LSN of a topic that somebody needs; None when nobody needs any."""
         with self._lock:
-            for hold in self._all:
-                for topic in hold.topics:
-                    lowest[topic] = min(lowest.get(topic, hold.lsn), hold.lsn)
-        return lowest
+            return min((hold.lsn for hold in self._all if topic in hold.topics), default=None)

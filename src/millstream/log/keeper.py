@@ -58,6 +58,10 @@ class Keeper:
             if thread is not threading.current_thread():
                 thread.join()
 
+    def is_here(self) -> bool:
+        """Whether this is one of the threads."""
+        return threading.current_thread() in self._threads
+
     def _sync(self) -> None:
         """Bring async rows to the disk, soon after they were written."""
         while not self._stopping.is_set():
@@ -79,6 +83,6 @@ class Keeper:
                 self._retain()
             except ClosedError:
                 return
-            except Error as error:
+            except Exception:
                 # Nothing is lost by it but space; the next round tries again.
-                _logger.warning("retention: %s", error.message)
+                _logger.exception("retention failed")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from millstream.errors import LogLockedError
 from millstream.log.storage import translate
@@ -14,14 +14,14 @@ from millstream.log.storage import translate
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A POSIX lock goes away with its process however that ends, and is not passed on to a forked child;
-# but it does not tell two handles of one process apart, so those are kept track of here.
-_open_here: set[tuple[int, int]] = set()
-_guard = threading.Lock()
+_held: WeakSet[DirectoryLock] = WeakSet()
 
 
 class DirectoryLock:
-    """Held from construction until ``release``.
+    """Held from construction until ``release``, or until the process ends, however it ends.
+
+    With flock, not with a POSIX record lock: that one is lost as soon as anything in the process,
+    a backup say, opens and closes the file.
 
     Raises:
         LogLockedError: somebody else has it; the message says who.
@@ -29,44 +29,44 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         path = directory / "LOCK"
-        with _guard:
-            if path.exists() and _identity(path.stat()) in _open_here:
-                # Found before the file is opened: to close it again would drop the lock we hold.
-                raise LogLockedError(
-                    f"{directory} is already open in this process",
-                    hint="use the handle that is open, or close it first",
-                )
-            try:
-                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except OSError as error:
-                raise translate(error, path, "lock") from error
-            self._take(directory)
-            self._identity = _identity(os.fstat(self._fd))
-            _open_here.add(self._identity)
-
-    def _take(self, directory: Path) -> None:
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise translate(error, path, "lock") from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             owner = os.pread(self._fd, 100, 0).decode(errors="replace").strip()
             os.close(self._fd)
-            raise LogLockedError(
-                f"{directory} is open in another process ({owner or 'unknown'})",
-                hint="a directory is open in one process at a time: stop the other one first",
-            ) from error
+            raise _locked(directory, owner) from error
         with contextlib.suppress(OSError):  # a full disk: the name is a courtesy, the lock stands
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"pid {os.getpid()}\n".encode(), 0)
+        _held.add(self)
 
     def release(self) -> None:
-        """Let the next one in."""
-        with _guard:
-            _open_here.discard(self._identity)
-            os.close(self._fd)
+        """Let the next one in. Releasing twice is fine."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
-def _identity(stat: os.stat_result) -> tuple[int, int]:
-    return stat.st_dev, stat.st_ino
+def _locked(directory: Path, owner: str) -> LogLockedError:
+    if owner == f"pid {os.getpid()}":
+        return LogLockedError(
+            f"{directory} is already open in this process",
+            hint="use the handle that is open, or close it first",
+        )
+    return LogLockedError(
+        f"{directory} is open in another process ({owner or 'unknown'})",
+        hint="a directory is open in one process at a time: stop the other one first",
+    )
 
 
-os.register_at_fork(after_in_child=_open_here.clear)
+def _let_go_in_child() -> None:
+    """A forked child shares its parent's locks, and would keep them when the parent is gone."""
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

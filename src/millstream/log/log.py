@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 import warnings
 import weakref
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from millstream.errors import (
+    Error,
     InvalidOptionError,
     LogPathError,
     SchemaMismatchError,
@@ -29,7 +31,7 @@ from millstream.log.recovery import Recovery, State, recover
 from millstream.log.retention import Collector, Retained
 from millstream.log.rows import as_batches
 from millstream.log.segment import Head, Seal, SegmentRef
-from millstream.log.storage import translate, write_file
+from millstream.log.storage import sync_directory, translate, write_file
 from millstream.log.topics import Retention, Topic, Topics
 from millstream.log.transaction import Transaction
 from millstream.log.verify import verify
@@ -100,6 +102,10 @@ class Log:
         retention_interval: float = 60.0,
         clock: Clock = system_clock,
     ) -> None:
+        if type(segment_bytes) is not int or segment_bytes < 1:
+            raise InvalidOptionError(
+                f"segment_bytes is {segment_bytes!r}", hint="a number of bytes"
+            )
         self.path = _directory(path)
         self._sync_default = _is_sync(wal_mode)
         self._clock = clock
@@ -125,10 +131,9 @@ class Log:
             sync_interval=sync_interval,
             retention_interval=retention_interval,
         )
+        self._closer = _Closer(self._writer, self._keeper, self._collector, self._lock)
         # Holds no reference to the log, so that one that was forgotten is found and closed.
-        self._finalizer = weakref.finalize(
-            self, _close_forgotten, self._writer, self._keeper, self._lock, str(self.path)
-        )
+        self._finalizer = weakref.finalize(self, _close_forgotten, self._closer, str(self.path))
 
     # ---- topics
 
@@ -340,8 +345,17 @@ class Log:
         """Keep rows from an LSN on, of some topics or of all, until the hold moves or is released.
 
         A hold is not durable: take it again after opening, before the first round of retention.
+
+        Raises:
+            LsnNotKeptError: retention was faster.
         """
-        return self._holds.take((topic.id for topic in self._chosen(topics)), _checked_lsn(lsn))
+        first = _checked_lsn(lsn)
+        with self._writer.ddl:  # no round of retention is between the look and the hold
+            chosen = self._chosen(topics)
+            for topic in chosen:
+                if topic.low_lsn > max(first, FIRST_LSN) and topics:
+                    raise not_kept(topic, first)
+            return self._holds.take((topic.id for topic in chosen), first)
 
     def retain(self) -> Retained:
         """One round of retention now; a thread does the same every ``retention_interval``."""
@@ -356,8 +370,13 @@ class Log:
         Raises:
             LogFullError: rows that nobody was promised could not be written; it says how many.
         """
-        if self._finalizer.detach() is not None:
-            _close(self._writer, self._keeper, self._lock)
+        if self._finalizer.alive:
+            try:
+                self._closer()
+            except Error:
+                self._finalizer.detach()
+                raise
+            self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -410,7 +429,10 @@ def _is_sync(wal_mode: str) -> bool:
 def _directory(path: str | Path) -> Path:
     directory = Path(path).absolute()
     try:
+        made = [parent for parent in (directory, *directory.parents) if not parent.exists()]
         directory.mkdir(parents=True, exist_ok=True)
+        for new in made:
+            sync_directory(new.parent)
     except (FileExistsError, NotADirectoryError) as error:
         raise LogPathError(
             f"{directory} is not a directory", hint="give the path of a directory, or of none yet"
@@ -429,22 +451,39 @@ def _load(directory: Path, clock: Clock) -> State:
     head = Head(uuid.uuid4(), clock(), 0, Epochs(), Topics())
     buffers = head.encode()
     write_file(directory / ref.name, buffers)
-    seal = Seal(index, sum(map(len, buffers)), head.epochs, head.topics)
-    return State((ref,), head.database, seal, Recovery(clean=True))
+    seal = Seal.of(index, sum(map(len, buffers)), head.epochs, head.topics)
+    return State((ref,), head.database, head.created_at, seal, Recovery(clean=True))
 
 
-def _close(writer: Writer, keeper: Keeper, lock: DirectoryLock) -> None:
-    if not writer.is_ours:
-        return  # in a forked child: the log is the parent's, which may have gone on writing
-    writer.stop()
-    keeper.stop()
-    try:
-        writer.finish()
-    finally:
-        lock.release()
+class _Closer:
+    """Closes a log; knows nothing of the ``Log``, so that a forgotten one can be collected."""
+
+    def __init__(
+        self, writer: Writer, keeper: Keeper, collector: Collector, lock: DirectoryLock
+    ) -> None:
+        self.writer = writer
+        self.keeper = keeper
+        self._collector = collector
+        self._lock = lock
+
+    def __call__(self) -> None:
+        """Interrupted, it can be called again."""
+        if not self.writer.is_ours:
+            return  # in a forked child: the log is the parent's, which may have gone on writing
+        self.writer.stop()
+        self.keeper.stop()
+        try:
+            with self._collector.at_work:
+                self.writer.finish()
+        finally:
+            self._lock.release()
 
 
-def _close_forgotten(writer: Writer, keeper: Keeper, lock: DirectoryLock, path: str) -> None:
-    if writer.is_ours:
-        warnings.warn(f"the log {path} was not closed", ResourceWarning, stacklevel=2)
-        _close(writer, keeper, lock)
+def _close_forgotten(closer: _Closer, path: str) -> None:
+    if not closer.writer.is_ours:
+        return
+    warnings.warn(f"the log {path} was not closed", ResourceWarning, stacklevel=2)
+    if closer.keeper.is_here():  # collected by one of its own threads, which cannot wait for itself
+        threading.Thread(target=closer).start()
+    else:
+        closer()

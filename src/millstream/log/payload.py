@@ -50,7 +50,7 @@ def encode_rows(
     flags = 0 if batch.is_insert_only else WEIGHTS
     watermark = NO_WATERMARK if batch.watermark is None else batch.watermark
     lsn, frames = batch.first_lsn, list[Encoded]()
-    for rows, payload in _pieces(_columns(batch), weighted=not batch.is_insert_only):
+    for rows, payload in _payloads(batch):
         last = lsn + rows > batch.lsn
         frames.append(
             encode(
@@ -99,12 +99,23 @@ def decode_rows(
     )
 
 
-def _columns(batch: ChangeBatch) -> pa.RecordBatch:
+def _payloads(batch: ChangeBatch) -> Iterator[tuple[int, pa.Buffer]]:
+    """The rows of a batch as payloads that fit a frame: number of rows, payload."""
     try:
         data = batch.arrow
-    except (pa.ArrowCapacityError, OverflowError) as error:
-        raise _too_large(str(error)) from error
-    return data if batch.is_insert_only else data.append_column(_WEIGHT, batch.weights_arrow())
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        # More than the 2 GiB that one Arrow array of text can hold: in halves it may fit.
+        if len(batch) == 1:
+            raise _too_large(str(error)) from error
+        half = len(batch) // 2
+        yield from _payloads(batch.slice(0, half))
+        yield from _payloads(batch.slice(half))
+        return
+    if batch.is_insert_only:
+        yield from _pieces(data, weighted=False)
+    else:
+        data = data.append_column(_WEIGHT, batch.weights_arrow())
+        yield from _pieces(data, weighted=True)
 
 
 def _pieces(data: pa.RecordBatch, *, weighted: bool) -> Iterator[tuple[int, pa.Buffer]]:

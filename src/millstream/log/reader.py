@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Self
 
-from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError
+from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError, TopicNotFoundError
 from millstream.log.files import missing
 from millstream.log.payload import decode_rows
 from millstream.log.segment import start_of
@@ -60,6 +60,7 @@ class Reader:
         Raises:
             LogCorruptError: a damaged place; a new reader may start at its ``next_lsn``.
             LsnNotKeptError: retention has overtaken this reader.
+            TopicNotFoundError: all its topics were dropped.
         """
         if self._closed:
             raise ClosedError("the reader is closed")
@@ -80,7 +81,7 @@ class Reader:
                 return batch
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._writer.wait_beyond(written, left):
-                return None
+                return self.next_nowait()  # what came at the last moment
 
     def follow(self) -> Iterator[ChangeBatch]:
         """All batches, and then every new one as soon as it is written, until the log is closed."""
@@ -164,10 +165,15 @@ class Reader:
         if self._file is None:
             return self._seek()
         written = self._writer.written
-        if self._extend(written.extent(self._file).end):
+        extent = written.extent(self._file)
+        if self._extend(extent.end):
             return True
         following = [ref for ref in written.segments if ref > self._file.ref]
-        return bool(following) and self._enter(self._checked_next(following[0], written))
+        if not following:
+            self._check_not_dropped()
+            return False
+        self.position = max(self.position, extent.last_lsn)
+        return self._enter(self._checked_next(following[0], written))
 
     def _extend(self, end: int) -> bool:
         if end <= self._offset:
@@ -208,9 +214,21 @@ class Reader:
             LogCorruptError: one before it is missing, and it was not retention that removed it.
         """
         file = self._open_file()
-        if ref.ordinal != file.ref.ordinal + 1 and ref != written.segments[0]:
+        if ref == written.segments[0]:
+            return ref
+        if ref.ordinal != file.ref.ordinal + 1:
             raise missing(file.path.parent, file.ref.ordinal + 1, ref.base_lsn)
+        if ref.base_lsn > self.position + 1:
+            raise file.corrupt("rows at its end are missing", self._offset, ref.base_lsn)
         return ref
+
+    def _check_not_dropped(self) -> None:
+        """Raise rather than wait for rows that will never come."""
+        known = self._writer.written.topics.by_id
+        if self._floors and all(i not in known or known[i].dropped for i in self._floors):
+            raise TopicNotFoundError(
+                "the topics that this reader reads were dropped", hint="close the reader"
+            )
 
     def _check_kept(self) -> None:
         """Raise if retention has dropped rows that this reader was going to give."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from millstream.log.topics import Topic
 from millstream.log.walk import DamageError, find_frame, walk, whole_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from millstream.log.frame import Frame
 
     Step = tuple[int, Frame, pa.Buffer | None]
+
+_LEFTOVER = re.compile(r"\d{10}-\d{20}\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class State:
 
     segments: tuple[SegmentRef, ...]
     database: UUID
+    last_time: int
     seal: Seal
     recovery: Recovery
 
@@ -89,67 +93,73 @@ class State:
 def recover(directory: Path) -> State | None:
     """Bring a directory into a state that can be appended to; None when it holds no log yet."""
     for leftover in directory.glob("*.tmp"):
-        leftover.unlink()
-    segments = list_segments(directory)
-    if not segments:
+        if _LEFTOVER.fullmatch(leftover.name):
+            leftover.unlink()
+    refs = list_segments(directory)
+    if not refs:
         return None
-    torn = _set_aside_torn_heads(directory, segments)
-    last = SegmentFile(directory, segments[-1])
-    database = last.head.database  # refuses what a newer Millstream wrote, before anything changes
-    if torn or last.seal is None:
-        return _repair(directory, segments, last, torn)
-    _cut(directory, last, last.seal.end, [])
-    return State(tuple(segments), database, last.seal, Recovery(clean=True))
+    files = (SegmentFile(directory, ref) for ref in reversed(refs))
+    anchor = next(filter(_has_head, files), None) or SegmentFile(directory, refs[-1])
+    vouched, seal = anchor.head.synced, anchor.seal
+    if anchor.ref == refs[-1] and seal is not None and seal.closed:
+        _truncate(anchor, seal.end)
+        return _state(refs, anchor, seal, Recovery(clean=True))
+    unsure = [SegmentFile(directory, ref) for ref in refs if ref.ordinal > vouched]
+    return _repair(directory, refs, unsure)
 
 
-def _set_aside_torn_heads(directory: Path, segments: list[SegmentRef]) -> int:
-    """Take off last segments that were begun, but not on the disk when the power went; their bytes.
-
-    Only when there is no whole row in them: else they are damaged in some other way, and it is not
-    ours to say that nobody needs them. Renamed, not removed, for the same reason.
-    """
-    torn = 0
-    while len(segments) > 1:
-        file = SegmentFile(directory, segments[-1])
-        try:
-            file.head  # noqa: B018 - to see whether it can be read
-        except LogCorruptError:
-            if any(frame.span for _, frame, _ in whole_frames(file.fd, 0, file.size)):
-                raise
-            file.path.rename(file.path.with_suffix(".torn"))
-            torn += file.size
-            segments.pop()
-        else:
-            break
-    return torn
+def _has_head(file: SegmentFile) -> bool:
+    try:
+        return bool(file.head)
+    except LogCorruptError:
+        return False
 
 
-def _repair(directory: Path, segments: list[SegmentRef], last: SegmentFile, torn: int) -> State:
+def _state(refs: Sequence[SegmentRef], last: SegmentFile, seal: Seal, report: Recovery) -> State:
+    time = max(seal.index.last_time, last.head.created_at)
+    return State(tuple(refs), last.head.database, time, seal, report)
+
+
+def _repair(directory: Path, refs: list[SegmentRef], unsure: list[SegmentFile]) -> State:
     """After a crash: check what the disk was not asked to keep yet, cut at the first tear."""
-    unsure = [SegmentFile(directory, r) for r in segments if r.ordinal > last.head.synced]
     promised = cache(lambda: max(map(_durable_lsn, unsure)))
-    damaged: list[Damage] = []
+    scans: list[_Scan] = []
     for place, file in enumerate(unsure):
-        end = file.size if file.seal is None else file.seal.end
-        scan = _Scan(file, promised)
-        scan.read(end)
-        damaged += scan.damaged
-        later = unsure[place + 1 :]
-        if not later or file.seal is None or scan.end < end:
-            cut = end - scan.end + sum(f.size for f in later) + torn
-            where = (file.ref.name, scan.end) if cut else ("", 0)
-            _cut(directory, file, scan.end, [f.ref for f in later])
-            kept = tuple(segments[: len(segments) - len(later)])
-            report = Recovery(False, cut, *where, tuple(damaged))
-            return State(kept, last.head.database, scan.seal(), report)
-    raise AssertionError("the last segment ends the loop")
+        if not _has_head(file) and promised() < file.ref.base_lsn:
+            break  # it was begun, but not on the disk when the power went
+        scans.append(_Scan(file, promised))
+        if scans[-1].read(until=[later.ref for later in unsure[place + 1 :]]):
+            break
+    dropped = unsure[len(scans) :]
+    before = [ref for ref in refs if ref < unsure[0].ref]
+    if not scans and before:
+        scans.append(_Scan(SegmentFile(directory, before[-1]), promised))
+        scans[-1].read(until=[])
+    if not scans:
+        raise unsure[0].corrupt("its first frame is damaged", 0)
+    last = scans[-1]
+    cut = last.torn_bytes + sum(file.size for file in dropped)
+    where = (last.file.ref.name, last.end) if cut else ("", 0)
+    damaged = tuple(damage for scan in scans for damage in scan.damaged)
+    _drop(dropped)
+    _truncate(last.file, last.end)
+    for scan in scans:
+        sync_data(scan.file.fd)  # from now on we vouch for them
+    sync_directory(directory)
+    kept = [ref for ref in refs if ref <= last.file.ref]
+    return _state(kept, last.file, last.seal(), Recovery(False, cut, *where, damaged))
 
 
-def _cut(directory: Path, file: SegmentFile, end: int, later: list[SegmentRef]) -> None:
-    for ref in reversed(later):
-        (directory / ref.name).unlink()
-    if later:
-        sync_directory(directory)
+def _drop(files: Sequence[SegmentFile]) -> None:
+    """Remove segments after the torn end; one without a head is set aside instead, for a look."""
+    for file in reversed(files):
+        if _has_head(file):
+            file.path.unlink()
+        else:
+            file.path.rename(file.path.with_suffix(".torn"))
+
+
+def _truncate(file: SegmentFile, end: int) -> None:
     fd = os.open(file.path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.ftruncate(fd, end)
@@ -160,7 +170,7 @@ def _cut(directory: Path, file: SegmentFile, end: int, later: list[SegmentRef]) 
 
 def _durable_lsn(file: SegmentFile) -> int:
     """The newest LSN that any whole frame of a segment knows to have been durable."""
-    steps = whole_frames(file.fd, file.start, file.size)
+    steps = whole_frames(file.fd, 0, file.size)
     return max((frame.durable_lsn for _, frame, _ in steps), default=0)
 
 
@@ -168,32 +178,50 @@ class _Scan:
     """One pass over a segment: what holds at the end of its last whole commit."""
 
     def __init__(self, file: SegmentFile, promised: Callable[[], int]) -> None:
-        self._file = file
+        self.file = file
+        self.end = file.start
+        self.damaged: list[Damage] = []
+        self._limit = file.size if file.seal is None else file.seal.end
         self._promised = promised
         self._topics, self._epochs = file.head.topics, file.head.epochs
         self._index = SegmentIndex(file.ref.base_lsn)
-        self.end = file.start
-        self.damaged: list[Damage] = []
+
+    @property
+    def torn_bytes(self) -> int:
+        """How much stands after the last whole commit."""
+        return self._limit - self.end
 
     def seal(self) -> Seal:
         """What would seal the segment if it ended here."""
-        return Seal(self._index, self.end, self._epochs, self._topics)
+        return Seal.of(self._index, self.end, self._epochs, self._topics)
 
-    def read(self, end: int) -> None:
-        """Read all frames; stop at a torn end, step over damage that is no torn end."""
-        start = self._file.start
+    def read(self, until: Sequence[SegmentRef]) -> bool:
+        """Read all frames; whether the log ends here, with the segments after it in ``until``."""
+        self._read_frames()
+        if self.torn_bytes:
+            return True
+        # Cut just between two frames, it looks whole; but the next segment says where it ended.
+        is_short = bool(until) and self._index.end_lsn < until[0].base_lsn
+        if is_short and self._promised() >= self._index.end_lsn:
+            self.damaged.append(Damage(self.file.ref.name, self.end, self.end))
+            return False
+        return is_short
+
+    def _read_frames(self) -> None:
+        """Stop at a torn end, step over damage that is no torn end."""
+        start, end = self.file.start, self._limit
         commit: list[Step] = []
         while start < end:
             try:
-                for step in walk(self._file.fd, start, end):
+                for step in walk(self.file.fd, start, end):
                     commit.append(step)
                     if step[1].ends_commit:
                         self._take(commit)
             except DamageError as damage:
                 if self._promised() < self._index.end_lsn:
                     return
-                start = find_frame(self._file.fd, damage.offset + 8, end) or end
-                self.damaged.append(Damage(self._file.ref.name, damage.offset, start))
+                start = find_frame(self.file.fd, damage.offset + 8, end) or end
+                self.damaged.append(Damage(self.file.ref.name, damage.offset, start))
                 self._take(commit)
                 self.end = start
             else:
@@ -216,7 +244,7 @@ class _Scan:
         topic = self._topics.by_id.get(frame.topic)
         if topic is None or frame.version > topic.version:
             what = f"the definition of topic number {frame.topic} before it is damaged"
-            raise self._file.corrupt(what, offset)
+            raise self.file.corrupt(what, offset)
 
 
 def _json(payload: pa.Buffer) -> dict[str, Any]:

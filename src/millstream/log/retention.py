@@ -9,13 +9,14 @@ on in it.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from millstream.errors import LogCorruptError
 from millstream.log.index import SegmentIndex
-from millstream.log.segment import Seal, SegmentFile
 from millstream.log.storage import sync_directory, translate, write_file
 from millstream.log.walk import DamageError, walk
 
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
 
     from millstream.log.files import SegmentFiles
     from millstream.log.holds import Holds
+    from millstream.log.segment import Seal, SegmentFile
     from millstream.log.topics import Topic
     from millstream.log.writer import Writer
     from millstream.model.clock import Clock
 
 _DEAD_SHARE: Final = 0.5
+
+_logger = logging.getLogger("millstream.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,11 @@ class Collector:
         self._files = files
         self._holds = holds
         self._clock = clock
-        self._one_at_a_time = threading.Lock()
+        self.at_work = threading.Lock()  # one round at a time
 
     def retain(self) -> Retained:
         """One round: trim the topics, then take the space back."""
-        with self._one_at_a_time:
+        with self.at_work:
             trimmed = self._trim(self._clock())
             collected = self._collect()
             self._forget_topics()
@@ -116,14 +120,14 @@ class Collector:
         """Trim each topic to what its retention and its readers ask for."""
         self._roll_if_old(now)
         sealed = [file.seal.index for file in self._settled() if file.seal is not None]
-        needed, trimmed = self._holds.needed(), dict[str, int]()
+        trimmed: dict[str, int] = {}
         for name in [topic.name for topic in self._writer.written.topics]:
             with self._writer.ddl:
                 topics = self._writer.written.topics
                 if name not in topics:
                     continue
                 topic = topics[name]
-                low = low_lsn(topic, sealed, now=now, needed=needed.get(topic.id))
+                low = low_lsn(topic, sealed, now=now, needed=self._holds.needed(topic.id))
                 if low > topic.low_lsn:
                     self._writer.define(replace(topic, low_lsn=low))
                     trimmed[name] = low
@@ -133,7 +137,11 @@ class Collector:
         """Remove and rewrite segments: how many of each, and the bytes that gave back."""
         removed = rewritten = freed = 0
         leading = True
+        expected = None
         for file in self._settled():
+            # Only from the front, and never beyond a segment that is damaged or missing.
+            leading = leading and expected in {None, file.ref.ordinal}
+            expected = file.ref.ordinal + 1
             if file.seal is None:
                 leading = False
                 continue
@@ -158,9 +166,12 @@ class Collector:
             self._writer.forget_topics(dropped)
 
     def _settled(self) -> Iterable[SegmentFile]:
-        """The segments that are sealed and on the disk, oldest first."""
+        """The segments that are sealed and on the disk, oldest first; a missing one is left out."""
         for ref in self._writer.settled():
-            yield self._files.open(ref)
+            try:
+                yield self._files.open(ref)
+            except LogCorruptError as error:
+                _logger.warning("retention: %s", error.message)
 
     def _roll_if_old(self, now: int) -> None:
         """Rows of the segment that is being written cannot go; when they are old, begin another."""
@@ -215,4 +226,4 @@ def _live_buffers(file: SegmentFile, seal: Seal, live: set[int]) -> list[bytes |
         buffers.append(os.pread(file.fd, frame.size, place))
         offset += frame.size
     index.end_lsn = seal.index.end_lsn
-    return buffers + Seal(index, offset, seal.epochs, seal.topics).encode()
+    return buffers + replace(seal, index=index, end=offset).encode()

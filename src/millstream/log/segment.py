@@ -100,29 +100,41 @@ class Head:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Seal:
     """What the end of a sealed segment says: all that opening the log after it needs.
 
     Attributes:
         index: where things are in the segment.
         end: the offset at which its frames end and the seal begins.
-        epochs: the runs of the database so far.
-        topics: the topics at the end of the segment.
+        closed: the log was closed with it; else it was sealed because it was full.
     """
 
     index: SegmentIndex
     end: int
-    epochs: Epochs
-    topics: Topics
+    closed: bool
+    _definitions: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, index: SegmentIndex, end: int, epochs: Epochs, topics: Topics, *, closed: bool = False
+    ) -> Seal:
+        """A seal for a segment whose frames end at an offset."""
+        return cls(index, end, closed, {"epochs": epochs.to_json(), **topics.to_json()})
+
+    @cached_property
+    def epochs(self) -> Epochs:
+        """The runs of the database so far."""
+        return Epochs.from_json(self._definitions["epochs"])
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The topics at the end of the segment; made when asked for, as there may be thousands."""
+        return Topics.from_json(self._definitions)
 
     def encode(self) -> list[bytes | pa.Buffer]:
         """The end of a segment's file."""
-        data = {
-            "index": self.index.to_json(),
-            "epochs": self.epochs.to_json(),
-            **self.topics.to_json(),
-        }
+        data = {"index": self.index.to_json(), "closed": self.closed, **self._definitions}
         place = struct.pack("<Q", self.end)
         trailer = _TRAILER.pack(_SEALED, self.end, google_crc32c.value(place), 0)
         return [*encode(Kind.INDEX, encode_json(data)).buffers, trailer]
@@ -131,12 +143,7 @@ class Seal:
     def decode(cls, payload: bytes, end: int) -> Seal:
         """The seal that ``encode`` wrote."""
         data: dict[str, Any] = json.loads(payload)
-        return cls(
-            SegmentIndex.from_json(data["index"]),
-            end,
-            Epochs.from_json(data["epochs"]),
-            Topics.from_json(data),
-        )
+        return cls(SegmentIndex.from_json(data.pop("index")), end, data.pop("closed"), data)
 
 
 class SegmentFile:
@@ -146,6 +153,7 @@ class SegmentFile:
         self.ref = ref
         self.path = directory / ref.name
         self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._seal: Seal | None = None
         weakref.finalize(self, os.close, self.fd)
 
     @property
@@ -185,9 +193,14 @@ class SegmentFile:
         """Where the frames after the head begin."""
         return self._begin[1]
 
-    @cached_property
+    @property
     def seal(self) -> Seal | None:
         """What the end of the segment says; None when it is not sealed, or its seal is damaged."""
+        if self._seal is None:  # a segment that is not sealed yet may be, the next time
+            self._seal = self._read_seal()
+        return self._seal
+
+    def _read_seal(self) -> Seal | None:
         size = self.size
         trailer = os.pread(self.fd, _TRAILER.size, max(0, size - _TRAILER.size))
         if len(trailer) < _TRAILER.size:

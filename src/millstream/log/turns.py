@@ -6,7 +6,7 @@ comes meanwhile sleeps, and is woken either because its rows are durable or to t
 Those who shared a sync come back within microseconds, one after the other, each with a new commit.
 If the first of them led at once it would sync alone, and the others would wait for it and then once
 more for themselves. So a leader first waits until as many are there as were the last time, but
-never for longer than a sync takes, and not at all when nobody shares.
+never for longer than a sync takes, or a millisecond, and not at all when nobody shares.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NOBODY: Final = -1
+_PATIENCE: Final = 0.001
 
 
 class Turn:
@@ -120,7 +121,7 @@ class Turns:
         self._gather()
         began = time.perf_counter()
         durable = self._sync(sequence)
-        self._patience = time.perf_counter() - began
+        self._patience = min(time.perf_counter() - began, _PATIENCE)
         self._company = max(1, self._newest - self.durable)
         self.durable = durable
 
@@ -130,10 +131,12 @@ class Turns:
             if self._newest >= expected:
                 return
             self._expected = expected
-        self._complete.acquire(timeout=self._patience)
-        with self._order:
-            self._expected = _NOBODY
-            self._complete.acquire(blocking=False)  # it may have been released after the timeout
+        try:
+            self._complete.acquire(timeout=self._patience)
+        finally:
+            with self._order:
+                self._expected = _NOBODY
+                self._complete.acquire(blocking=False)  # released after the timeout, perhaps
 
     def _pass_on(self) -> None:
         """Wake one of the others to lead, and whoever is done."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from millstream.errors import LogError
 from millstream.log.frame import HEADER_SIZE, MARK, Frame, decode_header, is_whole
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def walk(
         at = offset - base
         if at + HEADER_SIZE > len(chunk):
             base, at = offset, 0
-            chunk = os.pread(fd, min(ahead, end - offset), offset)
+            chunk = _pread(fd, min(ahead, end - offset), offset)
             whole = pa.py_buffer(chunk)
         frame = decode_header(chunk, at)
         if frame is None or offset + frame.size > end:
@@ -58,7 +59,7 @@ def walk(
                 # A large frame is read alone, with the header after it; small ones by the chunk.
                 size = frame.size + HEADER_SIZE
                 base, at = offset, 0
-                chunk = os.pread(fd, size if size > CHUNK // 8 else CHUNK, offset)
+                chunk = _pread(fd, size if size > CHUNK // 8 else CHUNK, offset)
                 whole = pa.py_buffer(chunk)
             place, size = at + HEADER_SIZE, frame.payload_size
             payload = (
@@ -76,7 +77,7 @@ def find_frame(fd: int, start: int, end: int) -> int | None:
     """Where the next whole frame after damage begins, or None. Frames begin at multiples of 8."""
     offset = start
     while offset < end:
-        data = os.pread(fd, CHUNK + len(MARK), offset)
+        data = _pread(fd, CHUNK + len(MARK), offset)
         found = data.find(MARK)
         while found >= 0:
             place = offset + found
@@ -99,7 +100,18 @@ def whole_frames(fd: int, start: int, end: int) -> Iterator[tuple[int, Frame, pa
             return
 
 
+def _pread(fd: int, size: int, offset: int) -> bytes:
+    try:
+        return os.pread(fd, size, offset)
+    except OSError as error:
+        raise LogError(
+            f"cannot read the log: {error.strerror}", hint="see the system's log for the disk"
+        ) from error
+
+
 def _is_frame(fd: int, offset: int, end: int) -> bool:
+    if decode_header(_pread(fd, HEADER_SIZE, offset)) is None:
+        return False
     try:
         next(walk(fd, offset, end))
     except (DamageError, StopIteration):

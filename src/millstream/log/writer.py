@@ -20,7 +20,13 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import ClosedError, LogError, LogFailedError, LogFullError
+from millstream.errors import (
+    ClosedError,
+    LogError,
+    LogFailedError,
+    LogFullError,
+    TopicNotFoundError,
+)
 from millstream.log.active import ActiveSegment
 from millstream.log.entry import Entry, Part, encode_entries, held_bytes
 from millstream.log.frame import Kind
@@ -31,7 +37,7 @@ from millstream.log.turns import Turns
 from millstream.log.written import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from millstream.log.recovery import State
@@ -44,6 +50,9 @@ GROUP_BYTES: Final = 1 << 20
 """What is encoded and then written at once: as much as a core's cache holds in between."""
 
 GROUP_ENTRIES: Final = 4096
+
+RETRY: Final = 1.0
+"""After how many seconds a full disk is tried again."""
 
 UNSYNCED_SEGMENTS: Final = 8
 """How far the disk may be behind; recovery reads at most this much more than the last segment."""
@@ -76,7 +85,7 @@ class Writer:
         self._active = ActiveSegment(directory, state.segments[-1], index, seal.end)
         self._unsynced: list[ActiveSegment] = []  # sealed, and not yet on the disk for sure
         self._next_lsn = index.end_lsn
-        self._last_time = index.last_time
+        self._last_time = state.last_time
         self.durable_lsn = index.end_lsn - 1
         self.written = Written(
             state.segments, seal.end, self.durable_lsn, index, seal.topics, epochs
@@ -96,7 +105,9 @@ class Writer:
         self._stalled = False
         self._failed: LogFailedError | None = None
         self._told_late: deque[LogError] = deque()
-        self._closed = False
+        self._dropped: set[int] = set()  # topics that take no more rows
+        self._closed = False  # takes nothing more
+        self._finished = False  # and the files are closed
         self._begin_epoch(epoch)
 
     # ---- taking rows
@@ -130,7 +141,13 @@ class Writer:
         with self._order:
             entry = Entry((), self._next_lsn, True, Kind.TOPIC, definition, topic)
             self._enqueue(entry)
-        self._see_through(entry, sync=True)
+            if topic.dropped:
+                self._dropped.add(topic.id)
+        try:
+            self._see_through(entry, sync=True)
+        except LogError:
+            self._dropped.discard(topic.id)
+            raise
 
     def flush(self) -> int:
         """Wait until everything taken so far is on the disk; returns the last LSN that is."""
@@ -159,6 +176,8 @@ class Writer:
         first = lsn = self._next_lsn
         placed, nbytes = list[Part](), 0
         for topic, version, batch in parts:
+            if topic.id in self._dropped:
+                raise TopicNotFoundError(f"the topic {topic.name!r} was dropped meanwhile")
             here = batch.placed(topic.name, lsn, committed_at=now, origin=origin)
             placed.append(Part(topic, version, here))
             lsn = here.lsn + 1
@@ -185,6 +204,7 @@ class Writer:
                     self._turns.wait_for(entry.sequence)
                 else:
                     self.drain()
+                    self.dirty.set()
             except LogFailedError:
                 raise
             except LogError:
@@ -215,24 +235,32 @@ class Writer:
         """Write the queue, at least up to an entry; what comes in meanwhile may wait."""
         while self._written < sequence and (group := self._peek()):
             frames = encode_entries(group, self.durable_lsn)
-            try:
+            with self._careful():
                 if self._active.offset >= self._segment_bytes and self._active.index.extents:
                     self._roll()
                 self._active.write(frames)
                 self._done(group)
-            except LogFailedError as error:
-                self._failed = error
-                raise
-            except LogError:
-                self._stalled = True
-                raise
-            except BaseException:
-                # Ctrl-C, say. What is in the file and what is in the queue may not agree any more.
-                self._failed = LogFailedError(
-                    "a write to the log was interrupted halfway",
-                    hint="open the log again: it will find out how far it came",
-                )
-                raise
+
+    @contextlib.contextmanager
+    def _careful(self) -> Iterator[None]:
+        """Around every change of the files: what went wrong decides what may still be done."""
+        if self._finished:
+            raise _closed()
+        try:
+            yield
+        except LogFailedError as error:
+            self._failed = error
+            raise
+        except LogError:
+            self._stalled = True
+            raise
+        except BaseException:
+            # Ctrl-C, say. What is in the file and what is in the queue may not agree any more.
+            self._failed = LogFailedError(
+                "a write to the log was interrupted halfway",
+                hint="open the log again: it will find out how far it came",
+            )
+            raise
 
     def _peek(self) -> list[Entry]:
         """The next entries to be written together; they stay in the queue until they are."""
@@ -274,14 +302,18 @@ class Writer:
         with self._write:
             self._drain(self._sequence)
             if self._active.index.extents:
-                self._roll()
+                with self._careful():
+                    old = self._active
+                    self._roll()
+                    old.sync()
+                    old.synced = True
 
     def _roll(self) -> None:
         """Seal the segment and begin the next one. The disk catches up in the background."""
         old = self._active
         self._await_disk()
         topics, epochs = self.written.topics, self.written.epochs
-        old.seal(epochs, topics)
+        old.seal(epochs, topics, closed=False)
         ref = SegmentRef(old.ref.ordinal + 1, old.index.end_lsn)
         synced = min(s.ref.ordinal for s in (*self._unsynced, old) if not s.synced) - 1
         head = Head(self.database, self._last_time, synced, epochs, topics)
@@ -317,6 +349,8 @@ class Writer:
         except LogFailedError as error:
             self._failed = error
             raise
+        if self._failed is not None:
+            self.check()  # another thread's sync failed, and may have taken the error with it
         self.durable_lsn = lsn
         if sealed:
             with self._write:
@@ -329,10 +363,12 @@ class Writer:
 
     def wait_beyond(self, written: Written, timeout: float | None) -> bool:
         """Sleep until more is written than that; False when the time is up or at close."""
+        if not self.is_ours:
+            self.check()
         with self._grown:
             self._followers += 1
             try:
-                self._grown.wait_for(lambda: self.written is not written or self._closed, timeout)
+                self._grown.wait_for(lambda: self.written is not written or self._finished, timeout)
             finally:
                 self._followers -= 1
         return self.written is not written
@@ -342,7 +378,7 @@ class Writer:
     def settled(self) -> list[SegmentRef]:
         """The segments that are sealed and on the disk, oldest first: nobody writes to them."""
         with self._write:
-            busy = min(s.ref.ordinal for s in (*self._unsynced, self._active))
+            busy = min(s.ref.ordinal for s in (*self._unsynced, self._active) if not s.synced)
             return [ref for ref in self.written.segments if ref.ordinal < busy]
 
     def forget(self, segment: SegmentRef) -> None:
@@ -365,7 +401,8 @@ class Writer:
             with self._order:
                 while (not self._queue or self._stalled) and not self._closed:
                     self._asleep = True
-                    self._wake.wait()
+                    if not self._wake.wait(RETRY if self._stalled else None) and self._queue:
+                        break  # there may be room again
                 self._asleep = False
                 if self._closed:
                     return
@@ -374,7 +411,7 @@ class Writer:
             except LogFailedError:
                 return  # every later call raises it
             except LogError:
-                continue  # stalled: the next append or flush tries again, and tells
+                continue  # stalled: who appends or flushes is told; tried again in a while
             except Exception as error:
                 self.fail(error)
                 raise
@@ -399,27 +436,31 @@ class Writer:
         return os.getpid() == self._pid
 
     def stop(self) -> None:
-        """Take nothing more, and let the background threads and the followers end."""
+        """Take nothing more, and let the background threads end."""
         with self._order:
             self._closed = True
             self._wake.notify_all()
-        with self._grown:
-            self._grown.notify_all()
 
     def finish(self) -> None:
-        """Write and sync what was taken, seal the segment, close the files."""
+        """Write and sync what was taken, seal the segment, close the files. Twice is fine."""
+        if self._finished:
+            return
         try:
             self._turns.wait_for(self._sequence)
-            with self._write:
-                self._active.seal(self.written.epochs, self.written.topics)
+            with self._write, self._careful():
+                self._active.seal(self.written.epochs, self.written.topics, closed=True)
                 self._active.sync()
         except LogError as error:
             rows = sum(len(part.batch) for entry in self._queue for part in entry.parts)
             lost = f"{rows:,} rows that were not acknowledged are lost; " if rows else ""
             raise type(error)(error.message, hint=lost + error.hint) from error
         finally:
-            for segment in (*self._unsynced, self._active):
-                segment.close()
+            with self._write:
+                self._finished = True
+                for segment in (*self._unsynced, self._active):
+                    segment.close()
+            with self._grown:
+                self._grown.notify_all()
         if self._told_late:
             raise self._told_late.popleft()
 
