@@ -2,7 +2,7 @@
 
 No test can pull the plug, so this one keeps book of what was synced, by the calls that sync, and
 then takes from the rest what a disk may take: the ends of files, pages in their middle, and files
-whose directory was not synced. It is harsher than kill -9, after which all that was written is there.
+whose directory was not synced. It is harsher than kill -9, which takes nothing that was written.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ def as_batches(schema: Schema, rows: Rows) -> list[ChangeBatch]:
         RowError: a value that does not fit its column.
         SchemaMismatchError: columns that do not fit, or nothing that holds rows.
     """
+    if type(rows) is list:  # the usual case, and the one where microseconds count
+        _warm_up()
+        return [ChangeBatch.from_rows(schema, rows)]
     if isinstance(rows, ChangeBatch):
         return [rows]
     if isinstance(rows, pa.RecordBatch):
@@ -45,7 +48,7 @@ def as_batches(schema: Schema, rows: Rows) -> list[ChangeBatch]:
             hint="give a list of tuples, an Arrow table, a pandas or polars frame",
         )
     _warm_up()
-    tuples: Any = rows if isinstance(rows, list) else list(rows)
+    tuples: list[Any] = list(rows)
     return [ChangeBatch.from_rows(schema, tuples)]
 
 
