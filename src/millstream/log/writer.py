@@ -1,8 +1,9 @@
 """The writer: one queue, one file.
 
-Appends are numbered and queued, drained from the queue to the file, and synced. Two locks, taken in
-this order: ``_write``, one writer at a time from the queue to the file; ``_order``, the next LSN
-and the queue, held for a microsecond. Who waits for the disk holds neither (see ``turns``).
+Appends are numbered and queued, drained from the queue to the file, and synced. Three locks, taken
+in this order: ``_encode`` and ``_write``, each one group at a time from the queue to the file, so
+that one thread may encode while another one writes; ``_order``, the next LSN and the queue, held
+for a microsecond. Who waits for the disk holds none of them (see ``turns``).
 
 Async appends wake a background thread that drains the queue; sync appends drain it themselves. When
 the queue is full, the appender drains it too: the pressure falls on who makes it.
@@ -18,6 +19,7 @@ import os
 import threading
 from collections import deque
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import (
@@ -29,7 +31,7 @@ from millstream.errors import (
 )
 from millstream.log.active import ActiveSegment
 from millstream.log.entry import Entry, Part, encode_entries, held_bytes
-from millstream.log.frame import Kind
+from millstream.log.frame import Encoded, Kind
 from millstream.log.index import SegmentIndex
 from millstream.log.segment import Head, SegmentRef
 from millstream.log.topics import Topic, encode_json
@@ -91,12 +93,14 @@ class Writer:
             state.segments, seal.end, self.durable_lsn, index, seal.topics, epochs
         )
 
+        self._encode = threading.Lock()
         self._write = threading.Lock()
         self._order = threading.Lock()
         self._wake = threading.Condition(self._order)
         self._asleep = False
         self._queue: deque[Entry] = deque()
         self._queued = 0
+        self._in_hand = 0  # how many at the head of the queue are being written
         self._sequence = self._written = 0
         self._turns = Turns(self._order, self._sync)
         self._grown = threading.Condition(threading.Lock())
@@ -217,7 +221,7 @@ class Writer:
 
     def _withdraw(self, entry: Entry) -> bool:
         """Take an entry back out of the queue; False when it was written in the meantime."""
-        with self._write, self._order:
+        with self._encode, self._write, self._order:
             if entry not in self._queue:
                 return False
             self._queue.remove(entry)
@@ -228,18 +232,34 @@ class Writer:
 
     def drain(self) -> None:
         """Write what is queued by now."""
-        with self._write:
-            self._drain(self._sequence)
+        self._drain(self._sequence)
 
     def _drain(self, sequence: int) -> None:
-        """Write the queue, at least up to an entry; what comes in meanwhile may wait."""
-        while self._written < sequence and (group := self._peek()):
-            frames = encode_entries(group, self.durable_lsn)
-            with self._careful():
-                if self._active.offset >= self._segment_bytes and self._active.index.extents:
-                    self._roll()
-                self._active.write(frames)
-                self._done(group)
+        """Write the queue, at least up to an entry; what comes in meanwhile may wait.
+
+        Two threads that drain at once take turns: one encodes while the other one writes.
+        """
+        while self._written < sequence:
+            with self._encode:
+                group = self._peek()
+                frames = encode_entries(group, self.durable_lsn)
+                self._write.acquire()  # before the next one may encode: groups stay in order
+                self._in_hand = len(group)
+            try:
+                if not group and not self._queue:
+                    return
+                if group and self._queue[0] is group[0]:  # else the group before it failed
+                    self._write_group(group, frames)
+            finally:
+                self._in_hand = 0
+                self._write.release()
+
+    def _write_group(self, group: list[Entry], frames: list[Encoded]) -> None:
+        with self._careful():
+            if self._active.offset >= self._segment_bytes and self._active.index.extents:
+                self._roll()
+            self._active.write(frames)
+            self._done(group)
 
     @contextlib.contextmanager
     def _careful(self) -> Iterator[None]:
@@ -266,7 +286,7 @@ class Writer:
         """The next entries to be written together; they stay in the queue until they are."""
         group, size = list[Entry](), 0
         with self._order:
-            for entry in self._queue:
+            for entry in islice(self._queue, self._in_hand, None):
                 group.append(entry)
                 size += entry.nbytes
                 if size >= self._group_bytes or len(group) == GROUP_ENTRIES:
@@ -287,6 +307,7 @@ class Writer:
             for entry in group:
                 self._queue.popleft()
                 self._queued -= entry.nbytes
+            self._in_hand = 0
         self._stalled = False
         self._written = group[-1].sequence
         self._publish(replace(self.written, offset=self._active.offset, lsn=lsn, topics=topics))
@@ -299,8 +320,8 @@ class Writer:
 
     def roll(self) -> None:
         """Begin a new segment now, so that retention may drop the one before."""
+        self._drain(self._sequence)
         with self._write:
-            self._drain(self._sequence)
             if self._active.index.extents:
                 with self._careful():
                     old = self._active
@@ -337,10 +358,10 @@ class Writer:
 
     def _sync(self, sequence: int) -> int:
         """Write up to an entry, and wait until that is on the disk; one thread at a time."""
+        if self._failed is not None:
+            self.check()
+        self._drain(sequence)
         with self._write:
-            if self._failed is not None:
-                self.check()
-            self._drain(sequence)
             written, lsn = self._written, self.written.lsn
             sealed, active = tuple(self._unsynced), self._active
         try:
