@@ -78,6 +78,8 @@ class Entry:
 def encode_entries(entries: Sequence[Entry], durable_lsn: int) -> list[Encoded]:
     """The frames of some entries, in order. An entry that cannot be encoded gets its ``error``."""
     frames: list[Encoded] = []
+    for entry in entries:
+        entry.error = None  # of an earlier attempt
     for run in _runs(entries):
         if len(run) > 1:
             merged = _merge(run)

@@ -240,19 +240,22 @@ class Writer:
         Two threads that drain at once take turns: one encodes while the other one writes.
         """
         while self._written < sequence:
-            with self._encode:
-                group = self._peek()
-                frames = encode_entries(group, self.durable_lsn)
-                self._write.acquire()  # before the next one may encode: groups stay in order
-                self._in_hand = len(group)
+            holds_write = False
             try:
+                with self._encode:
+                    group = self._peek()
+                    frames = encode_entries(group, self.durable_lsn)
+                    # Taken before the next one may encode, so that groups stay in order.
+                    holds_write = self._write.acquire()
+                    self._in_hand = len(group)
                 if not group and not self._queue:
                     return
                 if group and self._queue[0] is group[0]:  # else the group before it failed
                     self._write_group(group, frames)
             finally:
-                self._in_hand = 0
-                self._write.release()
+                if holds_write:
+                    self._in_hand = 0
+                    self._write.release()
 
     def _write_group(self, group: list[Entry], frames: list[Encoded]) -> None:
         with self._careful():
