@@ -45,7 +45,6 @@ from millstream.model.token import ResumeToken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
     from uuid import UUID
 
     from millstream.errors import LogCorruptError
@@ -381,12 +380,7 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _chosen(self, names: Sequence[str]) -> list[Topic]:
