@@ -216,3 +216,151 @@ class RowTooLargeError(LogError):
     """One row alone is larger than a frame may be."""
 
     code = "ROW_TOO_LARGE"
+
+
+class SqlError(Error):
+    """A statement that is refused: where, why, and what to write instead.
+
+    Attributes:
+        sql: the text that was given.
+        line: the line of the place in question, from 1; 0 when there is no single place.
+        column: its column, from 1.
+    """
+
+    code = "SQL"
+
+    def __init__(
+        self, message: str, *, sql: str = "", line: int = 0, column: int = 0, hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.sql = sql
+        self.line = line
+        self.column = column
+
+    def __str__(self) -> str:
+        lines = self.sql.splitlines()
+        if not 0 < self.line <= len(lines):
+            return super().__str__()
+        head = f"line {self.line}, column {self.column}: {self.message}"
+        shown, place = _excerpt(lines[self.line - 1], self.column)
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{head}\n  {shown}\n  {' ' * place}^{hint}"
+
+
+def _excerpt(line: str, column: int, width: int = 96) -> tuple[str, int]:
+    """The part of a line around a column, and the place of the column in it."""
+    place = min(max(column - 1, 0), len(line))
+    begin = max(0, place - width // 2) if len(line) > width else 0
+    return line[begin : begin + width].replace("\t", " "), place - begin
+
+
+class SqlSyntaxError(SqlError):
+    """Text that is no statement."""
+
+    code = "SQL_SYNTAX"
+
+
+class SqlUnsupportedError(SqlError):
+    """A statement that is well formed, but that cannot be answered exactly, or not yet."""
+
+    code = "SQL_UNSUPPORTED"
+
+
+class SqlColumnError(SqlError):
+    """A column, or a function, that is not there."""
+
+    code = "SQL_COLUMN"
+
+
+class SqlTypeError(SqlError):
+    """Types that do not go together."""
+
+    code = "SQL_TYPE"
+
+
+class ExpressionError(Error):
+    """An expression that has no value for some row: a division by zero, a number too large."""
+
+    code = "EXPRESSION"
+
+
+class ObjectNotFoundError(Error):
+    """There is no source, table or view of that name."""
+
+    code = "OBJECT_NOT_FOUND"
+
+
+class ObjectExistsError(Error):
+    """The name is taken."""
+
+    code = "OBJECT_EXISTS"
+
+
+class WrongObjectError(Error):
+    """The object is of another kind than the statement needs."""
+
+    code = "WRONG_OBJECT"
+
+
+class DuplicateKeyError(Error):
+    """A row with that primary key is there already; nothing of the statement was done.
+
+    Attributes:
+        key: the values of the key's columns.
+    """
+
+    code = "DUPLICATE_KEY"
+
+    def __init__(self, message: str, *, key: tuple[Any, ...], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+
+
+class TenantError(Error):
+    """A tenant asked for, or wrote, what is not its own."""
+
+    code = "TENANT"
+
+
+class SourceFullError(Error):
+    """The source's buffer is full and its policy is ``reject``; the row was not taken."""
+
+    code = "SOURCE_FULL"
+
+
+class SubscriptionError(Error):
+    """The root of what can happen to a subscription."""
+
+    code = "SUBSCRIPTION"
+
+
+class SlowConsumerError(SubscriptionError):
+    """The reader was too slow, and its policy is ``disconnect``.
+
+    Attributes:
+        token: from where a new subscription goes on without a gap.
+    """
+
+    code = "SLOW_CONSUMER"
+
+    def __init__(self, message: str, *, token: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.token = token
+
+
+class SubscriptionNotFoundError(SubscriptionError):
+    """There is no durable subscription of that name."""
+
+    code = "SUBSCRIPTION_NOT_FOUND"
+
+
+class SubscriptionExistsError(SubscriptionError):
+    """The name belongs to a subscription that is open, or that is for another query."""
+
+    code = "SUBSCRIPTION_EXISTS"
+
+
+class SubscriptionEndedError(SubscriptionError):
+    """What the subscription reads was dropped, or its query failed on a row."""
+
+    code = "SUBSCRIPTION_ENDED"
