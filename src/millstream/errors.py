@@ -6,7 +6,7 @@ disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the mess
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 
 class Error(Exception):
@@ -26,6 +26,12 @@ class Error(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+    def again(self) -> Self:
+        """The same error to be raised once more, elsewhere; a raised one grows with each raise."""
+        fresh = _restore(type(self), self.args, dict(self.__dict__))
+        fresh.__cause__ = self.__cause__
+        return cast("Self", fresh)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process borders with all they carry."""
@@ -364,3 +370,9 @@ class SubscriptionEndedError(SubscriptionError):
     """What the subscription reads was dropped, or its query failed on a row."""
 
     code = "SUBSCRIPTION_ENDED"
+
+
+class MissingExtraError(Error):
+    """A package that only some users need is not installed; the hint says how to install it."""
+
+    code = "MISSING_EXTRA"

@@ -251,7 +251,19 @@ class Log:
     def commit(self, parts: Sequence[Part], *, wal_mode: WalMode | None = None) -> int:
         """Append what ``prepare`` checked as one commit; returns its last LSN."""
         sync = self._sync_default if wal_mode is None else _is_sync(wal_mode)
-        return self._writer.append(parts, sync=sync) if parts else self.lsn
+        return self._writer.append(parts, sync=sync)[-1].batch.lsn if parts else self.lsn
+
+    def place(self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool) -> list[ChangeBatch]:
+        """Append batches as one commit; returns them as they now stand in the log.
+
+        For who hands them on at once: what readers of the log will find is not read back for it.
+        """
+        topics = self._writer.written.topics
+        parts = [
+            Part(topic, _version(topic, batch), batch)
+            for topic, batch in ((topics[name], batch) for name, batch in batches)
+        ]
+        return [part.batch for part in self._writer.append(parts, sync=sync)]
 
     def flush(self) -> int:
         """Wait until everything appended so far is on the disk; returns the last LSN that is."""
@@ -306,6 +318,11 @@ class Log:
     def token(self, lsn: int) -> str:
         """The text from which a reader resumes after an LSN."""
         return str(ResumeToken(self.database, self._writer.written.epochs.current, lsn))
+
+    @property
+    def origin(self) -> tuple[UUID, int]:
+        """What tokens of this run are made with."""
+        return self.database, self._writer.written.epochs.current
 
     def resume(self, token: str) -> int | None:
         """The LSN after which the bearer of a token goes on; None when that history is gone.

@@ -121,8 +121,8 @@ class Writer:
         """The LSN that the next row will have."""
         return self._next_lsn
 
-    def append(self, parts: Sequence[Part], *, sync: bool) -> int:
-        """Put one commit at the end of the log; returns its last LSN.
+    def append(self, parts: Sequence[Part], *, sync: bool) -> Sequence[Part]:
+        """Put one commit at the end of the log; returns its parts at their places.
 
         With ``sync`` it is on the disk when this returns; without, it will be soon. When this
         raises any LogError but LogFailedError, nothing of it is in the log, nor will be.
@@ -136,7 +136,7 @@ class Writer:
                 self._wake.notify()
         if sync or eager:
             self._see_through(entry, sync=sync)
-        return entry.parts[-1].batch.lsn
+        return entry.parts
 
     def define(self, topic: Topic) -> None:
         """Make a topic's new definition hold; it is on the disk when this returns."""

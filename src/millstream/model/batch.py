@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["changes", "snapshot"]
 Row = tuple[Any, ...]
+
+# Listed; or as Arrow; or the batch and the mask that they are counted out from when asked for.
+_Lsns: TypeAlias = "list[int] | pa.Array | tuple[ChangeBatch, pa.BooleanArray] | None"
 
 _HIDDEN = (
     pa.field("_op", pa.string(), nullable=False),
@@ -84,7 +87,7 @@ class ChangeBatch:
         topic: str = "",
         first_lsn: int = NO_LSN,
         lsn: int = NO_LSN,
-        lsns: Sequence[int] | None = None,
+        lsns: _Lsns = None,
         kind: Kind = "changes",
         watermark: int | None = None,
         committed_at: int = 0,
@@ -183,6 +186,11 @@ class ChangeBatch:
         return self._weights is None
 
     @property
+    def is_counted(self) -> bool:
+        """Whether the rows' LSNs are simply counted up from ``first_lsn``."""
+        return self._lsns is None
+
+    @property
     def weights(self) -> list[int]:
         """The weight of each row: +1 it appears, -1 it disappears."""
         if self._weights is None:
@@ -193,9 +201,24 @@ class ChangeBatch:
     @property
     def lsns(self) -> Sequence[int]:
         """The LSN of each row."""
-        if self._lsns is not None:
+        if self._lsns is None:
+            return range(self.first_lsn, self.first_lsn + len(self))
+        if isinstance(self._lsns, list):
             return self._lsns
-        return range(self.first_lsn, self.first_lsn + len(self))
+        listed: list[int] = self.lsns_arrow().to_pylist()
+        self._lsns = listed
+        return listed
+
+    def lsns_arrow(self) -> pa.Array:
+        """The LSN of each row as an Arrow int64 array."""
+        if self._lsns is None:
+            return pa.arange(self.first_lsn, self.first_lsn + len(self))
+        if isinstance(self._lsns, tuple):
+            batch, mask = self._lsns
+            return batch.lsns_arrow().filter(mask)
+        if isinstance(self._lsns, pa.Array):
+            return self._lsns
+        return pa.array(self._lsns, pa.int64())
 
     @property
     def token(self) -> str:
@@ -216,13 +239,8 @@ class ChangeBatch:
 
         ``_op`` is ``"update"`` on both rows of an update; ``_weight`` tells the old from the new.
         """
-        batch, rows = self.arrow, len(self)
-        lsns = (
-            pa.arange(self.first_lsn, self.first_lsn + rows)
-            if self._lsns is None
-            else pa.array(self._lsns, pa.int64())
-        )
-        columns = [*batch.columns, self._ops_arrow(), self.weights_arrow(), lsns]
+        batch = self.arrow
+        columns = [*batch.columns, self._ops_arrow(), self.weights_arrow(), self.lsns_arrow()]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*batch.schema, *_HIDDEN]))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -267,33 +285,139 @@ class ChangeBatch:
             origin=origin,
         )
 
+    def placed_at(self, origin: tuple[UUID, int]) -> ChangeBatch:
+        """The same batch, with tokens that a database recognises as its own."""
+        self._origin = origin
+        return self
+
     def with_watermark(self, watermark: int | datetime) -> ChangeBatch:
         """The same batch with a watermark that holds after it."""
         marked = self.slice(0)
         marked.watermark = _checked_watermark(watermark)
         return marked
 
+    def told(self, *, kind: Kind | None = None, gap: Gap | None = None) -> ChangeBatch:
+        """The same rows as another kind of batch, or with a gap told before them."""
+        other = self._with(self.schema, self._rows, self._arrow, self._weights, self._lsns)
+        other.kind = kind or self.kind
+        other.gap = gap or self.gap
+        return other
+
+    def with_columns(
+        self, schema: Schema, rows: list[Row] | None, arrow: pa.RecordBatch | None
+    ) -> ChangeBatch:
+        """The same changes with other columns: what a projection makes of them."""
+        return self._with(schema, rows, arrow, self._weights, self._lsns)
+
+    def keep_places(self, places: Sequence[int]) -> ChangeBatch:
+        """The rows at some places, in order; the batch stands for the same LSNs as before."""
+        rows, lsns = self.rows, self.lsns
+        weights = None if self._weights is None else self._weights.take(pa.array(places))
+        kept = [rows[place] for place in places]
+        return self._with(self.schema, kept, None, weights, [lsns[place] for place in places])
+
+    def keep_mask(self, mask: pa.BooleanArray) -> ChangeBatch:
+        """The rows where a mask is true; the batch stands for the same LSNs as before."""
+        weights = None if self._weights is None else self._weights.filter(mask)
+        # The LSNs are counted out only when somebody asks for them: few do.
+        return self._with(self.schema, None, self.arrow.filter(mask), weights, (self, mask))
+
+    def take(self, places: pa.Array) -> ChangeBatch:
+        """The rows at some places, in that order, as Arrow."""
+        weights = None if self._weights is None else self._weights.take(places)
+        lsns = self.lsns_arrow().take(places)
+        return self._with(self.schema, None, self.arrow.take(places), weights, lsns)
+
+    def netted(
+        self, first: ChangeBatch, rows: list[Row], weights: list[int], lsns: list[int]
+    ) -> ChangeBatch:
+        """A batch that stands for everything from ``first`` up to this one."""
+        net = self._with(self.schema, rows, None, pa.array(weights, pa.int64()), lsns)
+        net.first_lsn, net.committed_at, net.gap = first.first_lsn, first.committed_at, first.gap
+        return net
+
     def slice(self, start: int, stop: int | None = None) -> ChangeBatch:
-        """The rows from place ``start`` up to, not including, ``stop``, in the forms at hand."""
+        """The rows from place ``start`` up to, not including, ``stop``, in the forms at hand.
+
+        The slices of a batch stand for adjoining ranges of LSNs, which together are the batch's.
+        """
         size = len(self)
         stop = size if stop is None else min(stop, size)
-        weights = None if self._weights is None else self._weights.slice(start, stop - start)
-        lsns = self.lsns[start:stop]
-        return ChangeBatch(
+        part = self.piece(start, stop)
+        if start > 0:
+            part.first_lsn = self._lsn_at(start - 1) + 1
+            part.gap = None
+        if stop < size:
+            part.lsn = self._lsn_at(stop - 1) if stop > start else part.first_lsn - 1
+            if self.kind == "snapshot" and self._lsns is not None:
+                part.lsn = NO_LSN  # who has a part of a state has nothing to go on from
+            part.watermark = None  # it holds after the last row
+        return part
+
+    def piece(self, start: int, stop: int) -> ChangeBatch:
+        """Some rows of a batch that stands, for who is given it, for all of its LSNs."""
+        lsns = self._lsns
+        if isinstance(lsns, tuple):
+            lsns = self._lsns = self.lsns_arrow()
+        return self._with(
             self.schema,
             self._rows[start:stop] if self._rows is not None else None,
             self._arrow.slice(start, stop - start) if self._arrow is not None else None,
+            None if self._weights is None else self._weights.slice(start, stop - start),
+            None if lsns is None else lsns[start:stop],
+        )
+
+    @classmethod
+    def concat(cls, batches: Sequence[ChangeBatch]) -> ChangeBatch:
+        """One batch of several that follow each other: of one topic, one schema and one kind."""
+        first, last = batches[0], batches[-1]
+        if len(batches) == 1:
+            return first
+        rows = arrow = None
+        if all(batch.is_arrow for batch in batches):
+            arrow = pa.concat_batches([batch.arrow for batch in batches])
+        else:
+            rows = [row for batch in batches for row in batch.rows]
+        weights = None
+        if not all(batch.is_insert_only for batch in batches):
+            weights = pa.concat_arrays([batch.weights_arrow() for batch in batches])
+        joined = first._with(first.schema, rows, arrow, weights, _joined_lsns(batches))
+        joined.lsn = last.lsn
+        marks = [batch.watermark for batch in batches if batch.watermark is not None]
+        joined.watermark = marks[-1] if marks else None
+        return joined
+
+    def _with(
+        self,
+        schema: Schema,
+        rows: list[Row] | None,
+        arrow: pa.RecordBatch | None,
+        weights: pa.Array | None,
+        lsns: _Lsns,
+    ) -> ChangeBatch:
+        """Another batch at the same place in the log."""
+        return ChangeBatch(
+            schema,
+            rows,
+            arrow,
             weights,
             topic=self.topic,
-            first_lsn=lsns[0] if lsns else self.first_lsn,
-            lsn=lsns[-1] if lsns else self.lsn,
-            lsns=None if self._lsns is None else lsns,
+            first_lsn=self.first_lsn,
+            lsn=self.lsn,
+            lsns=lsns,
             kind=self.kind,
-            watermark=self.watermark if stop == size else None,  # it holds after the last row
+            watermark=self.watermark,
             committed_at=self.committed_at,
-            gap=self.gap if start == 0 else None,
+            gap=self.gap,
             origin=self._origin,
         )
+
+    def _lsn_at(self, place: int) -> int:
+        if self._lsns is None:
+            return self.first_lsn + place
+        if isinstance(self._lsns, pa.Array):
+            return int(self._lsns[place].as_py())
+        return self.lsns[place]
 
     def _updates(self) -> list[int]:
         """The places of the old rows of updates: -1 then +1, side by side, with equal keys.
@@ -331,6 +455,21 @@ class ChangeBatch:
         if self._arrow is None:
             raise AssertionError("a ChangeBatch holds rows or Arrow")
         return self._arrow
+
+
+def _joined_lsns(batches: Sequence[ChangeBatch]) -> list[int] | pa.Array | None:
+    """The LSNs of batches that follow each other; None when they can be counted up."""
+    first = batches[0]
+    end = first.first_lsn
+    for batch in batches:
+        if not batch.is_counted or batch.first_lsn != end:
+            break
+        end += len(batch)
+    else:
+        return None
+    if all(batch.is_arrow for batch in batches):
+        return pa.concat_arrays([batch.lsns_arrow() for batch in batches])
+    return [lsn for batch in batches for lsn in batch.lsns]
 
 
 def _same(left: pa.Array, right: pa.Array) -> pa.Array:

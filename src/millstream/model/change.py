@@ -59,9 +59,10 @@ class Gap:
     Attributes:
         first_lsn: where the gap begins.
         last_lsn: where it ends, inclusive.
-        count: how many rows in that range the reader would have been given.
+        count: how many rows in that range the reader would have been given; None when nobody can
+            know it any more, because retention has dropped them or a crash has taken them.
     """
 
     first_lsn: int
     last_lsn: int
-    count: int
+    count: int | None

@@ -1,0 +1,19 @@
+"""What exists: sources and tables, durable and versioned.
+
+Takes: definitions that a statement has made.
+Gives: the definition of a name, and the statement that would make it again.
+Never knows: rows, producers, subscribers.
+"""
+
+from millstream.catalog.catalog import SYSTEM, Catalog, Definition, Kind
+from millstream.catalog.options import InvalidSqlOptionError, Options, options_of
+
+__all__ = [
+    "SYSTEM",
+    "Catalog",
+    "Definition",
+    "InvalidSqlOptionError",
+    "Kind",
+    "Options",
+    "options_of",
+]

@@ -1,0 +1,214 @@
+"""The catalog: what exists. Durable, in a log of its own, one row for each change of it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from millstream.catalog.options import Options
+from millstream.errors import (
+    InvalidNameError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    WrongObjectError,
+)
+from millstream.model.names import check_name
+from millstream.model.schema import Schema
+from millstream.sql import WatermarkSpec, create_source, create_table, duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.log import Log
+    from millstream.model.schema import Column
+
+TOPIC: Final = "__catalog"
+SYSTEM: Final = "__"
+"""Names that begin like this are the database's own."""
+
+_SCHEMA: Final = Schema.of(entry="VARCHAR NOT NULL")
+
+Kind = Literal["source", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A source or a table.
+
+    Attributes:
+        kind: which of them.
+        name: its name, as it was written.
+        schema: its columns, and the key of a table.
+        options: how it behaves.
+        watermark: its event time, or None.
+        created_at: when it was made, in microseconds since 1970 UTC.
+    """
+
+    kind: Kind
+    name: str
+    schema: Schema
+    options: Options
+    watermark: WatermarkSpec | None = None
+    created_at: int = 0
+
+    @property
+    def sql(self) -> str:
+        """The statement that makes it."""
+        options = _given(self.options)
+        if self.kind == "table":
+            return create_table(self.name, self.schema, options=options)
+        return create_source(self.name, self.schema, watermark=self.watermark, options=options)
+
+
+class Catalog:
+    """All definitions. Read by any thread, changed by the dispatcher's only.
+
+    Args:
+        log: where it is kept, and where each object has its topic.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._objects: dict[str, Definition] = {}
+        if TOPIC not in log.topics:
+            log.create_topic(TOPIC, _SCHEMA)
+        self._load()
+
+    def _load(self) -> None:
+        entries: dict[str, dict[str, Any]] = {}
+        for batch in self._log.read(TOPIC):
+            for (text,) in batch.rows:
+                entry = json.loads(text)
+                if entry["kind"] == "dropped":
+                    entries.pop(entry["name"], None)
+                else:
+                    entries[entry["name"]] = entry
+        for name, entry in entries.items():
+            self._objects[name.lower()] = _from_json(entry, self._log.topic(name).schema)
+        # A crash between two steps of CREATE or DROP leaves a topic that nobody knows.
+        for topic in self._log.topics:
+            if not topic.startswith(SYSTEM) and topic not in entries:
+                self._log.drop_topic(topic)
+
+    # ---- what there is
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._objects
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(sorted(self._objects.values(), key=lambda each: each.name))
+
+    def __getitem__(self, name: str) -> Definition:
+        """The definition of that name, however it is written.
+
+        Raises:
+            ObjectNotFoundError: there is none; the hint has the nearest name.
+        """
+        found = self._objects.get(name.lower())
+        if found is None:
+            raise ObjectNotFoundError(f"there is no {name!r}", hint=self._nearest(name))
+        return found
+
+    def of_kind(self, kind: Kind, name: str) -> Definition:
+        """The same, which must be of a kind.
+
+        Raises:
+            WrongObjectError: it is of another one.
+        """
+        found = self[name]
+        if found.kind != kind:
+            raise WrongObjectError(
+                f"{found.name} is a {found.kind}, not a {kind}", hint=f"write {found.kind.upper()}"
+            )
+        return found
+
+    def _nearest(self, name: str) -> str:
+        near = difflib.get_close_matches(name.lower(), list(self._objects), 1)
+        if near:
+            return f"did you mean {self._objects[near[0]].name}?"
+        names = ", ".join(each.name for each in self)
+        return f"there are: {names}" if names else "CREATE SOURCE or CREATE TABLE makes one"
+
+    # ---- what changes
+
+    def create(self, definition: Definition) -> None:
+        """Add an object and its topic; both are on the disk when this returns.
+
+        Raises:
+            ObjectExistsError: the name is taken.
+        """
+        name = check_name(definition.name, definition.kind)
+        if name.startswith(SYSTEM):
+            raise InvalidNameError(
+                f"{name!r} cannot be used: names that begin with '__' are the database's own",
+                hint=f"call it {name.lstrip('_') or 'data'!r}",
+            )
+        if name in self:
+            known = self[name]
+            raise ObjectExistsError(
+                f"there is a {known.kind} {known.name} already",
+                hint="use another name, or IF NOT EXISTS, or DROP it first",
+            )
+        self._log.create_topic(name, definition.schema, retention=definition.options.kept)
+        self._write(_to_json(definition))
+        self._objects[name.lower()] = definition
+
+    def drop(self, name: str) -> Definition:
+        """Remove an object and its rows."""
+        definition = self[name]
+        self._write({"kind": "dropped", "name": definition.name})
+        del self._objects[name.lower()]
+        self._log.drop_topic(definition.name)
+        return definition
+
+    def add_column(self, name: str, column: Column) -> Definition:
+        """Add a column; rows from before have NULL in it."""
+        definition = self[name]
+        topic = self._log.add_column(definition.name, column.name, column.type.sql)
+        self._objects[name.lower()] = altered = replace(definition, schema=topic.schema)
+        return altered
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._log.append(TOPIC, [(json.dumps(entry),)], wal_mode="sync")
+
+
+def _given(options: Options) -> dict[str, Any]:
+    """The options that differ from their defaults, as they are written in SQL."""
+    given: dict[str, Any] = {}
+    for name in Options.__slots__:
+        value = getattr(options, name)
+        if value != getattr(Options(), name):
+            given[name] = duration_text(value) if isinstance(value, timedelta) else value
+    return given
+
+
+def _to_json(definition: Definition) -> dict[str, Any]:
+    options = {name: getattr(definition.options, name) for name in Options.__slots__}
+    if options["retention"] is not None:
+        options["retention"] = options["retention"].total_seconds()
+    mark = definition.watermark
+    return {
+        "kind": definition.kind,
+        "name": definition.name,
+        "options": options,
+        "watermark": None if mark is None else [mark.column, mark.delay.total_seconds()],
+        "created_at": definition.created_at,
+    }
+
+
+def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
+    options = dict(entry["options"])
+    if options["retention"] is not None:
+        options["retention"] = timedelta(seconds=options["retention"])
+    mark = entry["watermark"]
+    return Definition(
+        entry["kind"],
+        entry["name"],
+        schema,
+        Options(**options),
+        None if mark is None else WatermarkSpec(mark[0], timedelta(seconds=mark[1])),
+        entry["created_at"],
+    )

@@ -1,0 +1,160 @@
+"""The options of CREATE ... WITH (...): which there are, and what they may be."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from millstream.errors import InvalidOptionError, SqlError
+from millstream.log import Retention
+from millstream.sql import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from millstream.model.schema import Schema
+    from millstream.sql import Option
+
+_UNITS: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a source or a table behaves.
+
+    Attributes:
+        buffer_size: how many rows may wait for the dispatcher.
+        backpressure: what a push does when there is no room: block, drop_oldest or reject.
+        wal_mode: async: a push returns at once; sync: when its row is on the disk.
+        retention: for how long rows are kept; None for ever.
+        retention_bytes: how much is kept; None for all.
+        tenant: the column that says whose a row is, or None.
+    """
+
+    buffer_size: int = 65536
+    backpressure: Literal["block", "drop_oldest", "reject"] = "block"
+    wal_mode: Literal["async", "sync"] = "async"
+    retention: timedelta | None = None
+    retention_bytes: int | None = None
+    tenant: str | None = None
+
+    @property
+    def kept(self) -> Retention:
+        """How much of the log is kept."""
+        return Retention(max_age=self.retention, max_bytes=self.retention_bytes)
+
+
+def _count(value: object) -> int:
+    if type(value) is int and value > 0:
+        return value
+    raise ValueError("a number of rows, such as 65536")
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if isinstance(value, str) and value.lower() in words:
+            return value.lower()
+        raise ValueError("one of " + ", ".join(f"'{word}'" for word in words))
+
+    return check
+
+
+def _duration(value: object) -> timedelta:
+    try:
+        duration = parse_duration(value) if isinstance(value, str) else timedelta(0)
+    except InvalidOptionError:
+        duration = timedelta(0)
+    if duration > timedelta(0):
+        return duration
+    raise ValueError("a time, such as '7 days'")
+
+
+def _size(value: object) -> int:
+    if type(value) is int and value > 0:
+        return value
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is not None:
+        return int(float(found[1]) * _UNITS[found[2].lower().replace("i", "")])
+    raise ValueError("a size, such as '10 GB'")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError("the name of a column")
+
+
+_CHECKS: Final[dict[str, Callable[[object], Any]]] = {
+    "buffer_size": _count,
+    "backpressure": _one_of("block", "drop_oldest", "reject"),
+    "wal_mode": _one_of("async", "sync"),
+    "retention": _duration,
+    "retention_bytes": _size,
+    "tenant": _text,
+}
+_OF_TABLES: Final = frozenset({"wal_mode", "tenant"})
+
+
+def options_of(
+    given: Mapping[str, Option], schema: Schema, sql: str, *, of_table: bool = False
+) -> Options:
+    """The options that a statement gives, checked; the others have their default.
+
+    Raises:
+        SqlError: an option that there is not, or with a value that it cannot have.
+    """
+    known = sorted(_OF_TABLES) if of_table else list(_CHECKS)
+    values: dict[str, Any] = {}
+    for name, option in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            did = f"did you mean {near[0]}? " if near else ""
+            raise _refused(f"there is no option {name}", option, sql, f"{did}{', '.join(known)}")
+        try:
+            values[name] = _CHECKS[name](option.value)
+        except ValueError as error:
+            raise _refused(f"{name} is {option.value!r}", option, sql, str(error)) from None
+    _check_tenant(values, given, schema, sql)
+    options = Options(**values)
+    if options.wal_mode == "sync" and options.backpressure == "drop_oldest":
+        raise _refused(
+            "a source that drops rows cannot promise that they are on the disk",
+            given["backpressure"],
+            sql,
+            "use wal_mode = 'async', or backpressure = 'block'",
+        )
+    return options
+
+
+def _check_tenant(
+    values: dict[str, Any], given: Mapping[str, Option], schema: Schema, sql: str
+) -> None:
+    tenant = values.get("tenant")
+    if tenant is None:
+        return
+    columns = {column.name.lower(): column for column in schema.columns}
+    column = columns.get(tenant.lower())
+    if column is None or column.nullable or column.type.sql != "VARCHAR":
+        raise _refused(
+            f"{tenant} cannot say whose a row is",
+            given["tenant"],
+            sql,
+            "name a column that is VARCHAR NOT NULL",
+        )
+    values["tenant"] = column.name
+
+
+def _refused(message: str, option: Option, sql: str, hint: str) -> SqlError:
+    return InvalidSqlOptionError(
+        message, sql=sql, line=option.line, column=option.column, hint=hint
+    )
+
+
+class InvalidSqlOptionError(SqlError, InvalidOptionError):
+    """An option of a statement that there is not, or with a value that it cannot have."""
+
+    code = "INVALID_OPTION"

@@ -1,0 +1,11 @@
+"""Ring 1: one thread drains the sources, commits to the log, and fans out to subscribers.
+
+Takes: the inlets of sources, changes that tables worked out, calls to be made in between.
+Gives: batches with their LSNs, filtered and projected, to whoever subscribed.
+Never knows: how a subscriber buffers, what a table holds, Spark.
+"""
+
+from millstream.dispatch.dispatcher import Commit, Dispatcher, Intake, forked
+from millstream.dispatch.route import Routes, Subscriber, select
+
+__all__ = ["Commit", "Dispatcher", "Intake", "Routes", "Subscriber", "forked", "select"]

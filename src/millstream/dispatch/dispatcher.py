@@ -1,0 +1,404 @@
+"""The dispatcher: one thread that drains the inlets, commits, and fans out.
+
+Each turn takes a cut: how many items each inlet holds at one moment. ``list(map(len, ...))`` is a
+single step of the interpreter, so a cut never has a push without those that came before it, even
+when one thread pushes to several sources. What a cut holds becomes one commit.
+
+Whoever wants something done between two commits hands in a call; it runs after the commit of
+everything that was pushed before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from millstream.dispatch.route import Routes
+from millstream.errors import ClosedError, Error, LogError, LogFailedError
+from millstream.model.batch import ChangeBatch
+from millstream.sources.bell import Bell
+from millstream.sources.inlet import Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.log import Log
+    from millstream.sources.event_time import EventTime
+    from millstream.sources.inlet import Inlet
+
+T = TypeVar("T")
+Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
+
+_RETRY: Final = 0.5
+"""Seconds after which a log that takes nothing is tried again."""
+
+_MERGED_ROWS: Final = 1 << 16
+"""Small batches are joined up to this many rows: one commit, one filter, one delivery for all."""
+
+_logger = logging.getLogger("millstream.dispatch")
+
+
+class Intake:
+    """What the dispatcher knows of one source."""
+
+    __slots__ = ("event_time", "inlet", "topic")
+
+    def __init__(self, topic: str, inlet: Inlet, event_time: EventTime) -> None:
+        self.topic = topic
+        self.inlet = inlet
+        self.event_time = event_time
+
+
+class Commit:
+    """Changes that somebody has worked out, to be committed as one.
+
+    Args:
+        batches: the topics and what is added to them, or a function that says so at the time.
+        applied: called with the batches at their places, before anybody else sees them.
+        sync: whether the ticket is settled only when they are on the disk.
+    """
+
+    __slots__ = ("applied", "batches", "sync", "ticket")
+
+    def __init__(
+        self,
+        batches: Batches | Callable[[], Batches],
+        applied: Callable[[list[ChangeBatch]], None] | None = None,
+        *,
+        sync: bool = False,
+    ) -> None:
+        self.batches = batches
+        self.applied = applied
+        self.sync = sync
+        self.ticket = Ticket()
+
+
+class Call:
+    """Something to be done by the dispatcher's thread."""
+
+    __slots__ = ("function", "result", "ticket")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.result: Any = None
+        self.ticket = Ticket()
+
+
+class Dispatcher:
+    """Ring 1. Runs from construction until ``stop``.
+
+    Attributes:
+        bell: what producers ring.
+        lsn: the last LSN that was handed out, or is just being. Read it *after* joining the routes:
+            every later batch will come through them.
+        published: how many rows were fanned out.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.bell = Bell()
+        self.lsn = log.lsn
+        self.published = 0
+        self._log = log
+        self._pid = os.getpid()
+        self._intakes: tuple[Intake, ...] = ()
+        self._errands: list[Commit | Call] = []
+        self._buffers: tuple[list[Any], ...] = (self._errands,)
+        self._routes: dict[str, Routes] = {}
+        self._everything = Routes()
+        self._stopping = False
+        self._failure: Error | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="millstream-dispatcher", daemon=True)
+        _FORKED.add(self)
+        self._thread.start()
+
+    # ---- what flows in
+
+    def add(self, intake: Intake) -> None:
+        """Drain one more inlet."""
+        with self._lock:
+            self._intakes = (*self._intakes, intake)
+            self._buffers = (self._errands, *(each.inlet.items for each in self._intakes))
+
+    def remove(self, intake: Intake) -> None:
+        """Drain it no more."""
+        with self._lock:
+            self._intakes = tuple(each for each in self._intakes if each is not intake)
+            self._buffers = (self._errands, *(each.inlet.items for each in self._intakes))
+
+    def commit(self, commit: Commit) -> int:
+        """Commit changes; returns the last LSN once they are applied and handed to subscribers."""
+        self._hand_in(commit)
+        commit.ticket.wait()
+        return commit.ticket.lsn
+
+    def post(self, commit: Commit) -> None:
+        """Commit changes, some time soon."""
+        self._hand_in(commit)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function in the dispatcher's thread, after all that was pushed so far."""
+        if self.is_here():
+            return function()
+        call = Call(function)
+        self._hand_in(call)
+        call.ticket.wait()
+        result: T = call.result
+        return result
+
+    def barrier(self) -> int:
+        """Wait until all that was pushed so far is committed and handed to subscribers."""
+        return self.call(lambda: self.lsn)
+
+    def is_here(self) -> bool:
+        """Whether this is the dispatcher's thread."""
+        return threading.current_thread() is self._thread
+
+    def _hand_in(self, errand: Commit | Call) -> None:
+        self.check()
+        self._errands.append(errand)
+        if self.bell.asleep:
+            self.bell.ring()
+        if self._failure is not None or not self._thread.is_alive():
+            # It stopped just now, perhaps before it saw the errand.
+            self._refuse_errands()
+
+    def check(self) -> None:
+        """Raise if nothing is taken any more."""
+        if self._pid != os.getpid():
+            raise forked()
+        if self._failure is not None:
+            raise self._failure.again()
+
+    # ---- what flows out
+
+    def routes(self, topic: str) -> Routes:
+        """The routes of a topic."""
+        found = self._routes.get(topic)
+        if found is None:
+            with self._lock:
+                found = self._routes.setdefault(topic, Routes())
+        return found
+
+    @property
+    def everything(self) -> Routes:
+        """Routes that get the batches of every topic."""
+        return self._everything
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:
+            _logger.exception("the dispatcher stopped")
+            self._fail(
+                LogFailedError(
+                    f"the dispatcher stopped: {type(error).__name__}: {error}",
+                    hint="open the database again; this is a bug in Millstream, please report it",
+                )
+            )
+            raise
+
+    def _turn(self) -> bool:
+        """One cut; False when there is nothing more to do."""
+        bell, buffers, intakes = self.bell, self._buffers, self._intakes
+        sizes = list(map(len, buffers))
+        if not any(sizes):
+            if self._stopping:
+                return False
+            bell.asleep = True
+            if any(map(len, self._buffers)) or self._stopping:
+                bell.asleep = False
+            else:
+                bell.sleep()
+            return True
+        batches: list[tuple[str, ChangeBatch]] = []
+        tickets: list[Ticket] = []
+        for intake, size in zip(intakes, sizes[1:], strict=True):
+            if size:
+                self._take(intake, size, batches, tickets)
+        if batches:
+            self._commit(batches, tickets)
+        if sizes[0]:
+            errands = self._errands[: sizes[0]]
+            del self._errands[: sizes[0]]
+            for errand in errands:
+                self._run_errand(errand)
+        return True
+
+    def _take(
+        self,
+        intake: Intake,
+        size: int,
+        batches: list[tuple[str, ChangeBatch]],
+        tickets: list[Ticket],
+    ) -> None:
+        drained, waiting = intake.inlet.drain(size)
+        tickets += waiting
+        for batch in _joined(drained):
+            if len(batch) or batch.watermark is not None:
+                intake.event_time.observe(batch)
+                batches.append((intake.topic, batch))
+
+    def _commit(self, batches: list[tuple[str, ChangeBatch]], tickets: list[Ticket]) -> None:
+        """Commit a cut. Rows that nobody waits for must not be lost when the disk is full."""
+        placed = self._place(batches, sync=bool(tickets))
+        if placed is not None:
+            self._fan_out(placed)
+        for ticket in tickets:
+            ticket.settle(self.lsn, self._failure)
+
+    def _place(
+        self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool
+    ) -> list[ChangeBatch] | None:
+        """Append to the log, however long that takes; None when it never will."""
+        stalled = False
+        while True:
+            try:
+                placed = self._log.place(batches, sync=sync)
+            except LogFailedError as error:
+                self._fail(error)
+                return None
+            except LogError as error:
+                # A full disk: rows that were taken are kept, and producers are told once their
+                # buffer is full, too.
+                stalled = self._stall(error)
+                if self._stopping:
+                    self._fail(error)
+                    return None
+                self.bell.sleep(_RETRY)
+            else:
+                if stalled:
+                    self._stall(None)
+                return placed
+
+    def _stall(self, error: LogError | None) -> bool:
+        for intake in self._intakes:
+            intake.inlet.stall(error)
+        return True
+
+    def _fan_out(self, placed: list[ChangeBatch]) -> None:
+        # Before anybody is offered anything: who joins now and sees the old LSN is offered all.
+        self.lsn = placed[-1].lsn
+        for batch in placed:
+            self.published += len(batch)
+            routes = self._routes.get(batch.topic)
+            if routes is not None:
+                routes.deliver(batch)
+            if len(self._everything):
+                self._everything.deliver(batch)
+
+    def _run_errand(self, errand: Commit | Call) -> None:
+        error: BaseException | None = self._failure
+        try:
+            if error is None and isinstance(errand, Commit):
+                self._run_commit(errand)
+            elif error is None and isinstance(errand, Call):
+                errand.result = errand.function()
+        except BaseException as raised:  # noqa: BLE001 - it is told to who waits for it
+            error = raised
+        errand.ticket.settle(self.lsn, error)
+
+    def _run_commit(self, commit: Commit) -> None:
+        try:
+            batches = commit.batches() if callable(commit.batches) else commit.batches
+            placed = self._log.place(batches, sync=commit.sync)
+        except LogFailedError as error:
+            self._fail(error)
+            raise
+        if commit.applied is not None:
+            commit.applied(placed)
+        self._fan_out(placed)
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """Commit what is there, and end. Twice is fine."""
+        self._stopping = True
+        self.bell.ring()
+        if not self.is_here():
+            self._thread.join()
+        if self._failure is None:
+            self._failure = ClosedError("the database is closed", hint="open it again")
+        self._refuse_errands()
+
+    def _fail(self, error: Error) -> None:
+        self._failure = error
+        for intake in self._intakes:
+            intake.inlet.close(error)
+        for routes in (*self._routes.values(), self._everything):
+            for subscriber in routes.subscribers:
+                subscriber.fail(error)
+
+    def _refuse_errands(self) -> None:
+        while self._errands:
+            try:
+                errand = self._errands.pop(0)
+            except IndexError:
+                return
+            errand.ticket.settle(self.lsn, self._failure)
+
+
+def _joined(batches: list[ChangeBatch]) -> list[ChangeBatch]:
+    """Small neighbours as one: insert-only, in one form, without a watermark between them."""
+    if len(batches) < 2:
+        return batches
+    joined: list[ChangeBatch] = []
+    run: list[ChangeBatch] = []
+    rows = 0
+    for batch in batches:
+        rows += len(batch)
+        if run and not (rows <= _MERGED_ROWS and _may_join(run[-1], batch)):
+            joined.append(_join(run))
+            run, rows = [], len(batch)
+        run.append(batch)
+    joined.append(_join(run))
+    return joined
+
+
+def _may_join(one: ChangeBatch, other: ChangeBatch) -> bool:
+    return (
+        one.is_arrow == other.is_arrow
+        and one.watermark is None
+        and other.watermark is None
+        and one.schema is other.schema
+        and one.is_insert_only
+        and other.is_insert_only
+    )
+
+
+def _join(run: list[ChangeBatch]) -> ChangeBatch:
+    if len(run) == 1:
+        return run[0]
+    schema = run[0].schema
+    if run[0].is_arrow:
+        return ChangeBatch(schema, None, pa.concat_batches([b.arrow for b in run]), None)
+    return ChangeBatch(schema, [row for batch in run for row in batch.rows], None, None)
+
+
+def forked() -> ClosedError:
+    """The error in a process that was forked from the one that opened the database."""
+    return ClosedError(
+        "this database was opened before a fork",
+        hint="open it in one process only, after the fork",
+    )
+
+
+_FORKED: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """Threads do not survive a fork: let every producer in the child hear it at once."""
+    for dispatcher in _FORKED:
+        for intake in dispatcher._intakes:  # noqa: SLF001 - this module's own
+            intake.inlet.close(forked())
+
+
+os.register_at_fork(after_in_child=_in_child)

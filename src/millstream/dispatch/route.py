@@ -1,0 +1,239 @@
+"""Routes: which subscribers get what of a topic's batches.
+
+Subscribers with the same query share a route: it is evaluated once, and all are given the same
+batch. Queries that ask for one value of a column (``symbol = 'AAPL'``) are found through an index
+from value to route, so that a batch costs one look-up a row, however many routes there are.
+
+Routes change while the dispatcher reads them, without a lock: each step is one assignment, and a
+batch that is under way just then is settled by its LSN (see ``subscriptions``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.sql import Predicate, SelectPlan
+
+
+class Subscriber(Protocol):
+    """Who is offered batches, by the dispatcher's thread. Must neither wait nor raise."""
+
+    def offer(self, batch: ChangeBatch) -> None:
+        """Take a batch."""
+
+    def fail(self, error: Error) -> None:
+        """The query cannot go on."""
+
+
+def select(batch: ChangeBatch, plan: SelectPlan) -> ChangeBatch | None:
+    """What a query keeps of a batch; None when it keeps nothing.
+
+    Raises:
+        ExpressionError: the query has no value for some row.
+    """
+    return _select(batch, plan, plan.predicate)
+
+
+def _select(
+    batch: ChangeBatch, plan: SelectPlan, predicate: Predicate | None
+) -> ChangeBatch | None:
+    kept = batch
+    if predicate is not None and len(batch):
+        if batch.is_arrow:
+            mask = predicate.mask(batch.arrow)
+            count = mask.true_count
+            if count < len(batch):
+                kept = batch.keep_mask(mask)
+        else:
+            places = predicate.places(batch.rows)
+            count = len(places)
+            if count < len(batch):
+                kept = batch.keep_places(places)
+        if not count:
+            return None
+    projection = plan.projection
+    if projection is None:
+        return kept
+    if kept.is_arrow:
+        return kept.with_columns(plan.schema, None, projection.arrow(kept.arrow))
+    return kept.with_columns(plan.schema, projection.rows(kept.rows), None)
+
+
+class Route:
+    """One query over one topic, and all who subscribe to it."""
+
+    __slots__ = ("plan", "subscribers")
+
+    def __init__(self, plan: SelectPlan, subscribers: tuple[Subscriber, ...]) -> None:
+        self.plan = plan
+        self.subscribers = subscribers
+
+    def deliver(self, batch: ChangeBatch, predicate: Predicate | None) -> None:
+        """Offer what the query keeps of a batch; what it cannot evaluate ends the route only."""
+        try:
+            kept = _select(batch, self.plan, predicate)
+        except Error as error:
+            for subscriber in self.subscribers:
+                subscriber.fail(error)
+            return
+        if kept is not None:
+            for subscriber in self.subscribers:
+                subscriber.offer(kept)
+
+
+class Routes:
+    """All routes of one topic. Changed by any thread, read by the dispatcher without a lock."""
+
+    __slots__ = ("_by_query", "_indexes", "_lock", "_plain")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_query: dict[str, Route] = {}
+        self._plain: tuple[Route, ...] = ()
+        self._indexes: tuple[Index, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self._by_query)
+
+    @property
+    def subscribers(self) -> list[Subscriber]:
+        """Everybody, each once."""
+        return [s for route in list(self._by_query.values()) for s in route.subscribers]
+
+    def add(self, plan: SelectPlan, subscriber: Subscriber) -> None:
+        """From the next batch on, offer it to this subscriber, too."""
+        with self._lock:
+            route = self._by_query.get(plan.fingerprint)
+            if route is not None:
+                route.subscribers = (*route.subscribers, subscriber)
+                return
+            route = self._by_query[plan.fingerprint] = Route(plan, (subscriber,))
+            if plan.equality is None:
+                self._plain = (*self._plain, route)
+            else:
+                self._index(plan.equality[0]).add(route, plan.equality[1])
+
+    def remove(self, plan: SelectPlan, subscriber: Subscriber) -> None:
+        """Offer nothing more to a subscriber."""
+        with self._lock:
+            route = self._by_query.get(plan.fingerprint)
+            if route is None:
+                return
+            route.subscribers = tuple(s for s in route.subscribers if s is not subscriber)
+            if route.subscribers:
+                return
+            del self._by_query[plan.fingerprint]
+            if plan.equality is None:
+                self._plain = tuple(each for each in self._plain if each is not route)
+            else:
+                self._index(plan.equality[0]).remove(route, plan.equality[1])
+
+    def deliver(self, batch: ChangeBatch) -> None:
+        """Offer a batch to everybody whose query keeps something of it."""
+        for route in self._plain:
+            route.deliver(batch, route.plan.predicate)
+        if len(batch):
+            for index in self._indexes:
+                for route, part in index.split(batch):
+                    route.deliver(part, route.plan.residual)
+
+    def _index(self, column: int) -> Index:
+        for index in self._indexes:
+            if index.column == column:
+                return index
+        self._indexes = (*self._indexes, Index(column))
+        return self._indexes[-1]
+
+
+class Index:
+    """The routes that ask for certain values of a column, by value."""
+
+    __slots__ = ("_routes", "_values", "column")
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+        self._routes: dict[Any, tuple[Route, ...]] = {}
+        self._values: tuple[list[Any], pa.Array] | None = None
+
+    def add(self, route: Route, values: Iterable[Any]) -> None:
+        """A route asks for these values."""
+        for value in values:
+            self._routes[value] = (*self._routes.get(value, ()), route)
+        self._values = None
+
+    def remove(self, route: Route, values: Iterable[Any]) -> None:
+        """It does no more."""
+        for value in values:
+            left = tuple(each for each in self._routes[value] if each is not route)
+            if left:
+                self._routes[value] = left
+            else:
+                del self._routes[value]
+        self._values = None
+
+    def split(self, batch: ChangeBatch) -> Iterable[tuple[Route, ChangeBatch]]:
+        """The part of a batch that each route asks for."""
+        if batch.is_arrow:
+            return self._split_arrow(batch)
+        rows = batch.rows
+        if len(rows) == 1:
+            return [(route, batch) for route in self._routes.get(rows[0][self.column], ())]
+        return self._split_rows(batch)
+
+    def _split_rows(self, batch: ChangeBatch) -> Iterator[tuple[Route, ChangeBatch]]:
+        column, routes, rows = self.column, self._routes, batch.rows
+        places: defaultdict[Any, list[int]] = defaultdict(list)
+        for place, row in enumerate(rows):
+            value = row[column]
+            if value in routes:
+                places[value].append(place)
+        asked: dict[Route, list[int]] = {}
+        for value, found in places.items():
+            for route in routes.get(value, ()):
+                there = asked.get(route)
+                asked[route] = found if there is None else sorted(there + found)
+        for route, found in asked.items():
+            yield route, batch if len(found) == len(rows) else batch.keep_places(found)
+
+    def _split_arrow(self, batch: ChangeBatch) -> Iterator[tuple[Route, ChangeBatch]]:
+        """Without a look at any row: the batch is sorted by value once, then sliced."""
+        array = batch.arrow.column(self.column)
+        values, value_set = self._value_set(array.type)
+        codes = pc.index_in(array, value_set)
+        wanted = len(codes) - codes.null_count
+        if not wanted:
+            return
+        # The sort is stable, so rows of one value keep their order; NULLs, nobody's, come last.
+        order = pc.sort_indices(codes)
+        kept = batch.take(order.slice(0, wanted))
+        ends = pc.run_end_encode(codes.take(order.slice(0, wanted)))
+        asked: dict[Route, list[tuple[int, int]]] = {}
+        start = 0
+        for code, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
+            for route in self._routes.get(values[code], ()):
+                asked.setdefault(route, []).append((start, end))
+            start = end
+        for route, extents in asked.items():
+            if len(extents) == 1:
+                yield route, kept.piece(*extents[0])
+            else:
+                places = pa.concat_arrays([order.slice(a, b - a) for a, b in extents])
+                yield route, batch.take(places.take(pc.sort_indices(places)))
+
+    def _value_set(self, kind: pa.DataType) -> tuple[list[Any], pa.Array]:
+        found = self._values
+        if found is None:
+            values = list(self._routes)
+            found = self._values = (values, pa.array(values, kind))
+        return found

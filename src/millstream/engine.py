@@ -1,0 +1,323 @@
+"""The engine: everything that exists at run time, and what can be done with it. Knows no SQL text.
+
+Definitions become running things here: a source gets its inlet, a table its rows. Whatever changes
+what exists runs in the dispatcher's thread, between two commits.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.catalog import Catalog, Definition
+from millstream.dispatch import Commit, Dispatcher, Intake, select
+from millstream.errors import SubscriptionEndedError, TenantError, WrongObjectError
+from millstream.log import Retention
+from millstream.model.batch import ChangeBatch
+from millstream.model.result import Result
+from millstream.model.schema import Schema
+from millstream.sources import EventTime, Inlet, Source
+from millstream.subscriptions import Positions
+from millstream.views import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.log import Log
+    from millstream.model.batch import Row
+    from millstream.model.schema import Column
+    from millstream.sql import Predicate, Projection, SelectPlan
+    from millstream.views import Changes
+
+NOTIFICATIONS: Final = "__notifications"
+_NOTIFICATIONS_SCHEMA: Final = Schema.of(
+    channel="VARCHAR NOT NULL", payload="VARCHAR NOT NULL", tenant="VARCHAR"
+)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Engine:
+    """A database without its front door.
+
+    Attributes:
+        log: the log.
+        dispatcher: Ring 1.
+        catalog: what exists.
+        positions: how far durable subscriptions have come.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.catalog = Catalog(log)
+        self.dispatcher = Dispatcher(log)
+        self._intakes: dict[str, Intake] = {}
+        self._tables: dict[str, Table] = {}
+        self.positions = Positions(log, self.dispatcher, self._watermarks)
+        for definition in self.catalog:
+            self._run(definition)
+        self.notifications = self._system_source(NOTIFICATIONS, _NOTIFICATIONS_SCHEMA)
+
+    def _system_source(self, name: str, schema: Schema) -> Inlet:
+        if name not in self.log.topics:
+            self.log.create_topic(name, schema, retention=Retention(max_age=3600.0))
+        inlet = Inlet(name, schema, self.dispatcher.bell)
+        self.dispatcher.add(Intake(name, inlet, EventTime()))
+        return inlet
+
+    # ---- what exists
+
+    def create(self, definition: Definition) -> None:
+        """Make a source or a table; it is on the disk when this returns."""
+
+        def create() -> None:
+            self.catalog.create(definition)
+            self._run(definition)
+
+        self.dispatcher.call(create)
+
+    def drop(self, definition: Definition) -> None:
+        """Remove a source or a table, its rows, and whoever reads it."""
+
+        def drop() -> None:
+            self.catalog.drop(definition.name)
+            self._tables.pop(definition.name, None)
+            intake = self._intakes.pop(definition.name, None)
+            if intake is not None:
+                intake.inlet.close()
+                self.dispatcher.remove(intake)
+            self.positions.drop_target(definition.name)
+            error = SubscriptionEndedError(f"{definition.name} was dropped")
+            for subscriber in self.dispatcher.routes(definition.name).subscribers:
+                subscriber.fail(error)
+
+        self.dispatcher.call(drop)
+
+    def add_column(self, definition: Definition, column: Column) -> None:
+        """Add a column; rows from before have NULL in it."""
+
+        def add() -> None:
+            schema = self.catalog.add_column(definition.name, column).schema
+            intake = self._intakes.get(definition.name)
+            if intake is not None:
+                intake.inlet.evolve(schema)
+            table = self._tables.get(definition.name)
+            if table is not None:
+                table.evolve(schema)
+
+        table = self._tables.get(definition.name)
+        if table is None:
+            self.dispatcher.call(add)
+        else:
+            with table.changing:  # no statement was worked out with the old columns
+                self.dispatcher.call(add)
+
+    def _run(self, definition: Definition) -> None:
+        options = definition.options
+        if definition.kind == "table":
+            table = Table(definition.name, definition.schema)
+            table.load(self.log)
+            self._tables[definition.name] = table
+            return
+        inlet = Inlet(
+            definition.name,
+            definition.schema,
+            self.dispatcher.bell,
+            capacity=options.buffer_size,
+            policy=options.backpressure,
+            sync=options.wal_mode == "sync",
+        )
+        intake = Intake(definition.name, inlet, self._event_time(definition))
+        self._intakes[definition.name] = intake
+        self.dispatcher.add(intake)
+
+    def _event_time(self, definition: Definition) -> EventTime:
+        """The watermark where the log left it."""
+        topic, mark = self.log.topic(definition.name), definition.watermark
+        value = self.positions.loaded_watermarks.get(definition.name)
+        start = max(self.positions.loaded_lsn + 1, topic.low_lsn)
+        if self.log.lsn >= start:
+            for batch in self.log.read(definition.name, start=start):
+                if batch.watermark is not None:
+                    value = batch.watermark if value is None else max(value, batch.watermark)
+        if mark is None:
+            return EventTime(value=value)
+        column = definition.schema.names.index(mark.column)
+        return EventTime(column, mark.delay // _MICROSECOND, value)
+
+    def _watermarks(self) -> dict[str, int]:
+        values = {name: i.event_time.logged for name, i in list(self._intakes.items())}
+        return {name: value for name, value in values.items() if value is not None}
+
+    # ---- writing
+
+    def inlet(self, definition: Definition) -> Inlet:
+        """Where the rows of a source go in.
+
+        Raises:
+            WrongObjectError: it is no source.
+        """
+        intake = self._intakes.get(definition.name)
+        if intake is None:
+            raise WrongObjectError(
+                f"{definition.name} is a table, not a source",
+                hint="write to it with INSERT, UPDATE, DELETE or db.insert",
+            )
+        return intake.inlet
+
+    def source(self, definition: Definition, record: type | None = None) -> Source:
+        """A producer's handle on a source."""
+        inlet = self.inlet(definition)
+        return Source(inlet, self._intakes[definition.name].event_time, self.flush, record)
+
+    def insert_rows(self, definition: Definition, rows: list[Row], conflict: Any) -> int:  # noqa: ANN401
+        """Add checked rows to a source or a table; returns how many were taken."""
+        if definition.kind == "source":
+            if rows:
+                batch = ChangeBatch(definition.schema, rows, None, None)
+                self.inlet(definition).enter([batch])
+            return len(rows)
+        return self._change(definition, lambda table: table.insert(rows, conflict))
+
+    def update(
+        self, definition: Definition, predicate: Predicate | None, projection: Projection
+    ) -> int:
+        """Change rows of a table; returns how many there were."""
+        return self._change(definition, lambda table: table.update(predicate, projection))
+
+    def delete(self, definition: Definition, predicate: Predicate | None) -> int:
+        """Remove rows of a table; returns how many there were."""
+        return self._change(definition, lambda table: table.delete(predicate))
+
+    def _change(self, definition: Definition, work_out: Callable[[Table], Changes]) -> int:
+        table = self._tables.get(definition.name)
+        if table is None:
+            raise WrongObjectError(
+                f"{definition.name} is a {definition.kind}: its rows cannot be changed",
+                hint="CREATE TABLE with a PRIMARY KEY makes a log whose rows can be",
+            )
+        with table.changing:
+            changes = work_out(table)
+            batch = changes.batch(table.schema)
+            if batch is not None:
+                self.dispatcher.commit(
+                    Commit(
+                        [(table.name, batch)],
+                        lambda placed: table.apply(placed[0]),
+                        sync=definition.options.wal_mode == "sync",
+                    )
+                )
+        return changes.count
+
+    def flush(self) -> int:
+        """Wait until all that was pushed is on the disk and handed to subscribers."""
+        lsn = self.dispatcher.barrier()
+        self.log.flush()
+        return lsn
+
+    # ---- reading
+
+    def snapshot(
+        self, definition: Definition, plan: SelectPlan
+    ) -> Callable[[], tuple[list[ChangeBatch], int]] | None:
+        """How a query's current rows are had; None for what has none but its log."""
+        table = self._tables.get(definition.name)
+        if table is None:
+            return None
+
+        def snapshot() -> tuple[list[ChangeBatch], int]:
+            rows, lsn = table.snapshot()
+            whole = self.state(table.name, table.schema, rows, lsn)
+            kept = select(whole, plan)
+            if kept is None:  # an empty state is a state, too
+                kept = self.state(table.name, plan.schema, [], lsn)
+            return [kept], lsn
+
+        return snapshot
+
+    def state(self, topic: str, schema: Schema, rows: list[Row], lsn: int) -> ChangeBatch:
+        """Rows as a snapshot that holds at an LSN."""
+        return ChangeBatch(
+            schema, rows, None, None, topic=topic, lsn=lsn, lsns=[lsn] * len(rows), kind="snapshot"
+        ).placed_at(self.log.origin)
+
+    def query(self, definition: Definition, plan: SelectPlan) -> Result:
+        """The rows that a query gives now, those just pushed included."""
+        lsn = self.dispatcher.barrier()
+        batches, left = [], plan.limit
+        for batch in self._stored(definition, lsn):
+            kept = select(batch, plan)
+            if kept is None:
+                continue
+            arrow = kept.arrow if left is None else kept.arrow.slice(0, left)
+            batches.append(arrow)
+            if left is not None:
+                left -= arrow.num_rows
+                if left <= 0:
+                    break
+        return Result(plan.schema, batches, lsn=lsn)
+
+    def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        table = self._tables.get(definition.name)
+        if table is None:
+            yield from self.kept(definition.name, lsn)
+            return
+        rows, _ = table.snapshot()
+        if rows:
+            yield ChangeBatch(table.schema, rows, None, None)
+
+    def kept(self, topic: str, until: int, start: int | None = None) -> Iterator[ChangeBatch]:
+        """What the log keeps of a topic, from an LSN on, up to another one."""
+        first = self.log.topic(topic).low_lsn if start is None else start
+        with self.log.read(topic, start=first) as reader:
+            while reader.position < until:
+                batch = reader.next_nowait()
+                if batch is None:
+                    if self.log.written_lsn >= until:
+                        return
+                    batch = reader.next(timeout=0.05)
+                if batch is None:
+                    continue
+                if batch.first_lsn > until:
+                    return
+                yield batch if batch.lsn <= until else batch.slice(0, until - batch.first_lsn + 1)
+
+    # ---- tenants
+
+    def tenant_column(self, definition: Definition, tenant: str | None) -> tuple[str, str] | None:
+        """What a tenant's rows are told by: a column and its value.
+
+        Raises:
+            TenantError: rows there belong to nobody, so no tenant may see them.
+        """
+        if tenant is None:
+            return None
+        if not isinstance(tenant, str):
+            raise TenantError(f"a tenant is a text, not {tenant!r}")
+        column = definition.options.tenant
+        if column is None:
+            raise TenantError(
+                f"the rows of {definition.name} belong to no tenant",
+                hint="CREATE it WITH (tenant = 'column'), where the column says whose a row is",
+            )
+        return column, tenant
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Commit what was pushed, and stop. The log stays open."""
+        for intake in (*self._intakes.values(),):
+            intake.inlet.close()
+        self.notifications.close()
+        try:
+            self.positions.write()
+        finally:
+            self.dispatcher.stop()
+
+
+def stop_quietly(engine: Engine) -> None:
+    """Stop an engine that was forgotten, by whatever thread finds it."""
+    if not engine.dispatcher.is_here():
+        engine.close()
+    else:
+        threading.Thread(target=engine.close).start()

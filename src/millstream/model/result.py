@@ -1,0 +1,242 @@
+"""``Result``: the rows of a query, in whatever form they are wanted."""
+
+from __future__ import annotations
+
+import html
+import importlib
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.errors import InvalidOptionError, MissingExtraError, SchemaMismatchError
+from millstream.model.lsn import NO_LSN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import ModuleType
+
+    from millstream.model.schema import Row, Schema
+
+_SHOWN_ROWS = 20
+_SHOWN_WIDTH = 32
+_NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL"})
+
+
+class Result:
+    """The rows of a query or a SHOW, or the count of a statement that changed rows.
+
+    It can be read as often as you like: by iterating, as Arrow, as a frame. Only ``fetchone``,
+    ``fetchmany`` and ``fetchall`` go on from where the last of them stopped. It is false when it
+    has no rows, as a list is.
+
+    >>> from millstream import Schema
+    >>> from millstream.model.result import Result
+    >>> result = Result.of_rows(Schema.of(symbol="VARCHAR", price="DOUBLE"), [("AAPL", 187.25)])
+    >>> result
+    symbol   price
+    ------  ------
+    AAPL    187.25
+    >>> list(result)
+    [('AAPL', 187.25)]
+
+    Attributes:
+        schema: the columns and their types.
+        lsn: the LSN at which the rows were these; 0 when there is none.
+        rowcount: the number of rows in it, or of those that the statement changed.
+    """
+
+    __slots__ = ("_batches", "_fetched", "_rows", "lsn", "rowcount", "schema")
+
+    def __init__(
+        self,
+        schema: Schema,
+        batches: Sequence[pa.RecordBatch],
+        *,
+        lsn: int = NO_LSN,
+        rowcount: int | None = None,
+    ) -> None:
+        self.schema = schema
+        self.lsn = lsn
+        self._rows: list[Row] | None = None
+        self._batches: list[pa.RecordBatch] | None = [schema.conform(each) for each in batches]
+        self._fetched: Iterator[Row] | None = None
+        self.rowcount = len(self) if rowcount is None else rowcount
+
+    @classmethod
+    def of_rows(
+        cls,
+        schema: Schema,
+        rows: Sequence[Row],
+        *,
+        lsn: int = NO_LSN,
+        rowcount: int | None = None,
+    ) -> Result:
+        """A result of Python tuples, each checked against the schema."""
+        result = cls(schema, [], lsn=lsn, rowcount=rowcount)
+        result._rows, result._batches = schema.check_rows(rows), None
+        result.rowcount = len(rows) if rowcount is None else rowcount
+        return result
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self.schema.names
+
+    def __len__(self) -> int:
+        if self._rows is not None:
+            return len(self._rows)
+        return sum(batch.num_rows for batch in self._batches or ())
+
+    def __iter__(self) -> Iterator[Row]:
+        """All rows as tuples, from the first one, whatever was fetched."""
+        if self._rows is not None:
+            yield from self._rows
+            return
+        for batch in self._batches or ():
+            # Batch by batch: the rows of a large result need not all be there at once.
+            yield from self.schema.arrow_to_rows(batch)
+
+    # ---- one after another
+
+    def fetchone(self) -> Row | None:
+        """The next row; None after the last."""
+        return next(self._cursor(), None)
+
+    def fetchmany(self, size: int = 1) -> list[Row]:
+        """The next rows, at most ``size`` of them; none after the last.
+
+        Raises:
+            InvalidOptionError: the size is negative.
+        """
+        if size < 0:
+            raise InvalidOptionError(
+                f"{size} rows cannot be fetched", hint="Give a size of 0 or more."
+            )
+        return list(islice(self._cursor(), size))
+
+    def fetchall(self) -> list[Row]:
+        """All rows that were not fetched yet."""
+        return list(self._cursor())
+
+    def _cursor(self) -> Iterator[Row]:
+        if self._fetched is None:
+            self._fetched = iter(self)
+        return self._fetched
+
+    # ---- all at once
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table; without a copy when they came as Arrow."""
+        if self._batches is None:
+            self._batches = [self.schema.rows_to_arrow(self._rows or [])]
+        return pa.Table.from_batches(self._batches, schema=self.schema.arrow)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """What pandas, polars, DuckDB and pyarrow read a result through, without a copy."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        names = self.schema.names
+        return [dict(zip(names, row, strict=True)) for row in self]
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas need not be there
+        """The rows as a pandas frame. Integers with a NULL among them become Int64 and the like.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        pandas = _extra("pandas")
+        table = self.to_arrow()
+        # pandas' own way is a float, which a large integer does not survive.
+        dtypes = {
+            column.type: getattr(pandas, f"Int{column.type.bit_width}Dtype")()
+            for column in table.columns
+            if pa.types.is_integer(column.type) and column.null_count
+        }
+        return table.to_pandas(types_mapper=dtypes.get)
+
+    def to_polars(self) -> Any:  # noqa: ANN401 - polars need not be there
+        """The rows as a polars frame.
+
+        Raises:
+            MissingExtraError: polars is not installed.
+        """
+        return _extra("polars").from_arrow(self.to_arrow())
+
+    # ---- for people
+
+    def __repr__(self) -> str:
+        try:
+            cells = self._cells()
+        except SchemaMismatchError:  # a value that Python cannot hold; Arrow still does
+            return f"<Result: {len(self)} rows ({self.schema.ddl})>"
+        table = [self._headings(), *cells]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        table.insert(1, ["-" * width for width in widths])
+        lines = [
+            "  ".join(
+                cell.rjust(width) if column.type.kind in _NUMBERS else cell.ljust(width)
+                for cell, width, column in zip(row, widths, self.schema.columns, strict=True)
+            ).rstrip()
+            for row in table
+        ]
+        return "\n".join([*lines, *self._footer()])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        try:
+            cells = self._cells()
+        except SchemaMismatchError:
+            return f"<p>{html.escape(repr(self))}</p>"
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self._headings())
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in cells
+        )
+        foot = "".join(f"<p>{html.escape(line)}</p>" for line in self._footer())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"
+
+    def _headings(self) -> list[str]:
+        return [_cut(name) for name in self.schema.names]
+
+    def _cells(self) -> list[list[str]]:
+        if self._rows is None:  # only what is shown is worth converting
+            batches = self.to_arrow().slice(0, _SHOWN_ROWS).to_batches()
+            rows = [row for batch in batches for row in self.schema.arrow_to_rows(batch)]
+        else:
+            rows = self._rows[:_SHOWN_ROWS]
+        return [list(map(_shown, row)) for row in rows]
+
+    def _footer(self) -> list[str]:
+        more = len(self) - _SHOWN_ROWS
+        if more > 0:
+            return [f"... {more} more {'row' if more == 1 else 'rows'}"]
+        if len(self):
+            return []
+        return [f"({self.rowcount} changed)" if self.rowcount > 0 else "(no rows)"]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _cut(value if isinstance(value, str) else str(value))
+
+
+def _cut(text: str) -> str:
+    # Ends of lines and the like would break the table; cut first, as a text may be very long.
+    text = text[: _SHOWN_WIDTH + 1]
+    text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return text if len(text) <= _SHOWN_WIDTH else f"{text[: _SHOWN_WIDTH - 1]}…"
+
+
+def _extra(name: str) -> ModuleType:
+    """An optional package that is named like the extra which installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{name} is not installed", hint=f"pip install 'millstream[{name}]'"
+        ) from error

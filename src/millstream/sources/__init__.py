@@ -1,0 +1,13 @@
+"""Ring 0: what producers hold, and the bounded buffers that they fill.
+
+Takes: rows in any shape, Arrow data, watermarks, from any number of threads.
+Gives: checked rows, in the order they were pushed, to the one who drains them.
+Never knows: the log, LSNs, subscribers, SQL.
+"""
+
+from millstream.sources.bell import Bell
+from millstream.sources.event_time import EventTime
+from millstream.sources.inlet import Inlet, Inline, Parcel, Policy, Ticket
+from millstream.sources.source import Source
+
+__all__ = ["Bell", "EventTime", "Inlet", "Inline", "Parcel", "Policy", "Source", "Ticket"]

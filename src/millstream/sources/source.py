@@ -1,0 +1,279 @@
+"""``Source``: the handle that producers push through."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from millstream.errors import ClosedError, InvalidOptionError
+from millstream.model.batch import ChangeBatch
+from millstream.model.clock import from_datetime, to_datetime
+from millstream.sources.fast_push import make_push
+from millstream.sources.inlet import Inlet, Parcel
+from millstream.sources.shapes import RowShape, as_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from millstream.log.rows import ArrowStream
+    from millstream.model.batch import Row
+    from millstream.model.schema import Schema
+    from millstream.sources.event_time import EventTime
+
+
+class Source:
+    """One producer's handle on a source: rows go in here. Get one with ``db.source(name)``.
+
+    A handle may be used by several threads; no lock is taken either way. Each handle is a producer
+    of its own: ``clone()`` it to count producers, and to close each one when it is done.
+
+    >>> import millstream as ms
+    >>> with ms.open() as db:
+    ...     _ = db.execute("CREATE SOURCE trades (symbol VARCHAR, price DOUBLE)")
+    ...     with db.source("trades") as trades:
+    ...         trades.push(("AAPL", 187.2))
+    ...         trades.push({"symbol": "MSFT", "price": 402.1})
+    ...         lsn = trades.flush()
+    ...     db.query("SELECT symbol FROM trades").fetchall()
+    [('AAPL',), ('MSFT',)]
+
+    Attributes:
+        push: takes one row: a tuple, a dict, a named tuple, or a dataclass. Checked now, by this
+            thread: what does not fit raises ``RowError`` and nothing is taken. With the policy
+            ``block`` it waits when the buffer is full; it never waits for a subscriber.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_event_time",
+        "_flush",
+        "_inlet",
+        "_is_closed",
+        "_record",
+        "_set_limit",
+        "_shape",
+        "_watcher",
+        "push",
+    )
+
+    push: Callable[[Any], None]
+    _set_limit: Callable[[int], None]
+
+    def __init__(
+        self,
+        inlet: Inlet,
+        event_time: EventTime,
+        flush: Callable[[], int],
+        record: type | None = None,
+    ) -> None:
+        self._inlet = inlet
+        self._event_time = event_time
+        self._flush = flush
+        self._record = record
+        self._is_closed = False
+        # The inlet must not keep a forgotten handle alive.
+        myself = weakref.ref(self)
+
+        def watcher() -> None:
+            source = myself()
+            if source is not None:
+                source._write_push()
+
+        self._watcher = watcher
+        inlet.watchers.append(watcher)
+        self._write_push()
+
+    def _write_push(self) -> None:
+        """Make a ``push`` for the columns as they are now. One that was kept finds its way, too."""
+        inlet = self._inlet
+        self._shape = RowShape(inlet.schema, self._record)
+        if inlet.sync:
+            self.push, self._set_limit = self._push_slowly, _no_limit
+            return
+        if hasattr(self, "_set_limit"):
+            self._set_limit(-1)
+        self.push, self._set_limit = make_push(inlet, self._push_slowly, self._enter)
+        if self._is_closed:
+            self._set_limit(-1)
+
+    # ---- pushing
+
+    def try_push(self, row: Any) -> bool:  # noqa: ANN401 - any shape of a row
+        """Push a row if there is room; False, with nothing taken, when the buffer is full.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE SOURCE s (n BIGINT)")
+        ...     db.source("s").try_push((1,))
+        True
+        """
+        checked = self._shape.row(row)
+        self._check_open()
+        if self._inlet.is_full():
+            return False
+        self._enter(checked)
+        return True
+
+    def push_batch(self, rows: Iterable[Any]) -> int:
+        """Push many rows as one: all of them are taken or none is; returns how many.
+
+        They become one commit, and none of them is late against another.
+
+        Raises:
+            RowError: a row that does not fit; it names the row and the column.
+        """
+        checked = self._shape.rows(rows)
+        if checked:
+            self._enter_batches([ChangeBatch(self._inlet.schema, checked, None, None)])
+        return len(checked)
+
+    def push_arrow(self, data: pa.RecordBatch | ArrowStream) -> int:
+        """Push Arrow data without a look at any row: a record batch, a table, a frame.
+
+        Returns how many rows it had. Leave the buffers alone afterwards: they are not copied.
+
+        Raises:
+            SchemaMismatchError: columns that do not fit, or types that cannot be cast without loss.
+        """
+        schema = self._inlet.schema
+        if isinstance(data, pa.RecordBatch):
+            batches = [ChangeBatch(schema, None, schema.conform(data), None)]
+            if not data.num_rows:
+                return 0
+        else:
+            batches = as_batches(data, schema)
+        if batches:
+            self._enter_batches(batches)
+        return sum(map(len, batches))
+
+    def watermark(self, timestamp: datetime | int) -> None:
+        """Promise that no row older than this is still to come, in the order of the pushes.
+
+        A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
+        """
+        micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
+        if type(micros) is not int or not -(2**63) <= micros < 2**63:
+            raise InvalidOptionError(
+                f"{timestamp!r} is no watermark",
+                hint="give a datetime, or microseconds since 1970 UTC as an int",
+            )
+        self._check_open()
+        if self._event_time.promise(micros):
+            self._inlet.put(Parcel([], micros))
+
+    def flush(self) -> int:
+        """Wait until all that was pushed is on the disk and handed to subscribers.
+
+        Returns the newest LSN; everything up to it is durable.
+        """
+        return self._flush()
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """The name of the source."""
+        return self._inlet.name
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, as they are now."""
+        return self._inlet.schema
+
+    @property
+    def current_watermark(self) -> datetime | None:
+        """The event time that has passed; None when nothing is known of it yet."""
+        micros = self._event_time.value
+        return None if micros is None else to_datetime(micros)
+
+    @property
+    def pending(self) -> int:
+        """How many pushes wait for the dispatcher."""
+        return len(self._inlet.items)
+
+    @property
+    def dropped(self) -> int:
+        """How many rows the policy ``drop_oldest`` has dropped."""
+        return self._inlet.dropped
+
+    def has_capacity(self) -> bool:
+        """Whether a push would find room."""
+        return not self._inlet.is_full()
+
+    @property
+    def producer_count(self) -> int:
+        """How many handles of this source are open."""
+        return len(self._inlet.watchers)
+
+    @property
+    def is_mpsc(self) -> bool:
+        """Whether there are several producers."""
+        return self.producer_count > 1
+
+    def __repr__(self) -> str:
+        return f"<Source {self.name}: {self.schema.ddl}>"
+
+    # ---- lifecycle
+
+    def clone(self) -> Source:
+        """Another producer for the same source."""
+        self._check_open()
+        return Source(self._inlet, self._event_time, self._flush, self._record)
+
+    def close(self) -> None:
+        """This producer is done; the source and other producers go on. Twice is fine."""
+        self._is_closed = True
+        self._set_limit(-1)
+        with contextlib.suppress(ValueError):
+            self._inlet.watchers.remove(self._watcher)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        watchers = self._inlet.watchers if hasattr(self, "_watcher") else []
+        with contextlib.suppress(ValueError):
+            watchers.remove(self._watcher)
+
+    # ---- off the hot path
+
+    def _check_open(self) -> None:
+        if self._inlet.closed is not None:
+            raise self._inlet.closed.again()
+        if self._is_closed:
+            raise ClosedError(
+                f"this handle of {self.name} is closed", hint="get another one: db.source(name)"
+            )
+
+    def _push_slowly(self, row: Any) -> None:  # noqa: ANN401 - any shape of a row
+        self._enter(self._shape.row(row))
+
+    def _enter(self, row: Row) -> None:
+        """Take a row that was checked."""
+        inlet = self._inlet
+        self._check_open()
+        if inlet.sync:
+            self._enter_batches([ChangeBatch(inlet.schema, [row], None, None)])
+            return
+        if inlet.is_full():
+            inlet.make_room()
+        inlet.items.append(row)
+        if inlet.bell.asleep:
+            inlet.bell.ring()
+        for each in inlet.inline:
+            each.row(row)
+
+    def _enter_batches(self, batches: list[ChangeBatch]) -> None:
+        self._check_open()
+        self._inlet.enter(batches)
+
+
+def _no_limit(_: int) -> None:
+    """A push that always looks closer has no limit to set."""

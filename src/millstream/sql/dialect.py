@@ -1,0 +1,101 @@
+"""The dialect: Spark SQL in ANSI mode, with the quotes of the SQL standard.
+
+``'...'`` is a string, with Spark's backslash escapes and ``''`` for a quote; ``"..."`` and
+backticks are names. sqlglot's grammar of expressions is used as it is; statements are read by
+``reader.Reader``, which is built on this parser.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError
+from sqlglot.parsers.spark import SparkParser
+
+_NOTHING = Token(TokenType.SENTINEL, "")
+
+
+class MisreadError(ParseError):
+    """What sqlglot could not read; a ParseError, so that its own second tries still work.
+
+    Attributes:
+        description: the problem in sqlglot's words.
+        offset: where in the text.
+        found: the text of the token there; empty at the end of the statement.
+    """
+
+    def __init__(self, description: str, *, offset: int, found: str) -> None:
+        super().__init__(description, [{"description": description}])
+        self.description = description
+        self.offset = offset
+        self.found = found
+
+
+class MillstreamParser(SparkParser):
+    """Spark's grammar, whose trees and errors know their places."""
+
+    # In ANSI mode CAST raises; sqlglot would make a TRY_CAST of it for Spark.
+    STRICT_CAST = True
+
+    PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base
+        **SparkParser.PRIMARY_PARSERS,
+        TokenType.NULL: lambda self, token: self.expression(exp.Null(), token),
+        TokenType.TRUE: lambda self, token: self.expression(exp.Boolean(this=True), token),
+        TokenType.FALSE: lambda self, token: self.expression(exp.Boolean(this=False), token),
+    }
+
+    def raise_error(self, message: str, token: Token = _NOTHING) -> None:
+        """Raise with the offset of the token, which sqlglot's own error has not."""
+        token = token or self._curr
+        if token:
+            raise MisreadError(message, offset=token.start, found=token.text)
+        raise MisreadError(message, offset=self._prev.end + 1 if self._prev else 0, found="")
+
+    def _parse_unary(self) -> exp.Expr | None:
+        # Every operand comes this way: CASE, CAST, NOT and parentheses get their places here.
+        token = self._curr
+        operand = super()._parse_unary()
+        if operand is not None and "start" not in operand.meta:
+            operand.update_positions(token)
+        return operand
+
+    def _parse_select(
+        self,
+        nested: bool = False,
+        table: bool = False,
+        parse_subquery_alias: bool = True,
+        parse_set_operation: bool = True,
+        consume_pipe: bool = True,
+    ) -> exp.Expr | None:
+        token = self._curr
+        query = super()._parse_select(
+            nested, table, parse_subquery_alias, parse_set_operation, consume_pipe
+        )
+        if query is not None and "start" not in query.meta:
+            query.update_positions(token)
+        return query
+
+
+class Millstream(Spark):
+    """The dialect, for sqlglot's own functions: ``sqlglot.parse_one(sql, dialect=Millstream)``."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Spark's tokens, with standard quotes and without statements of one token."""
+
+        QUOTES = ["'"]  # noqa: RUF012
+        IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+        STRING_ESCAPES = ["\\", "'"]  # noqa: RUF012
+        RAW_STRINGS = [("r'", "'"), ("R'", "'")]  # noqa: RUF012
+
+        # sqlglot takes all that follows a command as one string; we want its tokens.
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS = {  # noqa: RUF012
+            word: kind
+            for word, kind in Spark.Tokenizer.KEYWORDS.items()
+            # ADD FILE, for one, would hide the column of ALTER SOURCE s ADD file VARCHAR.
+            if kind is not TokenType.COMMAND
+        }
+
+    Parser = MillstreamParser

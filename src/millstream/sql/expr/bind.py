@@ -1,0 +1,249 @@
+"""Binding: names become columns, types are brought together, and what has no exact meaning ends."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sqlglot import exp
+
+from millstream.errors import SqlColumnError, SqlError, SqlTypeError, SqlUnsupportedError
+from millstream.model.types import BINARY, BOOLEAN, INTERVAL, VARCHAR
+from millstream.sql.expr import calculating, comparing, converting, functions, literals
+from millstream.sql.expr.fold import cast
+from millstream.sql.expr.kinds import common_type
+from millstream.sql.expr.nodes import (
+    NULL_TYPE,
+    Both,
+    ColumnRef,
+    Either,
+    Inverse,
+    IsNull,
+    IsTruth,
+    Literal,
+    Node,
+)
+from millstream.sql.positions import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.model.schema import Schema
+    from millstream.model.types import SqlType
+
+
+def bind(
+    expression: exp.Expr, schema: Schema | None, *, sql: str = "", alias: str | None = None
+) -> Node:
+    """Return an expression over the columns of a schema, typed.
+
+    Args:
+        expression: sqlglot's tree.
+        schema: the columns that it may name; None when it may name none.
+        sql: the text that the tree is of, for errors.
+        alias: the name that columns may be qualified with.
+
+    Raises:
+        SqlColumnError: a column or a function that is not there.
+        SqlTypeError: types that do not go together.
+        SqlUnsupportedError: something that cannot be answered exactly.
+    """
+    return Binder(schema, sql, alias).bind(expression)
+
+
+class Binder:
+    """Binds the parts of one expression; knows where they are in the text."""
+
+    def __init__(self, schema: Schema | None, sql: str, alias: str | None) -> None:
+        self.sql = sql
+        self._alias = alias.lower() if alias else None
+        columns = schema.columns if schema else ()
+        self._columns = {
+            column.name.lower(): ColumnRef(place, column.name, column.type, column.nullable)
+            for place, column in enumerate(columns)
+        }
+
+    def bind(self, tree: exp.Expr) -> Node:
+        """Return the node of a tree."""
+        for kind in type(tree).__mro__:
+            if kind in _BINDERS:
+                return _BINDERS[kind](self, tree)
+        return self.refuse(
+            tree, f"{tree.key.upper()} is not supported here", "Rewrite it without, or ask for it."
+        )
+
+    def bind_boolean(self, tree: exp.Expr) -> Node:
+        """Return the node of a tree that must be a condition."""
+        node = self.bind(tree)
+        if node.type.kind == "NULL":
+            return Literal(None, BOOLEAN)
+        if node.type != BOOLEAN:
+            self.mismatch(
+                tree, f"expected a condition, got {node.type.sql}", "Compare it with something."
+            )
+        return node
+
+    def coerce(self, tree: exp.Expr, node: Node, target: SqlType) -> Node:
+        """Return a node as one of the target type, which Spark would convert it to unasked."""
+        if isinstance(node, Literal) and node.type == VARCHAR and target != VARCHAR:
+            node = self._text_as(tree, node, target)
+        made = cast(node, target)
+        if made is None:
+            self.mismatch(
+                tree,
+                f"{node.type.sql} cannot be used as {target.sql} exactly",
+                f"Write CAST(... AS {target.sql}) if it may, or compare with another type.",
+            )
+        return made
+
+    def common(self, tree: exp.Expr, nodes: Sequence[Node]) -> SqlType:
+        """Return the type that several nodes are brought to; text literals follow the others."""
+        texts = {id(each) for each in nodes if isinstance(each, Literal) and each.type == VARCHAR}
+        of = common_type(each.type for each in nodes if id(each) not in texts)
+        if of is None or of == VARCHAR or of.kind not in {"DATE", "TIMESTAMP"}:
+            types = [each.type for each in nodes]
+            if all(each.kind == "NULL" for each in types):
+                return NULL_TYPE
+            of = common_type(types)
+        if of is None:
+            names = " and ".join(dict.fromkeys(each.type.sql for each in nodes))
+            self.mismatch(tree, f"{names} do not go together", "CAST one to the type of the other.")
+        return of
+
+    # --- Errors -----------------------------------------------------------------------------------
+
+    def error(
+        self, kind: type[SqlError], tree: exp.Expr, message: str, hint: str
+    ) -> NoReturn:
+        """Raise an error at the place of a tree."""
+        line, column = place_of(tree, self.sql) if self.sql else (0, 0)
+        raise kind(message, sql=self.sql, line=line, column=column, hint=hint)
+
+    def refuse(self, tree: exp.Expr, message: str, hint: str) -> NoReturn:
+        """Raise the error of what cannot be answered exactly."""
+        self.error(SqlUnsupportedError, tree, message, hint)
+
+    def mismatch(self, tree: exp.Expr, message: str, hint: str) -> NoReturn:
+        """Raise the error of types that do not go together."""
+        self.error(SqlTypeError, tree, message, hint)
+
+    # --- Columns and literals ---------------------------------------------------------------------
+
+    def column(self, tree: exp.Column) -> Node:
+        """Bind a column, perhaps behind the name of its table, perhaps with fields of it."""
+        parts = [each.name for each in tree.parts]
+        if isinstance(tree.this, exp.Star):
+            self.refuse(tree, "* has no place here", "Name the columns.")
+        if len(parts) > 1 and parts[0].lower() == self._alias:
+            parts = parts[1:]
+        node = self._columns.get(parts[0].lower())
+        if node is None:
+            self._no_column(tree, parts[0])
+        found: Node = node
+        for name in parts[1:]:
+            found = converting.struct_field(self, tree, found, name)
+        return found
+
+    def _no_column(self, tree: exp.Expr, name: str) -> NoReturn:
+        if not self._columns:
+            self.error(
+                SqlColumnError,
+                tree,
+                f"{name} cannot be used here: only constants can",
+                "A text is written in single quotes: '...'.",
+            )
+        near = difflib.get_close_matches(name.lower(), self._columns, n=1)
+        names = ", ".join(each.name for each in self._columns.values())
+        hint = f"Did you mean {self._columns[near[0]].name}?" if near else f"There are {names}."
+        self.error(SqlColumnError, tree, f"there is no column {name}", hint)
+
+    def no_field(self, tree: exp.Expr, node: Node, name: str) -> NoReturn:
+        """Raise the error of a field that a STRUCT does not have."""
+        near = difflib.get_close_matches(name, node.type.names, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(node.type.names)}."
+        self.error(SqlColumnError, tree, f"there is no field {name} in {node.sql}", hint)
+
+    def literal(self, tree: exp.Literal) -> Node:
+        """Bind a number or a text."""
+        if tree.is_string:
+            return Literal(tree.this, VARCHAR)
+        made = literals.number(tree.this)
+        if made is None:
+            self.refuse(tree, f"{tree.this} has more than 38 digits", "Write it with an exponent.")
+        return made
+
+    def interval(self, tree: exp.Interval) -> Node:
+        """Bind INTERVAL '...' with days, hours, minutes and seconds."""
+        unit = tree.args.get("unit")
+        text = tree.this.name if isinstance(tree.this, exp.Literal) else ""
+        if isinstance(tree.this, exp.Neg):
+            text = "-" + tree.this.this.name
+        plain = unit is None or isinstance(unit, exp.Var)
+        value = literals.parse_interval(text, unit.name if unit else "") if plain else None
+        if value is None:
+            self.refuse(
+                tree,
+                "this INTERVAL is not supported",
+                "Write INTERVAL '90' SECOND, or INTERVAL '1 day 2 hours'; "
+                "months and years have no fixed length.",
+            )
+        return Literal(value, INTERVAL)
+
+    def _text_as(self, tree: exp.Expr, node: Literal, target: SqlType) -> Node:
+        read: Callable[[str], Any] | None = _TEXTS.get(target.kind)
+        if read is None:
+            self.mismatch(
+                tree, f"a text is no {target.sql}", "Write the value without quotes, or CAST it."
+            )
+        value = read(node.value)
+        if value is None:
+            self.mismatch(
+                tree, f"{node.sql} is no {target.sql}", "Write '2026-01-31' or '2026-01-31 12:30:00'."
+            )
+        return Literal(value, target)
+
+    # --- Logic ------------------------------------------------------------------------------------
+
+    def both(self, tree: exp.And) -> Node:
+        """Bind AND."""
+        return Both(self.bind_boolean(tree.this), self.bind_boolean(tree.expression))
+
+    def either(self, tree: exp.Or) -> Node:
+        """Bind OR."""
+        return Either(self.bind_boolean(tree.this), self.bind_boolean(tree.expression))
+
+    def inverse(self, tree: exp.Not) -> Node:
+        """Bind NOT."""
+        return Inverse(self.bind_boolean(tree.this))
+
+    def is_something(self, tree: exp.Is) -> Node:
+        """Bind IS NULL, IS TRUE and IS FALSE."""
+        if isinstance(tree.expression, exp.Null):
+            return IsNull(self.bind(tree.this))
+        if isinstance(tree.expression, exp.Boolean):
+            return IsTruth(self.bind_boolean(tree.this), tree.expression.this)
+        return self.refuse(tree, "IS takes NULL, TRUE or FALSE", "Write a = b, or a <=> b.")
+
+
+_TEXTS: dict[str, Callable[[str], Any]] = {
+    "DATE": literals.parse_date,
+    "TIMESTAMP": literals.parse_timestamp,
+}
+
+_BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
+    exp.Column: Binder.column,
+    exp.Literal: Binder.literal,
+    exp.Interval: Binder.interval,
+    exp.Null: lambda _self, _tree: Literal(None, NULL_TYPE),
+    exp.Boolean: lambda _self, tree: Literal(tree.this, BOOLEAN),
+    exp.HexString: lambda _self, tree: Literal(bytes.fromhex(tree.this), BINARY),
+    exp.Paren: lambda self, tree: self.bind(tree.this),
+    exp.And: Binder.both,
+    exp.Or: Binder.either,
+    exp.Not: Binder.inverse,
+    exp.Is: Binder.is_something,
+    **comparing.BINDERS,
+    **calculating.BINDERS,
+    **converting.BINDERS,
+    **functions.BINDERS,
+}

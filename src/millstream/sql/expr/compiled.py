@@ -1,0 +1,102 @@
+"""Filters and projections, compiled: each in a form for rows and in one for Arrow batches.
+
+Both forms keep the same rows and give the same values, and raise ExpressionError for the same rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.sql.expr.nodes import ColumnRef, Node
+from millstream.sql.expr.to_arrow import compile_array, compile_condition
+from millstream.sql.expr.to_python import PythonForm, compile_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.model.schema import Row, Schema
+
+
+class Predicate:
+    """Which rows a WHERE keeps: those for which it is TRUE, neither FALSE nor NULL.
+
+    Attributes:
+        node: the condition.
+        sql: its canonical text.
+        test: whether one row is kept.
+        places: the indexes of the rows that are kept, all in one comprehension.
+        mask: of an Arrow batch: true for the rows that are kept, never NULL.
+    """
+
+    __slots__ = ("mask", "node", "places", "sql", "test")
+
+    test: Callable[[Row], bool]
+    places: Callable[[Sequence[Row]], list[int]]
+    mask: Callable[[pa.RecordBatch], pa.BooleanArray]
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.sql = node.sql
+        form = PythonForm()
+        text = form.condition(node)
+        self.test = compile_function("row", text, form.names, raises=node.raises)
+        self.places = compile_function(
+            "rows",
+            f"[place for place, row in enumerate(rows) if {text}]",
+            form.names,
+            raises=node.raises,
+        )
+        self.mask = compile_condition(node)
+
+    def __repr__(self) -> str:
+        return f"<Predicate {self.sql}>"
+
+
+class Projection:
+    """What a SELECT makes of each row.
+
+    Attributes:
+        nodes: one expression for each column of the result.
+        schema: the columns of the result.
+        is_identity: whether rows stay as they are.
+        row: the new row of one row.
+        rows: the new rows of many, all in one comprehension.
+    """
+
+    __slots__ = ("_arrays", "is_identity", "nodes", "row", "rows", "schema")
+
+    row: Callable[[Row], Row]
+    rows: Callable[[Sequence[Row]], list[Row]]
+
+    def __init__(self, nodes: Sequence[Node], schema: Schema, *, is_identity: bool = False) -> None:
+        self.nodes = tuple(nodes)
+        self.schema = schema
+        self.is_identity = is_identity
+        raises = any(each.raises for each in nodes)
+        form = PythonForm()
+        text = "(" + "".join(f"{form.value(each)}, " for each in nodes) + ")"
+        self.row = compile_function("row", text, form.names, raises=raises)
+        text = f"[{text} for row in rows]"
+        self.rows = compile_function("rows", text, form.names, raises=raises)
+        self._arrays = [compile_array(each) for each in nodes]
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch of the results; columns that stay as they are, are not copied."""
+        arrays = [make(batch) for make in self._arrays]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        named: zip[tuple[Node, Any]] = zip(self.nodes, self.schema.names, strict=True)
+        return ", ".join(
+            node.sql
+            if isinstance(node, ColumnRef) and node.name == name
+            else f"{node.sql} AS {name}"
+            for node, name in named
+        )
+
+    def __repr__(self) -> str:
+        return f"<Projection {self.sql}>"

@@ -1,0 +1,118 @@
+"""Binding CAST, and the ways into STRUCT, ARRAY and MAP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from millstream.errors import SchemaError, SqlTypeError
+from millstream.model.type_text import parse_type
+from millstream.sql.expr import literals
+from millstream.sql.expr.casts import cast_op, try_cast_op
+from millstream.sql.expr.fold import call
+from millstream.sql.expr.kinds import is_integer
+from millstream.sql.expr.nodes import Literal, Node, Op
+from millstream.sql.expr.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.model.types import SqlType
+    from millstream.sql.expr.bind import Binder
+
+
+def _cast(binder: Binder, tree: Any) -> Node:
+    target = _type(binder, tree)
+    if any(tree.args.get(name) for name in ("format", "action", "default")):
+        binder.refuse(tree, "CAST takes a type alone", "Write CAST(x AS TYPE).")
+    node = binder.bind(tree.this)
+    if node.type == target:
+        return node
+    if isinstance(node, Literal):
+        if node.value is None:
+            return Literal(None, target)
+        if node.type.kind == "VARCHAR" and target.kind in {"DATE", "TIMESTAMP"}:
+            return _text_literal(binder, tree, node, target)
+        if node.number and isinstance(tree.this, exp.Literal):
+            # 1.5D and 100L are a number and its type, not a conversion of 1.5.
+            node = literals.retyped(tree.this.this, node, target)
+    op = (try_cast_op if isinstance(tree, exp.TryCast) else cast_op)(node.type, target)
+    if op is None:
+        binder.refuse(
+            tree,
+            f"CAST of {node.type.sql} to {target.sql} is not exact, so it is not supported",
+            "Cast in two steps, or convert before the row comes in.",
+        )
+    return call(op, node, of=target)
+
+
+def _text_literal(binder: Binder, tree: Any, node: Literal, target: SqlType) -> Node:
+    try:
+        return binder.coerce(tree, node, target)
+    except SqlTypeError:
+        if isinstance(tree, exp.TryCast):
+            return Literal(None, target)
+        raise
+
+
+def _type(binder: Binder, tree: Any) -> SqlType:
+    text = tree.args["to"].sql(dialect="spark")
+    try:
+        return parse_type(text)
+    except SchemaError as error:
+        binder.mismatch(tree, error.message, error.hint)
+
+
+# --- Nested ---------------------------------------------------------------------------------------
+
+
+def struct_field(binder: Binder, tree: exp.Expr, node: Node, name: str) -> Node:
+    """Return a field of a STRUCT."""
+    if node.type.kind != "STRUCT":
+        binder.mismatch(tree, f"{node.sql} is {node.type.sql}, and has no fields", "Leave it out.")
+    names = [each.lower() for each in node.type.names]
+    if name.lower() not in names:
+        binder.no_field(tree, node, name)
+    place = names.index(name.lower())
+    exact, of = node.type.names[place], node.type.children[place]
+    op = Op(
+        f"FIELD {exact!r}",
+        "{0}." + quoted(exact).replace("{", "{{").replace("}", "}}"),
+        "{0}[{p0}]",
+        lambda value: pc.struct_field(value, [place]),
+        params=(exact,),
+        partial=True,
+    )
+    return call(op, node, of=of)
+
+
+def _dot(binder: Binder, tree: exp.Dot) -> Node:
+    if not isinstance(tree.expression, exp.Identifier):
+        binder.refuse(tree, "only fields can follow a point", "Write column.field.")
+    return struct_field(binder, tree, binder.bind(tree.this), tree.expression.name)
+
+
+def _bracket(binder: Binder, tree: exp.Bracket) -> Node:
+    if len(tree.expressions) != 1 or tree.args.get("offset") or tree.args.get("safe"):
+        binder.refuse(tree, "this way into an ARRAY is not supported", "Write a[0], or m['key'].")
+    node, key = binder.bind(tree.this), binder.bind(tree.expressions[0])
+    if node.type.kind == "ARRAY" and is_integer(key.type):
+        op = Op("ELEMENT", "{0}[{1}]", "element({0}, {1})", raises=True, partial=True)
+        return call(op, node, key, of=node.type.children[0])
+    if node.type.kind == "MAP" and node.type.children[0].kind not in {"REAL", "DOUBLE"}:
+        key = binder.coerce(tree.expressions[0], key, node.type.children[0])
+        op = Op("ENTRY", "{0}[{1}]", "{0}.get({1})", partial=True)
+        return call(op, node, key, of=node.type.children[1])
+    return binder.mismatch(
+        tree, f"{node.type.sql}[{key.type.sql}] does not exist", "Brackets are for ARRAY and MAP."
+    )
+
+
+BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Dot: _dot,
+    exp.Bracket: _bracket,
+}

@@ -1,0 +1,77 @@
+"""What the Arrow form calls where one kernel does not do: arrays in, an array out.
+
+What is wrong in some row is raised as ArrowInvalid, as Arrow's own kernels do.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FIRST = pa.scalar(datetime(1, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC"))
+_LAST = pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), pa.timestamp("us", "UTC"))
+_LONGEST = 106751991 * 86400 * 10**6
+
+
+def require(good: Any) -> None:
+    """Raise if a value, or one value of an array, is False; NULL is neither."""
+    all_good = good if isinstance(good, pa.Scalar) else pc.all(good)
+    if all_good.as_py() is False:
+        raise pa.ArrowInvalid("overflow")
+
+
+def remainder(left: Any, right: Any) -> Any:
+    """Return what is left of integers after a division; it has the sign of the dividend."""
+    one = pa.scalar(1, right.type)
+    # The least integer by -1 overflows, though nothing is left of it, as by 1.
+    divisor = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), one, right)
+    return pc.subtract(left, pc.multiply(pc.divide_checked(left, divisor), divisor))
+
+
+def float_to_integer(value: Any, target: pa.DataType) -> Any:
+    """Return floats without what follows the point, as integers."""
+    whole = pc.trunc(value)
+    high = float(1 << (target.bit_width - 1))
+    # As in Java, the float just beyond the greatest BIGINT still becomes it.
+    limit = pc.less_equal(whole, high) if target.bit_width == 64 else pc.less(whole, high)
+    require(pc.and_(limit, pc.greater_equal(whole, -high)))
+    if target.bit_width < 64:
+        return pc.cast(whole, target, safe=False)
+    top = pc.equal(whole, high)
+    inside = pc.if_else(top, pa.scalar(0.0, whole.type), whole)
+    return pc.if_else(top, pa.scalar((1 << 63) - 1), pc.cast(inside, target, safe=False))
+
+
+def rounded_to_integer(value: Any, *, up: bool) -> Any:
+    """Return CEIL or FLOOR of floats, for which NaN is 0."""
+    value = pc.if_else(pc.is_nan(value), pa.scalar(0.0, value.type), value)
+    return float_to_integer(pc.ceil(value) if up else pc.floor(value), pa.int64())
+
+
+def in_python_years(value: Any) -> Any:
+    """Return timestamps if they are all in the years that Python knows, 1 to 9999."""
+    require(pc.and_(pc.greater_equal(value, _FIRST), pc.less_equal(value, _LAST)))
+    return value
+
+
+def in_interval_range(value: Any) -> Any:
+    """Return intervals if they are no longer than an INTERVAL may be."""
+    micros = pc.cast(value, pa.int64())
+    require(pc.and_(pc.greater_equal(micros, -_LONGEST), pc.less_equal(micros, _LONGEST)))
+    return value
+
+
+def is_ascii(value: Any) -> bool:
+    """Whether text is all ASCII, for which the kernels of ASCII are right, and fast."""
+    if isinstance(value, pa.Scalar):
+        return bool(value.as_py() is None or value.as_py().isascii())
+    return bool(pc.all(pc.string_is_ascii(value)).as_py() is not False)
+
+
+def pick(left: Any, right: Any, better: Any) -> Any:
+    """Return the right value where it is better, or where the left one is NULL."""
+    take = pc.or_(pc.is_null(left), pc.fill_null(better, False))
+    return pc.if_else(take, right, left)

@@ -1,0 +1,97 @@
+"""SELECT: filters and projections of one source, table or view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.sql.statements import Explain, Select
+from millstream.sql.words import did_you_mean
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from millstream.sql.reader import Reader
+
+_AFTER_FROM = ("WHERE", "LIMIT", "JOIN", "GROUP", "ORDER", "HAVING", "UNION")
+
+
+def read_live(reader: Reader) -> Select:
+    """Read what follows LIVE."""
+    reader.expect("SELECT", hint="Write LIVE SELECT ... FROM ...")
+    return read_select(reader, live=True)
+
+
+def read_select(reader: Reader, *, live: bool = False) -> Select:
+    """Read what follows SELECT."""
+    if reader.word == "DISTINCT":
+        hint = "Views on Spark are not there yet; drop the doubles in your own code."
+        raise reader.unsupported("DISTINCT is not supported yet", hint=hint)
+    if reader.word == "FROM" or reader.at_end:
+        raise reader.expected("what to select", hint="Write SELECT * FROM ..., or name columns.")
+    items = tuple(reader.listed(lambda: _read_item(reader)))
+    target, alias = _read_from(reader)
+    where = reader.condition() if reader.skip("WHERE") else None
+    limit = reader.integer("the number of rows") if reader.skip("LIMIT") else None
+    return Select(target=target, items=items, where=where, limit=limit, live=live, alias=alias)
+
+
+def read_explain(reader: Reader) -> Explain:
+    """Read what follows EXPLAIN."""
+    if reader.word in {"ANALYZE", "EXTENDED", "FORMATTED", "VERBOSE", "CODEGEN", "COST"}:
+        hint = "Write EXPLAIN SELECT ..."
+        raise reader.unsupported(f"EXPLAIN {reader.word} is not supported yet", hint=hint)
+    begin = reader.offset
+    if reader.skip("LIVE"):
+        select = read_live(reader)
+    else:
+        reader.expect("SELECT", hint="Only a SELECT can be explained.")
+        select = read_select(reader)
+    return Explain(statement=reader.located(select, begin))
+
+
+def _read_item(reader: Reader) -> exp.Expression:
+    if reader.word == "FROM":  # a comma too many: the grammar would take FROM for nothing at all
+        raise reader.expected("what to select", hint="Leave out the comma before FROM.")
+    return reader.item()
+
+
+def _read_from(reader: Reader) -> tuple[str, str | None]:
+    if reader.at_end:
+        raise reader.unsupported(
+            "a SELECT without FROM is not supported yet",
+            hint="Name a source or a table: SELECT * FROM trades.",
+        )
+    if reader.word not in {"FROM", "INTO"}:
+        # SELECT a FORM t: the misspelt word was taken for an alias.
+        hint = did_you_mean(reader.word_before, ["FROM"], "Write SELECT a, b FROM trades.")
+        raise reader.expected("',' or FROM", hint=hint)
+    if reader.word == "INTO":
+        raise reader.unsupported("SELECT INTO is not supported yet", hint="Leave INTO out.")
+    reader.expect("FROM")
+    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST"}:
+        hint = "Name one source, table or view after FROM."
+        raise reader.unsupported("a subquery is not supported yet", hint=hint)
+    target = reader.name("source or table")
+    if reader.word == "(":
+        hint = f"Name the source or table itself: FROM {target}."
+        raise reader.unsupported("a function after FROM is not supported yet", hint=hint)
+    return target, _read_alias(reader)
+
+
+def _read_alias(reader: Reader) -> str | None:
+    at = reader.offset
+    if reader.skip("AS"):
+        alias = reader.identifier("table")
+    elif reader.may_be_alias():
+        alias = reader.identifier("table")
+        # A misspelt keyword is taken for an alias; what follows then has no place.
+        if not reader.at_end and reader.word not in {"WHERE", "LIMIT", ","}:
+            hint = did_you_mean(alias.upper(), _AFTER_FROM)
+            if hint:
+                raise reader.error(f"unexpected '{alias}'", hint=hint, at=at)
+    else:
+        alias = None
+    if reader.word == ",":
+        hint = "Views on Spark are not there yet; select from each and join in your own code."
+        raise reader.unsupported("a SELECT from several tables is not supported yet", hint=hint)
+    return alias

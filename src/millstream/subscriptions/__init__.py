@@ -1,0 +1,38 @@
+"""Ring 2: how changes reach a consumer, at the consumer's own pace.
+
+Takes: batches that the dispatcher offers, and the log for what was before.
+Gives: channels, callbacks, async streams; gaps told, positions kept.
+Never knows: SQL text, how a batch came to be.
+"""
+
+from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
+from millstream.subscriptions.changes import ChangeEvent, EventMaker, Include
+from millstream.subscriptions.feed import BusFeed, Feed
+from millstream.subscriptions.inbox import Inbox
+from millstream.subscriptions.mapped import AsyncEvents, Events
+from millstream.subscriptions.policy import Policy
+from millstream.subscriptions.positions import Durable, Positions
+from millstream.subscriptions.reading import Pace, Reading, SubscriptionMetrics
+from millstream.subscriptions.stream import AsyncSubscription
+from millstream.subscriptions.subscription import Subscription
+
+__all__ = [
+    "AsyncEvents",
+    "AsyncSubscription",
+    "BusFeed",
+    "CallbackSubscription",
+    "ChangeEvent",
+    "Durable",
+    "EventMaker",
+    "Events",
+    "Feed",
+    "Inbox",
+    "Include",
+    "InlineSubscription",
+    "Pace",
+    "Policy",
+    "Positions",
+    "Reading",
+    "Subscription",
+    "SubscriptionMetrics",
+]

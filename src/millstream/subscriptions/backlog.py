@@ -1,0 +1,301 @@
+"""The backlog: batches that a subscriber has not read yet, and what its policy makes of them. Pure.
+
+Every row that comes in is one day taken out, or counted: as dropped, with a gap that tells the
+reader where, or as conflated, when a later change has made it needless.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.model.batch import ChangeBatch
+from millstream.model.change import Gap
+from millstream.subscriptions.policy import (
+    BLOCK,
+    CONFLATE,
+    DISCONNECT,
+    DROP_NEWEST,
+    SAMPLE,
+    Policy,
+)
+
+if TYPE_CHECKING:
+    from millstream.model.batch import Row
+
+MERGED_ROWS: Final = 8192
+"""Small batches are handed over as one, up to this many rows."""
+
+
+class Backlog:
+    """A bounded queue of batches.
+
+    Args:
+        policy: what happens when there is no room.
+        limit: how many rows it holds.
+
+    Attributes:
+        rows: how many it holds now.
+        dropped: rows that were dropped.
+        conflated: rows that later ones have made needless.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_lost",
+        "_net",
+        "_refused",
+        "_seen",
+        "_skip",
+        "_untold",
+        "conflated",
+        "dropped",
+        "limit",
+        "policy",
+        "rows",
+    )
+
+    def __init__(self, policy: Policy, limit: int) -> None:
+        self.policy = policy
+        self.limit = limit
+        self.rows = 0
+        self.dropped = 0
+        self.conflated = 0
+        self._batches: deque[ChangeBatch] = deque()
+        self._skip = 0  # rows of the first batch that are gone already
+        self._lost: Gap | None = None  # before the first batch
+        self._untold: Gap | None = None  # after the last batch
+        self._refused: ChangeBatch | None = None  # the last one that was dropped as it came
+        self._seen = 0  # rows that a sample has counted
+        self._net = Net() if policy.kind == CONFLATE else None
+
+    @property
+    def oldest(self) -> ChangeBatch | None:
+        """The batch that will be taken next."""
+        if self._net is not None:
+            return self._net.first
+        return self._batches[0] if self._batches else None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to take."""
+        return self.rows > 0 or bool(self._batches) or self._refused is not None
+
+    def put(self, batch: ChangeBatch) -> bool:
+        """Add a batch, or what the policy leaves of it; False when the policy cannot take it.
+
+        That is the end for ``disconnect``, and for ``block`` the moment to turn to the log.
+        """
+        kind = self.policy.kind
+        if self._net is not None:
+            self._net.add(batch)
+            self.conflated += self.rows + len(batch) - self._net.rows
+            self.rows = self._net.rows
+        elif kind == SAMPLE:
+            self._sample(batch)
+        elif self.rows + len(batch) <= self.limit or (
+            kind in {BLOCK, DISCONNECT} and not self.rows
+        ):
+            self._append(batch)
+        elif kind in {BLOCK, DISCONNECT}:
+            return False
+        elif kind == DROP_NEWEST:
+            self._drop_newest(batch)
+        else:
+            self._append(batch)
+            self._drop_oldest()
+        return True
+
+    def take(self, max_rows: int | None, *, merge: int = MERGED_ROWS) -> ChangeBatch | None:
+        """The next rows, at most so many, small batches as one; None when there is nothing.
+
+        The two rows of an update stay together, even if that is one row too many.
+        """
+        if self._net is not None:
+            batch = self._net.take()
+            self.rows = 0
+            return batch
+        if not self._batches:
+            return self._told_now()
+        most = merge if max_rows is None else min(merge, max_rows)
+        run = [self._pop(max_rows)]
+        size = len(run[0])
+        while self._batches and size < most and self._joins(run[-1], most - size):
+            run.append(self._pop(None))
+            size += len(run[-1])
+        batch = ChangeBatch.concat(run)
+        if self._lost is not None:
+            batch = batch.told(gap=_and(self._lost, batch.gap))
+            self._lost = None
+        self.rows -= size
+        return batch
+
+    def clear(self) -> None:
+        """Drop everything, since the reader starts anew."""
+        self._batches.clear()
+        self._net = Net() if self._net is not None else None
+        self._lost = self._untold = self._refused = None
+        self.rows = self._skip = 0
+
+    # ---- in
+
+    def _append(self, batch: ChangeBatch) -> None:
+        if self._untold is not None:
+            batch = batch.told(gap=_and(self._untold, batch.gap))
+            self._untold = self._refused = None
+        if not len(batch) and self._batches and not len(self._batches[-1]):
+            self._batches.pop()  # a lone watermark, overtaken by a newer one
+        self._batches.append(batch)
+        self.rows += len(batch)
+
+    def _drop_newest(self, batch: ChangeBatch) -> None:
+        room = whole(batch, self.limit - self.rows) if self.rows < self.limit else 0
+        if room:
+            self._append(batch.slice(0, room))
+            batch = batch.slice(room)
+        self.dropped += len(batch)
+        self._untold = _and(self._untold, Gap(batch.first_lsn, batch.lsn, len(batch)))
+        self._refused = batch
+
+    def _drop_oldest(self) -> None:
+        while self.rows > self.limit:
+            head, skip = self._batches[0], self._skip
+            surplus = min(self.rows - self.limit, len(head) - skip)
+            end = whole(head, skip + surplus)
+            count = end - skip
+            lost = Gap(head.first_lsn, _last_lsn(head, end), count)
+            self._lost = _and(_and(self._lost, head.gap if skip == 0 else None), lost)
+            self.rows -= count
+            self.dropped += count
+            self._skip = end
+            if end == len(head):
+                self._batches.popleft()
+                self._skip = 0
+
+    def _sample(self, batch: ChangeBatch) -> None:
+        every = self.policy.every
+        start = (every - 1 - self._seen) % every
+        self._seen += len(batch)
+        places = range(start, len(batch), every)
+        skipped = len(batch) - len(places)
+        if skipped:
+            self.dropped += skipped
+            self._untold = _and(self._untold, Gap(batch.first_lsn, batch.lsn, skipped))
+        if places:
+            kept = (
+                batch.take(pa.array(places)) if batch.is_arrow else batch.keep_places(places)
+            ) if skipped else batch
+            self._append(kept)
+            self._drop_oldest()
+
+    # ---- out
+
+    def _pop(self, max_rows: int | None) -> ChangeBatch:
+        """The first batch, or as many of its rows."""
+        head, skip = self._batches[0], self._skip
+        end = len(head) if max_rows is None else whole(head, min(len(head), skip + max_rows))
+        if end == len(head):
+            self._batches.popleft()
+            self._skip = 0
+        else:
+            self._skip = end
+        return head if (skip, end) == (0, len(head)) else head.slice(skip, end)
+
+    def _joins(self, last: ChangeBatch, room: int) -> bool:
+        following = self._batches[0]
+        return (
+            len(following) <= room
+            and following.gap is None
+            and following.topic == last.topic
+            and following.schema is last.schema
+            and following.kind == last.kind
+            and (following.is_arrow == last.is_arrow)
+        )
+
+    def _told_now(self) -> ChangeBatch | None:
+        """A gap at the end is told at once, by a batch without rows: the next may never come."""
+        if self._untold is None or self._refused is None:
+            return None
+        told = self._refused.piece(0, 0).told(gap=self._untold)
+        self._untold = self._refused = None
+        return told
+
+
+def _and(one: Gap | None, other: Gap | None) -> Gap | None:
+    """Two gaps as one."""
+    if one is None or other is None:
+        return other if one is None else one
+    count = None if one.count is None or other.count is None else one.count + other.count
+    return Gap(
+        min(one.first_lsn, other.first_lsn), max(one.last_lsn, other.last_lsn), count
+    )
+
+
+def _last_lsn(batch: ChangeBatch, end: int) -> int:
+    return batch.lsn if end == len(batch) else batch.lsns[end - 1]
+
+
+def whole(batch: ChangeBatch, end: int) -> int:
+    """``end``, or one more where it would part the two rows of an update."""
+    if batch.is_insert_only or not 0 < end < len(batch):
+        return end
+    old, new = batch.weights_arrow()[end - 1 : end + 1].to_pylist()
+    return end + 1 if (old, new) == (-1, 1) else end
+
+
+class Net:
+    """Changes by key, netted: what a reader must do to come from where it is to now."""
+
+    __slots__ = ("_changes", "_first", "_last", "rows")
+
+    def __init__(self) -> None:
+        # By key: the row that the reader has, the row that it should have, and the latest LSN.
+        self._changes: dict[Row, tuple[Row | None, Row | None, int]] = {}
+        self._first: ChangeBatch | None = None
+        self._last: ChangeBatch | None = None
+        self.rows = 0
+
+    @property
+    def first(self) -> ChangeBatch | None:
+        """The first batch that was not taken yet."""
+        return self._first
+
+    def add(self, batch: ChangeBatch) -> None:
+        """Add the changes of a batch."""
+        self._first = self._first or batch
+        self._last = batch
+        places = [batch.schema.names.index(name) for name in batch.schema.key]
+        changes, rows = self._changes, self.rows
+        for row, weight, lsn in zip(batch.rows, batch.weights, batch.lsns, strict=True):
+            key = tuple(row[place] for place in places)
+            known = changes.pop(key, None)
+            if known is not None:
+                had, has, _ = known
+                rows -= (had is not None) + (has is not None)
+            else:
+                had = row if weight < 0 else None  # what disappears is what the reader has
+            has = row if weight > 0 else None
+            if had != has:
+                changes[key] = (had, has, lsn)
+                rows += (had is not None) + (has is not None)
+        self.rows = rows
+
+    def take(self) -> ChangeBatch | None:
+        """All of it as one batch, each key once; None when nothing is left to tell."""
+        first, last, changes = self._first, self._last, self._changes
+        self._first = self._last = None
+        self._changes, self.rows = {}, 0
+        if first is None or last is None or not changes:
+            return None
+        rows: list[Row] = []
+        weights: list[int] = []
+        lsns: list[int] = []
+        for had, has, lsn in changes.values():
+            for row, weight in ((had, -1), (has, 1)):
+                if row is not None:
+                    rows.append(row)
+                    weights.append(weight)
+                    lsns.append(lsn)
+        return last.netted(first, rows, weights, lsns)

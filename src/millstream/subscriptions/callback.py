@@ -1,0 +1,194 @@
+"""Callbacks: on a thread of the subscription's own, or on the pusher's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from millstream.dispatch import select
+from millstream.errors import Error
+from millstream.model.batch import ChangeBatch
+from millstream.subscriptions.subscription import Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.model.batch import Row
+    from millstream.sources import Inlet
+    from millstream.sql import SelectPlan
+
+    OnChange = Callable[[ChangeBatch], object]
+    OnError = Callable[[Exception], object]
+    OnComplete = Callable[[], object]
+
+_logger = logging.getLogger("millstream.subscriptions")
+
+
+class CallbackSubscription(Subscription):
+    """Calls back with every batch, on a thread that is started when there is the first one.
+
+    A callback that raises is told to ``on_error``, and called again with the next batch.
+    """
+
+    style = "callback"
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - what a Subscription takes
+        on_change: OnChange,
+        on_error: OnError | None,
+        on_complete: OnComplete | None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(*args, **options)
+        self._on_change = on_change
+        self._on_error = on_error
+        self._on_complete = on_complete
+        self._thread: threading.Thread | None = None
+        self._started = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to call back, now or when there is something."""
+        if not self._inbox.wake_on_news(self._start):
+            self._start()
+
+    def _start(self) -> None:
+        with self._started:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"millstream-callback-{self.id}", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        error: Exception | None = None
+        try:
+            for batch in self:
+                if self._cancelled:
+                    break
+                self._call(batch)
+        except Error as ended:
+            error = ended
+        if error is not None:
+            tell(self._on_error, error, self.sql)
+        elif self._on_complete is not None:
+            try:
+                self._on_complete()
+            except Exception as raised:  # noqa: BLE001 - the user's own
+                self.errors += 1
+                tell(self._on_error, raised, self.sql)
+
+    def _call(self, batch: ChangeBatch) -> None:
+        try:
+            self._on_change(batch)
+        except Exception as raised:  # noqa: BLE001 - the user's own
+            self.errors += 1
+            tell(self._on_error, raised, self.sql)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end, after ``cancel`` or when the database closes."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
+
+
+def tell(on_error: OnError | None, error: Exception, sql: str) -> None:
+    """Tell the user's ``on_error``, or the log of the program when there is none."""
+    if on_error is None:
+        _logger.error("a callback of %s raised", sql, exc_info=error)
+        return
+    try:
+        on_error(error)
+    except Exception:
+        _logger.exception("on_error of %s raised", sql)
+
+
+class InlineSubscription:
+    """Calls back on the pusher's own thread, within the push.
+
+    The quickest way there is: nothing is handed from thread to thread. It sees what is pushed,
+    before it has a place in the log: its batches have no LSN and no token. What it does delays the
+    pusher, and several pushers call it at once.
+
+    Attributes:
+        delivered: how many rows it was called with.
+        errors: how many times it has raised.
+    """
+
+    style = "inline"
+    name: str | None = None
+
+    def __init__(
+        self,
+        inlet: Inlet,
+        plan: SelectPlan,
+        *,
+        sql: str,
+        on_change: OnChange,
+        on_error: OnError | None,
+        on_complete: OnComplete | None,
+    ) -> None:
+        self.sql = sql
+        self.schema = plan.schema
+        self.delivered = 0
+        self.errors = 0
+        self._inlet = inlet
+        self._plan = plan
+        self._test = None if plan.predicate is None else plan.predicate.test
+        self._project = None if plan.projection is None else plan.projection.row
+        self._on_change = on_change
+        self._on_error = on_error
+        self._on_complete = on_complete
+        self._is_over = False
+
+    def row(self, row: Row) -> None:
+        """One row was pushed."""
+        try:
+            if self._test is None or self._test(row):
+                if self._project is not None:
+                    row = self._project(row)
+                self.delivered += 1
+                self._on_change(ChangeBatch(self.schema, [row], None, None, topic=self._inlet.name))
+        except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
+            self.errors += 1
+            tell(self._on_error, raised, self.sql)
+
+    def batch(self, batch: ChangeBatch) -> None:
+        """Several rows were pushed as one."""
+        try:
+            kept = select(batch, self._plan)
+            if kept is not None:
+                self.delivered += len(kept)
+                self._on_change(kept)
+        except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
+            self.errors += 1
+            tell(self._on_error, raised, self.sql)
+
+    @property
+    def state(self) -> str:
+        """Whether it is active or cancelled."""
+        return "cancelled" if self._is_over else "active"
+
+    def cancel(self) -> None:
+        """Call back no more. Twice is fine."""
+        self.finish(told=False)
+
+    close = cancel
+
+    def finish(self, *, told: bool) -> None:
+        """End; ``told`` when it ends because the database closes, and not by its own wish."""
+        if self._is_over:
+            return
+        self._is_over = True
+        inlet = self._inlet
+        inlet.set_inline(tuple(each for each in inlet.inline if each is not self))
+        if told and self._on_complete is not None:
+            self._on_complete()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()

@@ -1,0 +1,112 @@
+"""The change bus: every committed mutation as an event, in LSN order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from millstream.errors import InvalidOptionError
+from millstream.model.clock import to_datetime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.model.change import Change, Op
+    from millstream.model.schema import Schema
+
+Include = Literal["keys", "after", "both", "changed"]
+_INCLUDES = ("keys", "after", "both", "changed")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """One mutation.
+
+    Attributes:
+        lsn: its place in the order of the database.
+        collection: the source, table or view that it changed.
+        op: ``"insert"``, ``"update"`` or ``"delete"``.
+        key: the primary key, from column to value; None where there is none.
+        timestamp: when it was committed.
+        tenant: whose row it is; None where rows belong to nobody.
+        before: the row before an update or delete, if asked for.
+        after: the row after an insert or update, if asked for.
+        changed: what an update has changed, if asked for: from column to new value.
+    """
+
+    lsn: int
+    collection: str
+    op: Op
+    key: dict[str, Any] | None
+    timestamp: datetime
+    tenant: str | None = None
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    changed: dict[str, Any] | None = None
+
+
+class EventMaker:
+    """Makes events of batches.
+
+    Args:
+        tenant_of: the column of a collection that says whose a row is, or None.
+        fields: the columns to be told; None for all.
+        include: ``"keys"``: no values; ``"after"``, ``"both"``: the rows; ``"changed"``: what an
+            update has changed, and the whole row of an insert or delete.
+    """
+
+    def __init__(
+        self,
+        tenant_of: Callable[[str], str | None],
+        fields: Sequence[str] | None = None,
+        include: Include = "keys",
+    ) -> None:
+        if include not in _INCLUDES:
+            raise InvalidOptionError(f"include is {include!r}", hint=f"one of {_INCLUDES}")
+        if isinstance(fields, str):
+            raise InvalidOptionError(f"fields is {fields!r}", hint=f"a list: [{fields!r}]")
+        self._tenant_of = tenant_of
+        self._fields = None if fields is None else frozenset(fields)
+        self._include = include
+
+    def __call__(self, batch: ChangeBatch) -> Iterator[ChangeEvent]:
+        """The events of a batch, in order."""
+        timestamp, tenant = to_datetime(batch.committed_at), self._tenant_of(batch.topic)
+        for change in batch:
+            before, after, changed = self._images(change)
+            yield ChangeEvent(
+                lsn=change.lsn,
+                collection=batch.topic,
+                op=change.op,
+                key=_key(change, batch.schema),
+                timestamp=timestamp,
+                tenant=None if tenant is None else change[tenant],
+                before=before,
+                after=after,
+                changed=changed,
+            )
+
+    def _images(
+        self, change: Change
+    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
+        if self._include == "keys":
+            return None, None, None
+        after = None if change.op == "delete" else self._told(change.schema, change.row)
+        before = None if change.before is None else self._told(change.schema, change.before)
+        if self._include == "after":
+            return None, after, None
+        if self._include == "both":
+            return before, after, None
+        if before is None or after is None:
+            return before, after, None
+        return None, None, {n: v for n, v in after.items() if before[n] != v}
+
+    def _told(self, schema: Schema, row: tuple[Any, ...]) -> dict[str, Any]:
+        pairs = zip(schema.names, row, strict=True)
+        return {n: v for n, v in pairs if self._fields is None or n in self._fields}
+
+
+def _key(change: Change, schema: Schema) -> dict[str, Any] | None:
+    return {name: change[name] for name in schema.key} if schema.key else None

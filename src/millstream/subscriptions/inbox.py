@@ -1,0 +1,368 @@
+"""The inbox: where a subscription's batches come together, from the log and from the dispatcher.
+
+A subscriber reads in one of two ways. *Live*: the dispatcher offers batches to its backlog. *From
+the log*: at the start, or because a lossless subscriber is so slow that its backlog is full; what
+does not fit there is in the log anyway. Offers are not taken then, and cost next to nothing.
+
+The border between the two is exact. The subscriber first lets offers in, and then reads the
+dispatcher's LSN, which the dispatcher sets before it offers a commit. So everything after that LSN
+will be offered, and everything up to it is in the log; a batch that came both ways is told apart by
+its LSN.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import (
+    ClosedError,
+    Error,
+    LsnNotKeptError,
+    SlowConsumerError,
+    SubscriptionEndedError,
+    TopicNotFoundError,
+)
+from millstream.model.change import Gap
+from millstream.subscriptions.backlog import MERGED_ROWS, Backlog, whole
+from millstream.subscriptions.policy import DISCONNECT, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.subscriptions.feed import Feed
+    from millstream.subscriptions.replay import Replay
+
+_LOG_PATIENCE: Final = 0.05
+"""How long, in seconds, to wait for the log to write what was committed, before looking again."""
+
+
+class Inbox:
+    """One subscriber's batches, in LSN order, each once. Any thread may take, one at a time.
+
+    Attributes:
+        feed: what it subscribes to.
+        backlog: what was offered and not taken yet.
+        position: everything up to this LSN was taken.
+        delivered: how many rows were taken.
+        error: why it ended, or None.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_ahead",
+        "_gap",
+        "_held",
+        "_is_over",
+        "_lock",
+        "_offered_at",
+        "_replay",
+        "_sleepers",
+        "_snapshot_until",
+        "_spilled_at",
+        "_taking",
+        "_waiters",
+        "backlog",
+        "delivered",
+        "error",
+        "feed",
+        "position",
+    )
+
+    def __init__(self, feed: Feed, policy: Policy, limit: int) -> None:
+        self.feed = feed
+        self.backlog = Backlog(policy, limit)
+        self.position = 0
+        self.delivered = 0
+        self.error: Error | None = None
+        self._lock = threading.Lock()
+        self._taking = threading.RLock()
+        self._waiters: tuple[Callable[[], None], ...] = ()
+        self._sleepers: tuple[Callable[[], None], ...] = ()
+        self._is_over = False
+        self._offered_at = 0.0
+        self._held: list[ChangeBatch] | None = []  # until it is known where the offers begin
+        self._spilled_at: int | None = None  # from here on, the log has to be read
+        self._replay: Replay | None = None
+        self._snapshot_until = 0
+        self._ahead: deque[ChangeBatch] = deque()  # to be taken before anything else
+        self._gap: Gap | None = None  # to be told with the next batch
+
+    # ---- the dispatcher's side
+
+    def offer(self, batch: ChangeBatch) -> None:
+        """Take a batch, as the policy allows."""
+        with self._lock:
+            if self._is_over or self._spilled_at is not None:
+                return
+            if self._held is not None:
+                self._held.append(batch)
+                return
+            self._put(batch)
+            waiters = self._waiters
+            if not waiters:
+                return
+            self._waiters = ()
+        for wake in waiters:
+            wake()
+
+    def _put(self, batch: ChangeBatch) -> None:
+        if not self.backlog.rows:
+            self._offered_at = time.monotonic()
+        if self.backlog.put(batch):
+            return
+        if self.backlog.policy.kind != DISCONNECT:
+            self._spilled_at = batch.first_lsn
+            return
+        self._is_over = True
+        self.error = SlowConsumerError(
+            f"the reader is {self.backlog.rows:,} rows behind, and its policy is disconnect",
+            token=self.feed.token(batch.first_lsn - 1),
+            hint="subscribe again with start=error.token; nothing is lost",
+        )
+
+    def fail(self, error: Error) -> None:
+        """End with an error, once what is there was taken."""
+        self.end(error)
+
+    def end(self, error: Error | None = None) -> None:
+        """Take no more offers; what is there can still be taken."""
+        with self._lock:
+            if not self._is_over:
+                self._is_over = True
+                self.error = error
+        self.rouse()
+
+    def discard(self) -> None:
+        """End, and let go of everything at once."""
+        self.end()
+        with self._lock:
+            self.backlog.clear()
+        with self._taking:
+            self._ahead.clear()
+            self._spilled_at = None
+            self._stop_replay()
+
+    # ---- where to begin
+
+    def start_now(self) -> None:
+        """Begin with what is committed from now on."""
+        self._join(self.feed.lsn())
+
+    def start_at(self, lsn: int) -> None:
+        """Begin with an LSN."""
+        with self._lock:
+            self._held = None
+            self._spilled_at = lsn
+        self.position = lsn - 1
+
+    def start_snapshot(self, gap: Gap | None = None) -> None:
+        """Begin with the current rows and go on with what changes them.
+
+        A log without current rows begins with all that is kept of it.
+        """
+        with self._lock:
+            self._held = []
+            self._spilled_at = None
+            self.backlog.clear()
+        self._gap = gap
+        snapshot = self.feed.snapshot()
+        if snapshot is not None:
+            batches, lsn = snapshot
+            self._ahead.extend(batches)
+            self._join(lsn)
+        else:
+            self._snapshot_until = self.feed.lsn()
+            self.start_at(self.feed.earliest())
+
+    def _join(self, lsn: int) -> None:
+        """Take offers from now on, those after an LSN."""
+        self.position = max(self.position, lsn)
+        self._admit(lsn)
+
+    def _admit(self, lsn: int) -> None:
+        with self._lock:
+            held, self._held = self._held or [], None
+            for batch in held:
+                if batch.lsn > lsn and self._spilled_at is None:
+                    self._put(batch)
+
+    # ---- the reader's side
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come, now or later."""
+        return self._is_over and not self._ahead and not self.backlog.has_news
+
+    @property
+    def has_more_ahead(self) -> bool:
+        """Whether a part of a batch that was taken is still to come."""
+        return bool(self._ahead)
+
+    @property
+    def is_reading_log(self) -> bool:
+        """Whether taking a batch may mean reading from the disk."""
+        return self._replay is not None or (
+            self._spilled_at is not None and not self.backlog.has_news
+        )
+
+    def ready_in(self, max_rows: int | None, max_delay: float) -> float:
+        """In how many seconds the backlog is worth taking: enough rows, or waited for enough.
+
+        Negative: nobody knows, since nothing is there.
+        """
+        with self._lock:
+            if self._is_over or self._ahead or self.is_reading_log:
+                return 0.0
+            enough = self.backlog.limit if max_rows is None else max_rows
+            if self.backlog.rows >= enough or self._spilled_at is not None:
+                return 0.0
+            if not self.backlog.has_news:
+                return -1.0
+            return max(0.0, self._offered_at + max_delay - time.monotonic())
+
+    def take(self, max_rows: int | None = None, *, merge: int = MERGED_ROWS) -> ChangeBatch | None:
+        """The next batch, of at most so many rows; None when there is none at the moment."""
+        with self._taking:
+            while True:
+                batch = self._next(max_rows, merge)
+                if batch is not None:
+                    return self._delivered(batch, max_rows)
+                if not self._read_on():
+                    return None
+
+    def _next(self, max_rows: int | None, merge: int) -> ChangeBatch | None:
+        if self._ahead:
+            return self._ahead.popleft()
+        if self._replay is not None:
+            return self._replayed()
+        with self._lock:
+            batch = self.backlog.take(max_rows, merge=merge)
+            if batch is not None and self.backlog.has_news:
+                self._offered_at = time.monotonic()
+            return batch
+
+    def _read_on(self) -> bool:
+        """Turn to the log, or away from it; False when there is nothing to be done."""
+        replay = self._replay
+        if replay is None:
+            with self._lock:
+                first = self._spilled_at
+                if first is None or self._is_over or self.backlog.has_news:
+                    return False
+            return self._begin_replay(first)
+        if replay.is_over:
+            self._stop_replay()
+            return True
+        if replay.target is None:  # all that is written was read: time to let offers in
+            with self._lock:
+                self._held = []
+                self._spilled_at = None
+            lsn = self.feed.lsn()
+            if not self.feed.is_current(replay):  # logs that began meanwhile are read, too
+                self._stop_replay()
+                replay = self._replay = self.feed.replay(replay.position + 1, self._snapshot_until)
+            replay.target = lsn
+            self._admit(lsn)
+            return True
+        return False
+
+    def _begin_replay(self, first: int) -> bool:
+        try:
+            self._replay = self.feed.replay(first, self._snapshot_until)
+        except LsnNotKeptError as error:
+            self._heal(error)
+        except Error as error:
+            self._broken(error)
+        return True
+
+    def _replayed(self) -> ChangeBatch | None:
+        replay = self._replay
+        if replay is None or self._is_over:
+            self._stop_replay()
+            return None
+        try:
+            return replay.next(0.0 if replay.target is None else _LOG_PATIENCE)
+        except LsnNotKeptError as error:
+            self._heal(error)
+        except Error as error:
+            self._broken(error)
+        return None
+
+    def _heal(self, error: LsnNotKeptError) -> None:
+        """Rows that are wanted are gone: say so, and begin anew."""
+        self._stop_replay()
+        first = self.position + 1
+        self.start_snapshot(Gap(first, max(first, error.oldest - 1), None))
+
+    def _broken(self, error: Error) -> None:
+        self._stop_replay()
+        with self._lock:
+            self._spilled_at = None
+        if isinstance(error, ClosedError):
+            self.end()
+        elif isinstance(error, TopicNotFoundError):
+            self.end(SubscriptionEndedError("what the subscription reads was dropped"))
+        else:
+            self.end(error)
+
+    def _stop_replay(self) -> None:
+        if self._replay is not None:
+            self._replay.close()
+            self._replay = None
+
+    def _delivered(self, batch: ChangeBatch, max_rows: int | None) -> ChangeBatch:
+        if max_rows is not None and len(batch) > max_rows:
+            end = whole(batch, max_rows)
+            if end < len(batch):
+                self._ahead.appendleft(batch.slice(end))
+                batch = batch.slice(0, end)
+        if self._gap is not None:
+            batch = batch.told(gap=self._gap)
+            self._gap = None
+        self.position = max(self.position, batch.lsn)
+        self.delivered += len(batch)
+        return batch
+
+    # ---- waiting
+
+    def wake_on_news(self, wake: Callable[[], None]) -> bool:
+        """Have a function called, once, when there is news; False when there is some already."""
+        with self._lock:
+            if self._is_over or self._ahead or self.backlog.has_news or self.is_reading_log:
+                return False
+            self._waiters = (*self._waiters, wake)
+        return True
+
+    def wake_on_more(self, wake: Callable[[], None]) -> bool:
+        """Have a function called, once, at the next offer; False when there will be none."""
+        with self._lock:
+            if self._is_over:
+                return False
+            self._waiters = (*self._waiters, wake)
+        return True
+
+    def wake_when_told(self, wake: Callable[[], None]) -> bool:
+        """Have a function called, once, at the end or by ``rouse``; offers do not disturb it."""
+        with self._lock:
+            if self._is_over:
+                return False
+            self._sleepers = (*self._sleepers, wake)
+        return True
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """It need not be called any more."""
+        with self._lock:
+            self._waiters = tuple(each for each in self._waiters if each is not wake)
+            self._sleepers = tuple(each for each in self._sleepers if each is not wake)
+
+    def rouse(self) -> None:
+        """Wake whoever waits, so that it looks around."""
+        with self._lock:
+            waiters = self._waiters + self._sleepers
+            self._waiters = self._sleepers = ()
+        for wake in waiters:
+            wake()

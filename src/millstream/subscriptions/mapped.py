@@ -1,0 +1,132 @@
+"""Subscriptions whose batches become something else: events of the change bus, notifications."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from millstream.errors import ClosedError
+from millstream.subscriptions.reading import deadline_of, time_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.subscriptions.reading import Reading, SubscriptionMetrics
+    from millstream.subscriptions.stream import AsyncSubscription
+    from millstream.subscriptions.subscription import Subscription
+
+T = TypeVar("T")
+
+
+class Mapped(Generic[T]):
+    """One thing after the other, made of the batches of a subscription.
+
+    Attributes:
+        subscription: where they come from; pause, resume and metrics are there.
+    """
+
+    subscription: Reading
+
+    def __init__(
+        self, subscription: Reading, convert: Callable[[ChangeBatch], Iterable[T]]
+    ) -> None:
+        self.subscription = subscription
+        self._convert = convert
+        self._ready: deque[T] = deque()
+
+    def cancel(self) -> None:
+        """End it. Twice is fine."""
+        self.subscription.cancel()
+
+    close = cancel
+
+    @property
+    def metrics(self) -> SubscriptionMetrics:
+        """Those of the subscription."""
+        return self.subscription.metrics
+
+    @property
+    def token(self) -> str:
+        """The text to resume after the batch that the last one came from."""
+        return self.subscription.token
+
+
+class Events(Mapped[T]):
+    """For a thread that waits."""
+
+    subscription: Subscription
+
+    def recv(self, timeout: float | None = None) -> T | None:
+        """The next one; waits for it. None when so many seconds have passed.
+
+        Raises:
+            ClosedError: the subscription is over.
+        """
+        deadline = deadline_of(timeout)
+        while not self._ready:
+            batch = self.subscription.recv(time_left(deadline, None))
+            if batch is None:
+                return None
+            self._ready.extend(self._convert(batch))
+        return self._ready.popleft()
+
+    def try_recv(self) -> T | None:
+        """The next one if it is there."""
+        return self.recv(0.0)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            event = self.recv()
+        except ClosedError:
+            raise StopIteration from None
+        if event is None:
+            raise AssertionError("without a timeout there is an event or an error")
+        return event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+
+class AsyncEvents(Mapped[T]):
+    """For a task that awaits."""
+
+    subscription: AsyncSubscription
+
+    async def recv(self, timeout: float | None = None) -> T | None:  # noqa: ASYNC109
+        """The next one. None when so many seconds have passed.
+
+        Raises:
+            ClosedError: the subscription is over.
+        """
+        deadline = deadline_of(timeout)
+        while not self._ready:
+            batch = await self.subscription.recv(time_left(deadline, None))
+            if batch is None:
+                return None
+            self._ready.extend(self._convert(batch))
+        return self._ready.popleft()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        try:
+            event = await self.recv()
+        except ClosedError:
+            raise StopAsyncIteration from None
+        if event is None:
+            raise AssertionError("without a timeout there is an event or an error")
+        return event
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()

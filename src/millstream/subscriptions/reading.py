@@ -1,0 +1,304 @@
+"""What all styles of subscription share: pace, lifecycle, acknowledgement, metrics.
+
+``poll`` holds the logic and never waits; the styles (``subscription``, ``callback``, ``stream``)
+only add their way of waiting.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from millstream.errors import ClosedError, InvalidOptionError
+from millstream.model.clock import system_clock
+from millstream.subscriptions.backlog import MERGED_ROWS
+from millstream.subscriptions.inbox import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.model.schema import Schema
+
+State = Literal["active", "paused", "cancelled", "completed", "failed"]
+
+_numbers: Final = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How rows are handed over.
+
+    Attributes:
+        max_rows: at most so many in a batch; None: as they come.
+        max_delay: wait so many seconds for ``max_rows`` to come together; None: do not wait.
+        demand: hand over only as many rows as are asked for by ``request``, and these to begin
+            with; None: as many as there are.
+    """
+
+    max_rows: int | None = None
+    max_delay: float | None = None
+    demand: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("max_rows", self.max_rows, 1), ("demand", self.demand, 0)):
+            if value is not None and (type(value) is not int or value < least):
+                raise InvalidOptionError(f"{name} is {value!r}", hint=f"a number from {least} on")
+        delay = self.max_delay
+        if delay is not None and not (isinstance(delay, (int, float)) and delay >= 0):
+            raise InvalidOptionError(f"max_delay is {delay!r}", hint="a number of seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionMetrics:
+    """What a subscription has done so far.
+
+    Attributes:
+        delivered: rows that were handed over.
+        dropped: rows that its policy has dropped; each was told as a gap.
+        conflated: rows that later changes have made needless.
+        errors: how many times its callback has raised.
+        lag_rows: rows that it has not been given yet; while it reads from the log, at most so many.
+        lag_seconds: for how long the oldest of them has been committed.
+        position: everything up to this LSN was handed over.
+        acknowledged: for a durable one, everything up to this LSN is done with.
+    """
+
+    delivered: int
+    dropped: int
+    conflated: int
+    errors: int
+    lag_rows: int
+    lag_seconds: float
+    position: int
+    acknowledged: int | None
+
+
+class Reading:
+    """A subscription without a way of waiting.
+
+    Attributes:
+        id: a number, unique in the process.
+        sql: the query.
+        schema: the columns that it gives.
+        name: the name of a durable one, else None.
+        backpressure: its policy.
+    """
+
+    style = "channel"
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        pace: Pace,
+        *,
+        sql: str,
+        schema: Schema,
+        name: str | None = None,
+        acknowledge: Callable[[int], None] | None = None,
+        acknowledged: Callable[[], int] | None = None,
+        leave: Callable[[Inbox], None],
+    ) -> None:
+        self.id = next(_numbers)
+        self.sql = sql
+        self.schema = schema
+        self.name = name
+        self.errors = 0
+        self._inbox = inbox
+        self._pace = pace
+        self._demand = pace.demand
+        self._paused = False
+        self._cancelled = False
+        self._control = threading.Lock()
+        self._acknowledge = acknowledge
+        self._acknowledged = acknowledged
+        # Knows nothing of this object, so that one that was forgotten leaves the routes, too.
+        self._leave = weakref.finalize(self, leave, inbox)
+
+    # ---- what there is
+
+    def poll(self) -> ChangeBatch | None:
+        """The next batch if there is one, if it is wanted, and if it is time for it."""
+        if self._paused or self._demand == 0:
+            return None
+        pace, limit = self._pace, self._pace.max_rows
+        merge = MERGED_ROWS
+        if pace.max_delay is not None:
+            if self._inbox.ready_in(pace.max_rows, pace.max_delay) != 0.0:
+                return None
+            merge = limit or self._inbox.backlog.limit
+        with self._control:
+            demand = self._demand
+            if demand is not None:
+                if demand == 0:
+                    return None
+                limit = demand if limit is None else min(limit, demand)
+            batch = self._inbox.take(limit, merge=merge)
+            if batch is not None and demand is not None:
+                self._demand = max(0, demand - len(batch))
+        return batch
+
+    def poll_again(self, wake: Callable[[], None]) -> float | None:
+        """Have a function called when it is worth polling again.
+
+        Returns for how many seconds to wait for that: None, as long as it takes; 0, not at all.
+        """
+        inbox, pace = self._inbox, self._pace
+        if self._paused or self._demand == 0:
+            registered = inbox.wake_when_told(wake)
+            if registered and not (self._paused or self._demand == 0):
+                return 0.0  # resumed just now
+            return None if registered else 0.0
+        if pace.max_delay is not None:
+            delay = inbox.ready_in(pace.max_rows, pace.max_delay)
+            if delay > 0.0:
+                return delay if inbox.wake_on_more(wake) else 0.0
+        return None if inbox.wake_on_news(wake) else 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self._inbox.is_over
+
+    def check(self) -> None:
+        """Raise what ended the subscription, once all before it was handed over.
+
+        Raises:
+            ClosedError: it was cancelled, or the database closed.
+            SlowConsumerError: it was too slow for its policy.
+        """
+        if not self.is_over:
+            return
+        self._leave()
+        if self._inbox.error is not None:
+            raise self._inbox.error.again()
+        raise ClosedError("the subscription is over", hint="subscribe again; resume with its token")
+
+    # ---- steering
+
+    def pause(self) -> None:
+        """Hand over nothing until ``resume``; what comes meanwhile is kept, as the policy says."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        self._paused = False
+        self._inbox.rouse()
+
+    def request(self, rows: int) -> None:
+        """Ask for so many rows more; from the first call on, no more than asked for are given.
+
+        The two rows of an update are never parted, and count as one if need be.
+        """
+        if type(rows) is not int or rows < 1:
+            raise InvalidOptionError(f"request({rows!r})", hint="a number of rows, from 1 on")
+        with self._control:
+            self._demand = (self._demand or 0) + rows
+        self._inbox.rouse()
+
+    def cancel(self) -> None:
+        """End the subscription now; what it has not handed over is let go. Twice is fine."""
+        self._cancelled = True
+        self._leave()
+        self._inbox.discard()
+
+    close = cancel
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    # ---- where it is
+
+    @property
+    def state(self) -> State:
+        """Whether it is active, paused, cancelled, completed or failed."""
+        if self._cancelled:
+            return "cancelled"
+        if self._inbox.is_over:
+            return "completed" if self._inbox.error is None else "failed"
+        return "paused" if self._paused else "active"
+
+    @property
+    def backpressure(self) -> str:
+        """Its policy."""
+        return str(self._inbox.backlog.policy)
+
+    @property
+    def position(self) -> int:
+        """Everything up to this LSN was handed over."""
+        return self._inbox.position
+
+    @property
+    def token(self) -> str:
+        """The text from which another subscription goes on after what this one was given."""
+        return self._inbox.feed.token(self._inbox.position)
+
+    def ack(self, batch: ChangeBatch | int | None = None) -> None:
+        """Done with everything up to a batch or an LSN, or with all that was handed over.
+
+        A durable subscription goes on after it when it is opened the next time.
+
+        Raises:
+            InvalidOptionError: the subscription has no name.
+        """
+        if self._acknowledge is None:
+            raise InvalidOptionError(
+                "only a durable subscription can acknowledge", hint="subscribe with name='...'"
+            )
+        if batch is None:
+            lsn = self._settled_lsn()
+        else:
+            lsn = batch if isinstance(batch, int) else batch.lsn
+        self._acknowledge(min(lsn, self._settled_lsn()))
+
+    def _settled_lsn(self) -> int:
+        """Up to where everything was handed over, rows that the query does not keep included."""
+        inbox = self._inbox
+        lsn = inbox.feed.lsn()  # before the look at the backlog: what is offered later is later
+        if inbox.is_over or inbox.is_reading_log or inbox.backlog.has_news or inbox.has_more_ahead:
+            return inbox.position
+        return max(lsn, inbox.position)
+
+    @property
+    def metrics(self) -> SubscriptionMetrics:
+        """Counters, and how far it is behind."""
+        inbox, backlog = self._inbox, self._inbox.backlog
+        oldest = backlog.oldest
+        rows = backlog.rows
+        if inbox.is_reading_log:
+            rows = max(0, inbox.feed.lsn() - inbox.position)
+        waited = 0.0 if oldest is None else (system_clock() - oldest.committed_at) / 1e6
+        return SubscriptionMetrics(
+            delivered=inbox.delivered,
+            dropped=backlog.dropped,
+            conflated=backlog.conflated,
+            errors=self.errors,
+            lag_rows=rows,
+            lag_seconds=max(0.0, waited),
+            position=inbox.position,
+            acknowledged=None if self._acknowledged is None else self._acknowledged(),
+        )
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"<{type(self).__name__}{name} {self.state}: {self.sql}>"
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """The moment at which a timeout is up."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def time_left(deadline: float | None, wait: float | None) -> float | None:
+    """For how long to sleep: the shorter of what is left and of a wait. None: no end."""
+    if deadline is None:
+        return wait
+    left = max(0.0, deadline - time.monotonic())
+    return left if wait is None else min(left, wait)

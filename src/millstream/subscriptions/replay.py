@@ -1,0 +1,111 @@
+"""Replay: a subscription's query over the log, from an LSN up to where the live changes begin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from millstream.dispatch import select
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.log import Log
+    from millstream.model.batch import ChangeBatch
+    from millstream.sql import SelectPlan
+
+
+class Replay:
+    """Reads what a query keeps of some topics, in LSN order.
+
+    Args:
+        log: the log.
+        topics: the names.
+        plan_of: the query for a topic; None when it is not for this reader.
+        start: the first LSN that is wanted, or all that is kept.
+        snapshot_until: batches up to here are told as a snapshot.
+
+    Attributes:
+        topics: the names.
+        target: the last LSN to be read; None while it goes on and on.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        topics: tuple[str, ...],
+        plan_of: Callable[[str], SelectPlan | None],
+        start: int | Literal["earliest"],
+        snapshot_until: int = 0,
+    ) -> None:
+        self.topics = topics
+        self.target: int | None = None
+        self._log = log
+        self._reader = log.read(*topics, start=start)
+        self._plan_of = plan_of
+        self._snapshot_until = snapshot_until
+        self._rest: ChangeBatch | None = None
+
+    @property
+    def position(self) -> int:
+        """The LSN up to which everything was read."""
+        return self._reader.position
+
+    def next(self, timeout: float) -> ChangeBatch | None:
+        """The next batch that the query keeps something of; None when none is there in time.
+
+        Raises:
+            LsnNotKeptError: retention was faster.
+            ExpressionError: the query has no value for some row.
+        """
+        while not self.is_over:
+            batch, self._rest = self._rest, None
+            if batch is None:
+                batch = self._reader.next_nowait()
+            if batch is None:
+                if timeout <= 0:
+                    return None
+                batch, timeout = self._reader.next(timeout), 0.0
+                if batch is None:
+                    return None
+            batch = self._up_to_border(batch)
+            kept = self._kept(batch)
+            if kept is not None:
+                return kept
+        return None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything up to the target was given."""
+        if self.target is None or self._rest is not None:
+            return False
+        if self._reader.position >= self.target:
+            return True
+        # LSNs that were given out and never written, since their rows could not be, do not come.
+        return self._log.written_lsn >= self.target and self._at_end()
+
+    def _at_end(self) -> bool:
+        self._rest = self._reader.next_nowait()
+        return self._rest is None
+
+    def _up_to_border(self, batch: ChangeBatch) -> ChangeBatch:
+        """The rows up to the next border: the end of the snapshot, or of the replay."""
+        for border in (self._snapshot_until, self.target):
+            if border and batch.first_lsn <= border < batch.lsn:
+                cut = border - batch.first_lsn + 1
+                if border == self._snapshot_until:
+                    self._rest = batch.slice(cut)
+                return batch.slice(0, cut)
+        return batch
+
+    def _kept(self, batch: ChangeBatch) -> ChangeBatch | None:
+        plan = self._plan_of(batch.topic)
+        if plan is None or (self.target is not None and batch.first_lsn > self.target):
+            return None
+        kept = select(batch, plan)
+        if kept is not None and kept.lsn <= self._snapshot_until:
+            kept = kept.told(kind="snapshot")
+        return kept
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._reader.close()

@@ -1,0 +1,119 @@
+"""The async style: the event loop is free while there is nothing to give."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from millstream.errors import ClosedError
+from millstream.subscriptions.reading import Reading, deadline_of, time_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.model.batch import ChangeBatch
+
+
+class AsyncSubscription(Reading):
+    """Changes of a query's result, for ``async for``. Get one with ``db.subscribe_stream(sql)``.
+
+    One task at a time reads it. A task that is cancelled while it waits loses nothing: the batch
+    comes to whoever asks next.
+
+    >>> import asyncio, millstream as ms
+    >>> async def main(db):
+    ...     async with db.subscribe_stream("SELECT * FROM trades") as subscription:
+    ...         db.insert("trades", [("AAPL", 187.2)])
+    ...         async for batch in subscription:
+    ...             return batch.rows
+    >>> with ms.open() as db:
+    ...     _ = db.execute("CREATE SOURCE trades (symbol VARCHAR, price DOUBLE)")
+    ...     asyncio.run(main(db))
+    [('AAPL', 187.2)]
+    """
+
+    style = "stream"
+    _from_disk: asyncio.Future[ChangeBatch | None] | None
+
+    async def recv(self, timeout: float | None = None) -> ChangeBatch | None:  # noqa: ASYNC109
+        """The next batch; None when so many seconds have passed without one.
+
+        Raises:
+            ClosedError: the subscription is over.
+        """
+        deadline = deadline_of(timeout)
+        while True:
+            batch = await self._poll()
+            if batch is not None:
+                return batch
+            self.check()
+            if time_left(deadline, None) == 0.0:
+                return None
+            await self._sleep(deadline)
+
+    def try_recv(self) -> ChangeBatch | None:
+        """The next batch if there is one; None when there is none at the moment."""
+        batch = self.poll()
+        if batch is None:
+            self.check()
+        return batch
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChangeBatch:
+        try:
+            batch = await self.recv()
+        except ClosedError:
+            raise StopAsyncIteration from None
+        if batch is None:
+            raise AssertionError("without a timeout there is a batch or an error")
+        return batch
+
+    async def aclose(self) -> None:
+        """The same as ``cancel``."""
+        self.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    async def _poll(self) -> ChangeBatch | None:
+        """What ``poll`` gives; when that means to read from the disk, in another thread."""
+        pending: asyncio.Future[ChangeBatch | None] | None = getattr(self, "_from_disk", None)
+        if pending is None:
+            if not self._inbox.is_reading_log:
+                return self.poll()
+            pending = asyncio.get_running_loop().run_in_executor(None, self.poll)
+            self._from_disk = pending
+        # Shielded: when this task is cancelled, the next one that asks finds what was read.
+        batch = await asyncio.shield(pending)
+        self._from_disk = None
+        return batch
+
+    async def _sleep(self, deadline: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+
+        def wake() -> None:
+            _tell(loop, news.set)
+
+        try:
+            left = time_left(deadline, self.poll_again(wake))
+            if left != 0.0:
+                async with asyncio.timeout(left):
+                    await news.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._inbox.forget(wake)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(told)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise

@@ -1,0 +1,181 @@
+"""A table: its current rows by key, and what INSERT, UPDATE and DELETE make of them.
+
+A statement is worked out by the thread that runs it, while no other statement changes the table,
+and committed and applied by the dispatcher's. So a statement sees all that came before it, and
+readers see each commit whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from millstream.errors import DuplicateKeyError, RowError
+from millstream.model.batch import ChangeBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.log import Log
+    from millstream.model.batch import Row
+    from millstream.model.schema import Schema
+    from millstream.sql import Predicate, Projection
+
+Conflict = Literal["error", "replace", "ignore"]
+Key = tuple[Any, ...]
+
+
+class Changes:
+    """Weighted rows that a statement has worked out, and how many rows it was about."""
+
+    __slots__ = ("count", "rows", "weights")
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.weights: list[int] = []
+        self.count = 0
+
+    def replace(self, old: Row | None, new: Row | None) -> None:
+        """A row is replaced, or appears (no old one), or disappears (no new one)."""
+        self.count += 1
+        if old == new:
+            return
+        for row, weight in ((old, -1), (new, 1)):
+            if row is not None:
+                self.rows.append(row)
+                self.weights.append(weight)
+
+    def batch(self, schema: Schema) -> ChangeBatch | None:
+        """The changes, to be committed; None when nothing changes."""
+        if not self.rows:
+            return None
+        weights = None if min(self.weights) > 0 else pa.array(self.weights, pa.int64())
+        return ChangeBatch(schema, self.rows, None, weights)
+
+
+class Table:
+    """The rows of a table.
+
+    Args:
+        name: the table, and its topic.
+        schema: its columns and its key.
+
+    Attributes:
+        changing: held by whoever works out and commits a change.
+        lsn: the LSN at which the rows hold.
+    """
+
+    def __init__(self, name: str, schema: Schema) -> None:
+        self.name = name
+        self.changing = threading.Lock()
+        self.lsn = 0
+        self._rows: dict[Key, Row] = {}
+        self._lock = threading.Lock()
+        self.evolve(schema)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def evolve(self, schema: Schema) -> None:
+        """Have more columns from now on."""
+        with self._lock:
+            self.schema = schema
+            self._key = tuple(schema.names.index(name) for name in schema.key)
+            width = len(schema.columns)
+            self._rows = {
+                key: row + (None,) * (width - len(row)) for key, row in self._rows.items()
+            }
+
+    def load(self, log: Log) -> None:
+        """Read what the log has of it."""
+        for batch in log.read(self.name):
+            self.apply(batch)
+
+    def apply(self, batch: ChangeBatch) -> None:
+        """Take in a batch that was committed."""
+        rows = self._rows
+        with self._lock:
+            for row, weight in zip(batch.rows, batch.weights, strict=True):
+                if weight > 0:
+                    rows[self._key_of(row)] = row
+                elif rows.get(self._key_of(row)) == row:
+                    del rows[self._key_of(row)]
+            self.lsn = batch.lsn
+
+    def snapshot(self) -> tuple[list[Row], int]:
+        """All rows, and the LSN at which they hold."""
+        with self._lock:
+            return list(self._rows.values()), self.lsn
+
+    # ---- what statements do; call these with ``changing`` held
+
+    def insert(self, rows: Iterable[Row], conflict: Conflict = "error") -> Changes:
+        """New rows.
+
+        Raises:
+            DuplicateKeyError: a row with that key is there.
+        """
+        changes = Changes()
+        new: dict[Key, Row] = {}
+        for row in rows:
+            key = self._key_of(row)
+            taken = key in new or key in self._rows
+            if taken and conflict == "error":
+                raise self._duplicate(key)
+            if not taken or conflict == "replace":
+                new[key] = row
+        for key, row in new.items():
+            changes.replace(self._rows.get(key), row)
+        return changes
+
+    def update(self, predicate: Predicate | None, projection: Projection) -> Changes:
+        """The rows that a predicate keeps, replaced by what a projection makes of them.
+
+        Raises:
+            DuplicateKeyError: two rows would have one key.
+            RowError: a value that does not fit.
+        """
+        old = self._kept(predicate)
+        new = self._checked(projection.rows(old))
+        changes = Changes()
+        left = {self._key_of(row) for row in old}
+        taken: set[Key] = set()
+        for before, after in zip(old, new, strict=True):
+            key = self._key_of(after)
+            if key in taken or (key in self._rows and key not in left):
+                raise self._duplicate(key)
+            taken.add(key)
+            changes.replace(before, after)
+        return changes
+
+    def delete(self, predicate: Predicate | None) -> Changes:
+        """The rows that a predicate keeps, gone."""
+        changes = Changes()
+        for row in self._kept(predicate):
+            changes.replace(row, None)
+        return changes
+
+    def _kept(self, predicate: Predicate | None) -> list[Row]:
+        rows = list(self._rows.values())
+        return rows if predicate is None else [rows[place] for place in predicate.places(rows)]
+
+    def _checked(self, rows: list[Row]) -> list[Row]:
+        try:
+            return self.schema.check_rows(rows)
+        except RowError as error:
+            raise RowError(
+                f"{self.name}: {error.message}", row=error.row, column=error.column, hint=error.hint
+            ) from error
+
+    def _key_of(self, row: Row) -> Key:
+        return tuple([row[place] for place in self._key])
+
+    def _duplicate(self, key: Key) -> DuplicateKeyError:
+        shown = ", ".join(f"{n} = {v!r}" for n, v in zip(self.schema.key, key, strict=True))
+        return DuplicateKeyError(
+            f"{self.name} has a row with {shown} already",
+            key=key,
+            hint="UPDATE it, or write INSERT OR REPLACE or INSERT OR IGNORE",
+        )

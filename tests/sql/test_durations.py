@@ -1,0 +1,55 @@
+"""Durations are read exactly, and written so that they are read back."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.errors import InvalidOptionError
+from millstream.sql import duration_text, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("7 days", timedelta(days=7)),
+        ("1 WEEK", timedelta(weeks=1)),
+        ("90s", timedelta(seconds=90)),
+        (" 1 hour, 30 minutes ", timedelta(minutes=90)),
+        ("1.5 hours", timedelta(minutes=90)),
+        ("500ms 3us", timedelta(microseconds=500_003)),
+        ("-1 day", timedelta(days=-1)),
+        ("1 day - 2 hours", timedelta(hours=22)),
+        ("0 seconds", timedelta(0)),
+    ],
+)
+def test_texts(text, duration):
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is no duration"),
+        ("7", "is no duration"),
+        ("days", "is no duration"),
+        ("7 days and", "is no duration"),
+        ("7 moons", "no unit of time"),
+        ("7 m", "no unit of time"),
+        ("1 month", "not always of the same length"),
+        ("2 years", "not always of the same length"),
+        ("0.5 us", "part of a microsecond"),
+        ("999999999999 days", "too long"),
+        ("٣ days", "is no duration"),
+    ],
+)
+def test_no_durations(text, told):
+    with pytest.raises(InvalidOptionError, match=told) as caught:
+        parse_duration(text)
+    assert caught.value.hint
+
+
+@given(st.timedeltas())
+def test_what_is_written_is_read(duration):
+    assert parse_duration(duration_text(duration)) == duration
