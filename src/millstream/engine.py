@@ -6,7 +6,6 @@ what exists runs in the dispatcher's thread, between two commits.
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sources import EventTime, Inlet, Source
+from millstream.sql import plan_all
 from millstream.subscriptions import Positions
 from millstream.views import Table
 
@@ -53,6 +53,7 @@ class Engine:
         self.dispatcher = Dispatcher(log)
         self._intakes: dict[str, Intake] = {}
         self._tables: dict[str, Table] = {}
+        self._whole: dict[tuple[Definition, str | None], SelectPlan] = {}
         self.positions = Positions(log, self.dispatcher, self._watermarks)
         for definition in self.catalog:
             self._run(definition)
@@ -257,19 +258,26 @@ class Engine:
                     break
         return Result(plan.schema, batches, lsn=lsn)
 
+    def row_count(self, definition: Definition) -> int:
+        """How many rows a table has."""
+        return len(self._tables[definition.name])
+
     def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
         table = self._tables.get(definition.name)
         if table is None:
-            yield from self.kept(definition.name, lsn)
+            yield from self.kept((definition.name,), lsn)
             return
         rows, _ = table.snapshot()
         if rows:
             yield ChangeBatch(table.schema, rows, None, None)
 
-    def kept(self, topic: str, until: int, start: int | None = None) -> Iterator[ChangeBatch]:
-        """What the log keeps of a topic, from an LSN on, up to another one."""
-        first = self.log.topic(topic).low_lsn if start is None else start
-        with self.log.read(topic, start=first) as reader:
+    def kept(
+        self, topics: tuple[str, ...], until: int, start: int | None = None
+    ) -> Iterator[ChangeBatch]:
+        """What the log keeps of some topics, from an LSN on, up to another one."""
+        if not topics:
+            return
+        with self.log.read(*topics, start="earliest" if start is None else start) as reader:
             while reader.position < until:
                 batch = reader.next_nowait()
                 if batch is None:
@@ -302,6 +310,34 @@ class Engine:
             )
         return column, tenant
 
+    def tenant_of(self, topic: str) -> str | None:
+        """The column that says whose the rows of a topic are, or None."""
+        return self.catalog[topic].options.tenant if topic in self.catalog else None
+
+    def collections(self, tenant: str | None = None) -> tuple[str, ...]:
+        """The sources and tables, or those that have rows of tenants."""
+        return tuple(
+            each.name for each in self.catalog if tenant is None or each.options.tenant is not None
+        )
+
+    def whole(self, topic: str, tenant: str | None) -> SelectPlan | None:
+        """The plan of all that a tenant may see of a topic; None when that is nothing."""
+        definition = self.catalog[topic] if topic in self.catalog else None
+        if definition is None or (tenant is not None and definition.options.tenant is None):
+            return None
+        known = (definition, tenant)
+        plan = self._whole.get(known)
+        if plan is None:
+            extra = self.tenant_column(definition, tenant)
+            plan = plan_all(definition.name, definition.schema, extra)
+            self._whole[known] = plan
+        return plan
+
+    def notify(self, channel: str, payload: str, tenant: str | None) -> None:
+        """Tell whoever listens to a channel, in the order of the pushes."""
+        rows = _NOTIFICATIONS_SCHEMA.check_rows([(channel, payload, tenant)])
+        self.notifications.enter([ChangeBatch(_NOTIFICATIONS_SCHEMA, rows, None, None)])
+
     # ---- the end
 
     def close(self) -> None:
@@ -313,11 +349,3 @@ class Engine:
             self.positions.write()
         finally:
             self.dispatcher.stop()
-
-
-def stop_quietly(engine: Engine) -> None:
-    """Stop an engine that was forgotten, by whatever thread finds it."""
-    if not engine.dispatcher.is_here():
-        engine.close()
-    else:
-        threading.Thread(target=engine.close).start()

@@ -168,9 +168,14 @@ class Dispatcher:
             # It stopped just now, perhaps before it saw the errand.
             self._refuse_errands()
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that opened the database."""
+        return self._pid != os.getpid()
+
     def check(self) -> None:
         """Raise if nothing is taken any more."""
-        if self._pid != os.getpid():
+        if self.is_forked:
             raise forked()
         if self._failure is not None:
             raise self._failure.again()

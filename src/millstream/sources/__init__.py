@@ -9,5 +9,6 @@ from millstream.sources.bell import Bell
 from millstream.sources.event_time import EventTime
 from millstream.sources.inlet import Inlet, Inline, Parcel, Policy, Ticket
 from millstream.sources.source import Source
+from millstream.sources.writer import Writer
 
-__all__ = ["Bell", "EventTime", "Inlet", "Inline", "Parcel", "Policy", "Source", "Ticket"]
+__all__ = ["Bell", "EventTime", "Inlet", "Inline", "Parcel", "Policy", "Source", "Ticket", "Writer"]

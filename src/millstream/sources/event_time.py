@@ -29,9 +29,7 @@ class EventTime:
 
     __slots__ = ("_column", "_delay", "_lock", "_logged", "_promised")
 
-    def __init__(
-        self, column: int | None = None, delay: int = 0, value: int | None = None
-    ) -> None:
+    def __init__(self, column: int | None = None, delay: int = 0, value: int | None = None) -> None:
         self._column = column
         self._delay = delay
         self._lock = threading.Lock()

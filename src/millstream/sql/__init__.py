@@ -38,6 +38,7 @@ from millstream.sql.statements import (
     Update,
     WatermarkSpec,
 )
+from millstream.sql.whole import plan_all
 
 __all__ = [
     "AddColumn",
@@ -69,6 +70,7 @@ __all__ = [
     "parse",
     "parse_duration",
     "parse_expression",
+    "plan_all",
     "plan_insert",
     "plan_select",
     "plan_update",

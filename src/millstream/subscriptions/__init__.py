@@ -10,18 +10,28 @@ from millstream.subscriptions.changes import ChangeEvent, EventMaker, Include
 from millstream.subscriptions.feed import BusFeed, Feed
 from millstream.subscriptions.inbox import Inbox
 from millstream.subscriptions.mapped import AsyncEvents, Events
+from millstream.subscriptions.notifications import (
+    AsyncListener,
+    Channels,
+    Listener,
+    Notification,
+    notifications_of,
+)
 from millstream.subscriptions.policy import Policy
 from millstream.subscriptions.positions import Durable, Positions
 from millstream.subscriptions.reading import Pace, Reading, SubscriptionMetrics
+from millstream.subscriptions.registry import Registry, Start, Wish
 from millstream.subscriptions.stream import AsyncSubscription
 from millstream.subscriptions.subscription import Subscription
 
 __all__ = [
     "AsyncEvents",
+    "AsyncListener",
     "AsyncSubscription",
     "BusFeed",
     "CallbackSubscription",
     "ChangeEvent",
+    "Channels",
     "Durable",
     "EventMaker",
     "Events",
@@ -29,10 +39,16 @@ __all__ = [
     "Inbox",
     "Include",
     "InlineSubscription",
+    "Listener",
+    "Notification",
     "Pace",
     "Policy",
     "Positions",
     "Reading",
+    "Registry",
+    "Start",
     "Subscription",
     "SubscriptionMetrics",
+    "Wish",
+    "notifications_of",
 ]

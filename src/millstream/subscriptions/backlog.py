@@ -185,8 +185,10 @@ class Backlog:
             self._untold = _and(self._untold, Gap(batch.first_lsn, batch.lsn, skipped))
         if places:
             kept = (
-                batch.take(pa.array(places)) if batch.is_arrow else batch.keep_places(places)
-            ) if skipped else batch
+                (batch.take(pa.array(places)) if batch.is_arrow else batch.keep_places(places))
+                if skipped
+                else batch
+            )
             self._append(kept)
             self._drop_oldest()
 
@@ -228,9 +230,7 @@ def _and(one: Gap | None, other: Gap | None) -> Gap | None:
     if one is None or other is None:
         return other if one is None else one
     count = None if one.count is None or other.count is None else one.count + other.count
-    return Gap(
-        min(one.first_lsn, other.first_lsn), max(one.last_lsn, other.last_lsn), count
-    )
+    return Gap(min(one.first_lsn, other.first_lsn), max(one.last_lsn, other.last_lsn), count)
 
 
 def _last_lsn(batch: ChangeBatch, end: int) -> int:

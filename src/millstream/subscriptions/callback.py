@@ -32,6 +32,7 @@ class CallbackSubscription(Subscription):
     """
 
     style = "callback"
+
     def __init__(
         self,
         *args: Any,  # noqa: ANN401 - what a Subscription takes
@@ -84,6 +85,10 @@ class CallbackSubscription(Subscription):
         except Exception as raised:  # noqa: BLE001 - the user's own
             self.errors += 1
             tell(self._on_error, raised, self.sql)
+
+    def is_here(self) -> bool:
+        """Whether this is its thread."""
+        return self._thread is threading.current_thread()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread to end, after ``cancel`` or when the database closes."""

@@ -132,9 +132,7 @@ class Gate:
 
     __slots__ = ("_plan_of", "_subscriber")
 
-    def __init__(
-        self, subscriber: Subscriber, plan_of: Callable[[str], SelectPlan | None]
-    ) -> None:
+    def __init__(self, subscriber: Subscriber, plan_of: Callable[[str], SelectPlan | None]) -> None:
         self._subscriber = subscriber
         self._plan_of = plan_of
 

@@ -99,7 +99,7 @@ class AsyncEvents(Mapped[T]):
 
     subscription: AsyncSubscription
 
-    async def recv(self, timeout: float | None = None) -> T | None:  # noqa: ASYNC109
+    async def recv(self, timeout: float | None = None) -> T | None:
         """The next one. None when so many seconds have passed.
 
         Raises:

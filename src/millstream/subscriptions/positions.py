@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import Commit
 from millstream.errors import SubscriptionExistsError, SubscriptionNotFoundError
@@ -66,6 +66,7 @@ class Positions:
         self._watermarks = watermarks
         self._lock = threading.Lock()
         self._is_posted = False
+        self._last = '{"subscriptions": [], "watermarks": {}}'
         self._hold: Hold | None = None
         self._durable: dict[str, Durable] = {}
         self._holds: dict[str, Hold] = {}
@@ -76,10 +77,10 @@ class Positions:
         self._load()
 
     def _load(self) -> None:
-        state: dict[str, Any] = {}
         for batch in self._log.read(TOPIC):
-            state, self.loaded_lsn = json.loads(batch.rows[-1][0]), batch.lsn
-        if state:
+            self._last, self.loaded_lsn = batch.rows[-1][0], batch.lsn
+        state = json.loads(self._last)
+        if self.loaded_lsn:
             self._hold = self._log.hold(TOPIC, lsn=self.loaded_lsn)
         self.loaded_watermarks = state.get("watermarks", {})
         for each in state.get("subscriptions", []):
@@ -90,9 +91,7 @@ class Positions:
 
     def _take_hold(self, durable: Durable) -> None:
         low = self._log.topic(durable.target).low_lsn
-        self._holds[durable.name] = self._log.hold(
-            durable.target, lsn=max(durable.lsn + 1, low)
-        )
+        self._holds[durable.name] = self._log.hold(durable.target, lsn=max(durable.lsn + 1, low))
 
     # ---- what there is
 
@@ -160,7 +159,9 @@ class Positions:
             self._dispatcher.post(self._commit(sync=False))
 
     def write(self) -> None:
-        """Write the state; it is on the disk when this returns."""
+        """Write the state if it changed; it is on the disk when this returns."""
+        if self._state() == self._last:
+            return
         if self._dispatcher.is_here():
             placed = self._log.place([(TOPIC, self._batch())], sync=True)
             self._written(placed)
@@ -172,13 +173,14 @@ class Positions:
         return Commit(lambda: [(TOPIC, self._batch())], self._written, sync=sync)
 
     def _batch(self) -> ChangeBatch:
+        self._last = self._state()
+        return ChangeBatch(_SCHEMA, [(self._last,)], None, None)
+
+    def _state(self) -> str:
         with self._lock:
             self._is_posted = False
-            state = {
-                "subscriptions": [asdict(each) for each in self._durable.values()],
-                "watermarks": self._watermarks(),
-            }
-        return ChangeBatch(_SCHEMA, [(json.dumps(state),)], None, None)
+            subscriptions = [asdict(each) for each in self._durable.values()]
+        return json.dumps({"subscriptions": subscriptions, "watermarks": self._watermarks()})
 
     def _written(self, placed: list[ChangeBatch]) -> None:
         """The state is in the log: what was only needed before may go."""

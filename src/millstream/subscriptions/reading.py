@@ -85,6 +85,7 @@ class Reading:
         id: a number, unique in the process.
         sql: the query.
         schema: the columns that it gives.
+        target: the source or table that it reads; empty for all of them.
         name: the name of a durable one, else None.
         backpressure: its policy.
     """
@@ -98,6 +99,7 @@ class Reading:
         *,
         sql: str,
         schema: Schema,
+        target: str = "",
         name: str | None = None,
         acknowledge: Callable[[int], None] | None = None,
         acknowledged: Callable[[], int] | None = None,
@@ -106,6 +108,7 @@ class Reading:
         self.id = next(_numbers)
         self.sql = sql
         self.schema = schema
+        self.target = target
         self.name = name
         self.errors = 0
         self._inbox = inbox

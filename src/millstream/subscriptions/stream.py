@@ -35,7 +35,7 @@ class AsyncSubscription(Reading):
     style = "stream"
     _from_disk: asyncio.Future[ChangeBatch | None] | None
 
-    async def recv(self, timeout: float | None = None) -> ChangeBatch | None:  # noqa: ASYNC109
+    async def recv(self, timeout: float | None = None) -> ChangeBatch | None:
         """The next batch; None when so many seconds have passed without one.
 
         Raises:

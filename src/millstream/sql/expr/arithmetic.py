@@ -50,24 +50,18 @@ def operation(symbol: str, of: SqlType) -> Op:
 def _remainder(of: SqlType) -> Op:
     name, text = f"% {of.sql}", "{0} % {1}"
     if is_integer(of):
-        return Op(
-            name, text, "remainder({0}, {1})", kernels.remainder, raises=True, backwards=True
-        )
+        return Op(name, text, "remainder({0}, {1})", kernels.remainder, raises=True, backwards=True)
     return Op(name, text, "float_remainder({0}, {1})", raises=True, backwards=True)
 
 
-DIVIDE = Op(
-    "/ DOUBLE", "{0} / {1}", "{0} / {1}", pc.divide_checked, raises=True, backwards=True
-)
+DIVIDE = Op("/ DOUBLE", "{0} / {1}", "{0} / {1}", pc.divide_checked, raises=True, backwards=True)
 
 
 def whole_division() -> Op:
     """Return DIV of two BIGINTs."""
     high = (1 << 63) - 1
     python = f"{{t}} if ({{t}} := quotient({{0}}, {{1}})) <= {high} else too_large()"
-    return Op(
-        "DIV BIGINT", "{0} DIV {1}", python, pc.divide_checked, raises=True, backwards=True
-    )
+    return Op("DIV BIGINT", "{0} DIV {1}", python, pc.divide_checked, raises=True, backwards=True)
 
 
 def negative(of: SqlType) -> Op:

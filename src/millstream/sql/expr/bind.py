@@ -10,7 +10,7 @@ from sqlglot import exp
 from millstream.errors import SqlColumnError, SqlError, SqlTypeError, SqlUnsupportedError
 from millstream.model.types import BINARY, BOOLEAN, INTERVAL, VARCHAR
 from millstream.sql.expr import calculating, comparing, converting, functions, literals
-from millstream.sql.expr.fold import cast
+from millstream.sql.expr.fold import cast, is_null
 from millstream.sql.expr.kinds import common_type
 from millstream.sql.expr.nodes import (
     NULL_TYPE,
@@ -18,7 +18,6 @@ from millstream.sql.expr.nodes import (
     ColumnRef,
     Either,
     Inverse,
-    IsNull,
     IsTruth,
     Literal,
     Node,
@@ -65,6 +64,9 @@ class Binder:
 
     def bind(self, tree: exp.Expr) -> Node:
         """Return the node of a tree."""
+        odd = [name for name in _REFUSED if tree.args.get(name)]
+        if odd:
+            self.refuse(tree, f"{tree.key.upper()} with {odd[0]} is not supported", "Leave it out.")
         for kind in type(tree).__mro__:
             if kind in _BINDERS:
                 return _BINDERS[kind](self, tree)
@@ -112,9 +114,7 @@ class Binder:
 
     # --- Errors -----------------------------------------------------------------------------------
 
-    def error(
-        self, kind: type[SqlError], tree: exp.Expr, message: str, hint: str
-    ) -> NoReturn:
+    def error(self, kind: type[SqlError], tree: exp.Expr, message: str, hint: str) -> NoReturn:
         """Raise an error at the place of a tree."""
         line, column = place_of(tree, self.sql) if self.sql else (0, 0)
         raise kind(message, sql=self.sql, line=line, column=column, hint=hint)
@@ -198,7 +198,9 @@ class Binder:
         value = read(node.value)
         if value is None:
             self.mismatch(
-                tree, f"{node.sql} is no {target.sql}", "Write '2026-01-31' or '2026-01-31 12:30:00'."
+                tree,
+                f"{node.sql} is no {target.sql}",
+                "Write '2026-01-31' or '2026-01-31 12:30:00'.",
             )
         return Literal(value, target)
 
@@ -219,11 +221,16 @@ class Binder:
     def is_something(self, tree: exp.Is) -> Node:
         """Bind IS NULL, IS TRUE and IS FALSE."""
         if isinstance(tree.expression, exp.Null):
-            return IsNull(self.bind(tree.this))
-        if isinstance(tree.expression, exp.Boolean):
-            return IsTruth(self.bind_boolean(tree.this), tree.expression.this)
-        return self.refuse(tree, "IS takes NULL, TRUE or FALSE", "Write a = b, or a <=> b.")
+            node: Node = is_null(self.bind(tree.this))
+        elif isinstance(tree.expression, exp.Boolean):
+            node = IsTruth(self.bind_boolean(tree.this), tree.expression.this)
+        else:
+            self.refuse(tree, "IS takes NULL, TRUE or FALSE", "Write a = b, or a <=> b.")
+        return Inverse(node) if tree.args.get("negate") else node
 
+
+_REFUSED = ("binary", "collation", "encoding", "json_scope", "symmetric", "truncate", "zone")
+"""What sqlglot keeps beside the operands, and what would change the meaning if it were passed over."""
 
 _TEXTS: dict[str, Callable[[str], Any]] = {
     "DATE": literals.parse_date,
@@ -236,6 +243,7 @@ _BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
     exp.Interval: Binder.interval,
     exp.Null: lambda _self, _tree: Literal(None, NULL_TYPE),
     exp.Boolean: lambda _self, tree: Literal(tree.this, BOOLEAN),
+    exp.RawString: lambda _self, tree: Literal(tree.this, VARCHAR),
     exp.HexString: lambda _self, tree: Literal(bytes.fromhex(tree.this), BINARY),
     exp.Paren: lambda self, tree: self.bind(tree.this),
     exp.And: Binder.both,

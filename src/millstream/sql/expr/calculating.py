@@ -67,9 +67,7 @@ def _numbers(binder: Binder, tree: Any, symbol: str, left: Node, right: Node) ->
     return _same_type(binder, tree, operation(symbol, of), left, right, of)
 
 
-def _same_type(
-    binder: Binder, tree: Any, op: Any, left: Node, right: Node, of: SqlType
-) -> Node:
+def _same_type(binder: Binder, tree: Any, op: Any, left: Node, right: Node, of: SqlType) -> Node:
     return call(op, binder.coerce(tree, left, of), binder.coerce(tree, right, of), of=of)
 
 

@@ -128,9 +128,7 @@ def _to_decimal(source: SqlType, target: SqlType) -> Op:
 
 
 def _float_to_decimal(_source: SqlType, target: SqlType) -> Op:
-    return _form(
-        "float_to_decimal({0}, {p0}, {p1})", None, *unit_and_limit(target), raises=True
-    )
+    return _form("float_to_decimal({0}, {p0}, {p1})", None, *unit_and_limit(target), raises=True)
 
 
 # --- Truth, text and time -------------------------------------------------------------------------

@@ -87,13 +87,9 @@ def _null_safe(binder: Binder, tree: Any) -> Node:
 
 
 def _between(binder: Binder, tree: Any) -> Node:
-    if tree.args.get("symmetric"):
-        binder.refuse(tree, "BETWEEN SYMMETRIC is not supported", "Write the smaller bound first.")
     value = binder.bind(tree.this)
     low, high = binder.bind(tree.args["low"]), binder.bind(tree.args["high"])
-    return Both(
-        compare(binder, tree, ">=", value, low), compare(binder, tree, "<=", value, high)
-    )
+    return Both(compare(binder, tree, ">=", value, low), compare(binder, tree, "<=", value, high))
 
 
 def _among(binder: Binder, tree: exp.In) -> Node:

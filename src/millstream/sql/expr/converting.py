@@ -38,6 +38,8 @@ def _cast(binder: Binder, tree: Any) -> Node:
         if node.number and isinstance(tree.this, exp.Literal):
             # 1.5D and 100L are a number and its type, not a conversion of 1.5.
             node = literals.retyped(tree.this.this, node, target)
+            if node.type == target:
+                return node
     op = (try_cast_op if isinstance(tree, exp.TryCast) else cast_op)(node.type, target)
     if op is None:
         binder.refuse(

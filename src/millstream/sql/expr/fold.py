@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ExpressionError
+from millstream.model.types import BOOLEAN
 from millstream.sql.expr.casts import cast_op
-from millstream.sql.expr.nodes import Call, Literal, Node, Op
+from millstream.sql.expr.nodes import Call, IsNull, Literal, Node, Op
 from millstream.sql.expr.to_python import PythonForm, compile_function
 
 if TYPE_CHECKING:
@@ -29,12 +30,20 @@ def evaluate(node: Node) -> Any:
 def call(op: Op, *args: Node, of: SqlType) -> Node:
     """Return an operation on arguments; its value when they are all known and it has one."""
     node = Call(op, args, of)
+    missing = [each for each in args if isinstance(each, Literal) and each.value is None]
+    if op.strict and missing and not any(each.raises for each in args):
+        return Literal(None, of)
     if not all(isinstance(each, Literal) for each in args):
         return node
     try:
         return Literal(evaluate(node), of)
     except ExpressionError:
         return node  # it raises when, and only when, a row reaches it
+
+
+def is_null(node: Node) -> Node:
+    """Return whether a node is NULL."""
+    return Literal(node.value is None, BOOLEAN) if isinstance(node, Literal) else IsNull(node)
 
 
 def cast(node: Node, target: SqlType) -> Node | None:

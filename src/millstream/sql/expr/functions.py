@@ -11,13 +11,12 @@ from millstream.errors import SqlColumnError
 from millstream.model.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR
 from millstream.sql.expr import numbers, texts, times
 from millstream.sql.expr.comparing import comparable, compare
-from millstream.sql.expr.fold import call
+from millstream.sql.expr.fold import call, is_null
 from millstream.sql.expr.kinds import is_decimal, is_integer, is_number
 from millstream.sql.expr.nodes import (
     Choice,
     FirstOf,
     Inverse,
-    IsNull,
     Literal,
     Node,
     Op,
@@ -77,7 +76,7 @@ def _null_if(binder: Binder, tree: exp.Nullif) -> Node:
 
 def _nvl2(binder: Binder, tree: exp.Nvl2) -> Node:
     values = [binder.bind(tree.args["true"]), binder.bind(tree.args["false"])]
-    return choice(binder, tree, [Inverse(IsNull(binder.bind(tree.this)))], values)
+    return choice(binder, tree, [Inverse(is_null(binder.bind(tree.this)))], values)
 
 
 def _extreme(binder: Binder, tree: Any) -> Node:
@@ -194,9 +193,7 @@ def _part(text: Node, *args: Node) -> Node:
 
 
 def _left(binder: Binder, tree: exp.Left) -> Node:
-    return _part(
-        text_of(binder, tree.this), Literal(1, INTEGER), _integer(binder, tree.expression)
-    )
+    return _part(text_of(binder, tree.this), Literal(1, INTEGER), _integer(binder, tree.expression))
 
 
 def _integer(binder: Binder, tree: exp.Expr) -> Node:
@@ -233,7 +230,9 @@ def _like(binder: Binder, tree: Any, escape: str = "\\") -> Node:
     text, pattern = text_of(binder, tree.this), text_of(binder, tree.expression)
     if not isinstance(pattern, Literal):
         binder.refuse(
-            tree, "LIKE needs a known pattern", "Use STARTSWITH, ENDSWITH or CONTAINS of two columns."
+            tree,
+            "LIKE needs a known pattern",
+            "Use STARTSWITH, ENDSWITH or CONTAINS of two columns.",
         )
     if pattern.value is None:
         return Literal(None, BOOLEAN)
@@ -292,7 +291,10 @@ def field(binder: Binder, tree: exp.Expr, name: str, node: Node) -> Node:
 
 _EXTRACT = {
     **{name: name for name in ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")},
-    **{"WEEK": "WEEKOFYEAR", "DOW": "DAYOFWEEK", "DOY": "DAYOFYEAR", "DAYOFWEEK": "DAYOFWEEK"},
+    "WEEK": "WEEKOFYEAR",
+    "DOW": "DAYOFWEEK",
+    "DOY": "DAYOFYEAR",
+    "DAYOFWEEK": "DAYOFWEEK",
 }
 
 
@@ -326,8 +328,8 @@ def _btrim(binder: Binder, tree: exp.Anonymous) -> Node:
 
 
 _BY_NAME: dict[str, tuple[int, int, Callable[[Binder, exp.Anonymous], Node]]] = {
-    "ISNULL": (1, 1, lambda binder, tree: IsNull(binder.bind(tree.expressions[0]))),
-    "ISNOTNULL": (1, 1, lambda binder, tree: Inverse(IsNull(binder.bind(tree.expressions[0])))),
+    "ISNULL": (1, 1, lambda binder, tree: is_null(binder.bind(tree.expressions[0]))),
+    "ISNOTNULL": (1, 1, lambda binder, tree: Inverse(is_null(binder.bind(tree.expressions[0])))),
     "BTRIM": (1, 2, _btrim),
     "WEEKDAY": (
         1,

@@ -19,7 +19,7 @@ SIGN = Op("SIGN", "SIGN({0})", "sign({0})")
 IS_NAN = Op(
     "ISNAN",
     "ISNAN({0})",
-    "({0} != {0})",
+    "is_nan({0})",
     lambda value: pc.fill_null(pc.is_nan(value), False),
     strict=False,
 )

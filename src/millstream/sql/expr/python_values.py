@@ -71,6 +71,11 @@ def same(left: float | None, right: float | None) -> bool:
     return left == right or (left != left and right != right)  # noqa: PLR0124 - NaN is not itself
 
 
+def is_nan(value: float | None) -> bool:
+    """Whether a float is NaN; NULL is not."""
+    return value is not None and value != value  # noqa: PLR0124 - only NaN is not itself
+
+
 def single(value: float) -> float:
     """Return the nearest float of 32 bits, or infinity."""
     try:
@@ -197,9 +202,7 @@ _PLACES = Decimal(1).scaleb(-39)
 _WAYS = {"ceil": ROUND_CEILING, "floor": ROUND_FLOOR, "half up": ROUND_HALF_UP}
 
 
-def decimal_fit(
-    value: Decimal, quantum: Decimal, limit: Decimal, way: str = "half up"
-) -> Decimal:
+def decimal_fit(value: Decimal, quantum: Decimal, limit: Decimal, way: str = "half up") -> Decimal:
     """Return a DECIMAL rounded to the quantum of a type, and below its limit.
 
     Args:
@@ -419,6 +422,7 @@ __all__ = [
     "float_to_integer",
     "floor",
     "greatest",
+    "is_nan",
     "least",
     "midnight",
     "quotient",

@@ -18,11 +18,17 @@ _DURATION = pa.duration("us")
 
 
 def _moved(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda left, right: kernels.in_python_years(kernel(left, right))
+    return lambda left, right: kernels.in_python_years(_micros(kernel, TIMESTAMP, left, right))
 
 
 def _length(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *values: kernels.in_interval_range(kernel(*values))
+    return lambda left, right: kernels.in_interval_range(_micros(kernel, INTERVAL, left, right))
+
+
+def _micros(kernel: Callable[..., Any], of: SqlType, left: Any, right: Any) -> Any:
+    # As integers: the checked kernels of times look at what is under a NULL, those of integers not.
+    integers = kernel(pc.cast(left, pa.int64()), pc.cast(right, pa.int64()))
+    return pc.cast(integers, of.arrow)
 
 
 def _days_between(left: Any, right: Any) -> Any:
@@ -72,7 +78,9 @@ NEGATIVE = Op("NEG INTERVAL", "-{0}", "-{0}", pc.negate)
 
 def add_days(symbol: str) -> Op:
     """Return ``date + integer`` or ``date - integer``."""
-    return Op(f"{symbol} DAYS", f"{{0}} {symbol} {{1}}", f"add_days({{0}}, {symbol}{{1}})", raises=True)
+    return Op(
+        f"{symbol} DAYS", f"{{0}} {symbol} {{1}}", f"add_days({{0}}, {symbol}{{1}})", raises=True
+    )
 
 
 _FIELDS: dict[str, tuple[str, Callable[..., Any]]] = {

@@ -49,7 +49,10 @@ def compile_condition(node: Node) -> Callable[[pa.RecordBatch], pa.BooleanArray]
     def mask(batch: pa.RecordBatch) -> pa.BooleanArray:
         kept: Any = None
         for form, raises in parts:
-            value = form(batch, _rows(batch, pc.fill_null(kept, False)) if kept is not None and raises else None)
+            value = form(
+                batch,
+                _rows(batch, pc.fill_null(kept, False)) if kept is not None and raises else None,
+            )
             kept = value if kept is None else pc.and_kleene(kept, value)
         return pc.fill_null(_rows(batch, kept), False)
 

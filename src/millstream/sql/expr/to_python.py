@@ -80,9 +80,11 @@ class PythonForm:
         return self._constant(node.value)
 
     def _constant(self, value: Any) -> str:
-        if value is None or type(value) in _INLINE:
-            text = repr(value)
-        elif type(value) is float and math.isfinite(value):
+        if (
+            value is None
+            or type(value) in _INLINE
+            or (type(value) is float and math.isfinite(value))
+        ):
             text = repr(value)
         else:
             text = self._name("k")

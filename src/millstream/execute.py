@@ -1,0 +1,286 @@
+"""Statements, carried out: one short function for each kind."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from millstream import show
+from millstream.catalog import Definition, options_of
+from millstream.errors import (
+    ObjectNotFoundError,
+    SqlUnsupportedError,
+    SubscriptionExistsError,
+    TenantError,
+)
+from millstream.model.clock import from_datetime, system_clock
+from millstream.model.result import Result
+from millstream.sql import (
+    AddColumn,
+    CreateSource,
+    CreateTable,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Notify,
+    Select,
+    Show,
+    ShowChanges,
+    ShowCreate,
+    Statement,
+    Update,
+    plan_insert,
+    plan_select,
+    plan_update,
+    plan_where,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.engine import Engine
+    from millstream.model.batch import Row
+    from millstream.sql import Predicate, Projection, SelectPlan
+    from millstream.subscriptions.registry import Registry
+
+
+class Executor:
+    """Carries out statements for one tenant, or for all.
+
+    Args:
+        engine: what they act on.
+        registry: the subscriptions that are open.
+        tenant: whose rows it sees and changes; None: everybody's.
+    """
+
+    def __init__(self, engine: Engine, registry: Registry, tenant: str | None = None) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._tenant = tenant
+
+    def __call__(self, statement: Statement) -> Result:
+        """Carry out one statement."""
+        if self._tenant is not None and not isinstance(statement, _FOR_TENANTS):
+            raise TenantError(
+                f"a tenant cannot run: {statement.text}",
+                hint="tenants query, insert, update and delete; run it without tenant=",
+            )
+        carry_out: Callable[[Executor, Any], Result] | None = _WAYS.get(type(statement))
+        if carry_out is None:
+            raise SqlUnsupportedError(
+                f"{type(statement).__name__} is not for execute",
+                sql=statement.sql,
+                line=statement.line,
+                column=statement.column,
+                hint="use db.subscribe for LIVE SELECT, db.listen for LISTEN",
+            )
+        return carry_out(self, statement)
+
+    # ---- what exists
+
+    def create_source(self, statement: CreateSource) -> Result:
+        """CREATE SOURCE."""
+        return self._create(
+            statement,
+            Definition(
+                "source",
+                statement.name,
+                statement.schema,
+                options_of(statement.options, statement.schema, statement.sql),
+                statement.watermark,
+                system_clock(),
+            ),
+        )
+
+    def create_table(self, statement: CreateTable) -> Result:
+        """CREATE TABLE."""
+        options = options_of(statement.options, statement.schema, statement.sql, of_table=True)
+        return self._create(
+            statement,
+            Definition(
+                "table", statement.name, statement.schema, options, created_at=system_clock()
+            ),
+        )
+
+    def _create(self, statement: CreateSource | CreateTable, definition: Definition) -> Result:
+        if not (statement.if_not_exists and definition.name in self._engine.catalog):
+            self._engine.create(definition)
+        return self._done()
+
+    def drop(self, statement: Drop) -> Result:
+        """DROP."""
+        if statement.kind == "subscription":
+            return self._drop_subscription(statement)
+        catalog = self._engine.catalog
+        if statement.kind not in {"source", "table"}:
+            if not statement.if_exists:
+                raise ObjectNotFoundError(f"there is no {statement.kind} {statement.name!r}")
+        elif not (statement.if_exists and statement.name not in catalog):
+            self._engine.drop(catalog.of_kind(statement.kind, statement.name))
+        return self._done()
+
+    def _drop_subscription(self, statement: Drop) -> Result:
+        if self._registry.is_open(statement.name):
+            raise SubscriptionExistsError(
+                f"the subscription {statement.name!r} is open", hint="cancel it first"
+            )
+        positions = self._engine.positions
+        if not (statement.if_exists and statement.name not in positions):
+            positions.drop(statement.name)
+        return self._done()
+
+    def add_column(self, statement: AddColumn) -> Result:
+        """ALTER ... ADD COLUMN."""
+        definition = self._engine.catalog.of_kind(statement.kind, statement.name)
+        names = {name.lower() for name in definition.schema.names}
+        if not (statement.if_not_exists and statement.added.name.lower() in names):
+            self._engine.add_column(definition, statement.added)
+        return self._done()
+
+    # ---- rows
+
+    def insert(self, statement: Insert) -> Result:
+        """INSERT."""
+        definition = self._engine.catalog[statement.target]
+        rows = plan_insert(statement, definition.schema)
+        self.check_tenant(definition, rows)
+        return self._done(self._engine.insert_rows(definition, rows, statement.conflict))
+
+    def update(self, statement: Update) -> Result:
+        """UPDATE."""
+        definition = self._engine.catalog[statement.target]
+        predicate, projection = plan_update(statement, definition.schema)
+        mine = self._mine(definition, predicate)
+        if self._tenant is not None:
+            projection = _Checked(projection, lambda rows: self.check_tenant(definition, rows))  # type: ignore[assignment]
+        return self._done(self._engine.update(definition, mine, projection))
+
+    def delete(self, statement: Delete) -> Result:
+        """DELETE."""
+        definition = self._engine.catalog[statement.target]
+        predicate = plan_where(statement.where, definition.schema, statement.sql)
+        return self._done(self._engine.delete(definition, self._mine(definition, predicate)))
+
+    def select(self, statement: Select) -> Result:
+        """SELECT."""
+        definition = self._engine.catalog[statement.target]
+        return self._engine.query(definition, self.plan(definition, statement))
+
+    def plan(self, definition: Definition, statement: Select) -> SelectPlan:
+        """The plan of a query, for this tenant's rows only."""
+        extra = self._engine.tenant_column(definition, self._tenant)
+        plan = plan_select(statement, definition.schema, extra=extra)
+        return show.targeted(plan, definition.name)
+
+    def check_tenant(self, definition: Definition, rows: Sequence[Row]) -> None:
+        """Raise unless all rows are this tenant's own."""
+        mine = self._engine.tenant_column(definition, self._tenant)
+        if mine is None:
+            return
+        place = definition.schema.names.index(mine[0])
+        for row in rows:
+            if row[place] != mine[1]:
+                raise TenantError(
+                    f"tenant {mine[1]!r} cannot write a row of {row[place]!r}",
+                    hint=f"set {mine[0]} to {mine[1]!r}",
+                )
+
+    def _mine(self, definition: Definition, predicate: Predicate | None) -> Predicate | None:
+        mine = self._engine.tenant_column(definition, self._tenant)
+        if mine is None:
+            return predicate
+        place = definition.schema.names.index(mine[0])
+        return _Mine(predicate, place, mine[1])  # type: ignore[return-value]
+
+    def notify(self, statement: Notify) -> Result:
+        """NOTIFY."""
+        self._engine.notify(statement.channel, statement.payload, self._tenant)
+        return self._done()
+
+    # ---- showing
+
+    def show(self, statement: Show) -> Result:
+        """SHOW SOURCES, TABLES, SUBSCRIPTIONS, ..."""
+        return show.objects(statement, self._engine, self._registry)
+
+    def show_create(self, statement: ShowCreate) -> Result:
+        """SHOW CREATE."""
+        return show.create(self._engine.catalog[statement.name])
+
+    def describe(self, statement: Describe) -> Result:
+        """DESCRIBE."""
+        return show.describe(self._engine.catalog[statement.name])
+
+    def explain(self, statement: Explain) -> Result:
+        """EXPLAIN."""
+        definition = self._engine.catalog[statement.statement.target]
+        return show.explain(definition, self.plan(definition, statement.statement))
+
+    def show_changes(self, statement: ShowChanges) -> Result:
+        """SHOW CHANGES."""
+        since, log = statement.since, self._engine.log
+        start: int | None
+        if isinstance(since, timedelta):
+            start = log.lsn_at(system_clock() - since // timedelta(microseconds=1))
+        elif since is None or isinstance(since, int):
+            start = since
+        else:
+            start = log.lsn_at(from_datetime(since))
+        return show.changes(
+            self._engine, statement.collection, start, statement.limit, self._tenant
+        )
+
+    def _done(self, rowcount: int = 0) -> Result:
+        return Result.of_rows(show.STATUS, [], lsn=self._engine.dispatcher.lsn, rowcount=rowcount)
+
+
+class _Mine:
+    """The rows of one tenant among those that a predicate keeps."""
+
+    def __init__(self, predicate: Predicate | None, place: int, tenant: str) -> None:
+        self._predicate = predicate
+        self._place = place
+        self._tenant = tenant
+
+    def places(self, rows: Sequence[Row]) -> list[int]:
+        """The same as a Predicate's; another tenant's rows are not even looked at."""
+        mine = [n for n, row in enumerate(rows) if row[self._place] == self._tenant]
+        if self._predicate is None:
+            return mine
+        kept = self._predicate.places([rows[n] for n in mine])
+        return [mine[n] for n in kept]
+
+
+class _Checked:
+    """A projection whose rows are looked at."""
+
+    def __init__(self, projection: Projection, check: Callable[[Sequence[Row]], None]) -> None:
+        self._projection = projection
+        self._check = check
+
+    def rows(self, rows: Sequence[Row]) -> list[Row]:
+        """The same as a Projection's."""
+        made = self._projection.rows(rows)
+        self._check(made)
+        return made
+
+
+_WAYS: dict[type[Statement], Callable[[Executor, Any], Result]] = {
+    CreateSource: Executor.create_source,
+    CreateTable: Executor.create_table,
+    Drop: Executor.drop,
+    AddColumn: Executor.add_column,
+    Insert: Executor.insert,
+    Update: Executor.update,
+    Delete: Executor.delete,
+    Select: Executor.select,
+    Notify: Executor.notify,
+    Show: Executor.show,
+    ShowCreate: Executor.show_create,
+    Describe: Executor.describe,
+    Explain: Executor.explain,
+    ShowChanges: Executor.show_changes,
+}
+_FOR_TENANTS = (Insert, Update, Delete, Select, Notify, ShowChanges, Describe, Explain)

@@ -1,0 +1,177 @@
+"""Opening subscriptions: from a query, a collection or a channel to something that can be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millstream.engine import NOTIFICATIONS
+from millstream.errors import InvalidOptionError, SqlUnsupportedError, WrongObjectError
+from millstream.execute import Executor
+from millstream.sql import Select, parse, plan_select, quote_string
+from millstream.subscriptions import (
+    BusFeed,
+    EventMaker,
+    Feed,
+    InlineSubscription,
+    Pace,
+    Reading,
+    Registry,
+    Wish,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.catalog import Definition
+    from millstream.engine import Engine
+    from millstream.model.batch import ChangeBatch
+    from millstream.sql import SelectPlan
+    from millstream.subscriptions import Include, Start
+
+R = TypeVar("R", bound=Reading)
+
+
+class Opener:
+    """Opens subscriptions of every style.
+
+    Args:
+        engine: what they read.
+        registry: which keeps them.
+    """
+
+    def __init__(self, engine: Engine, registry: Registry) -> None:
+        self._engine = engine
+        self._registry = registry
+
+    def query(
+        self,
+        style: type[R],
+        sql: str,
+        *,
+        start: Start = None,
+        backpressure: str = "block",
+        buffer_rows: int = 65536,
+        max_rows: int | None = None,
+        max_delay: float | None = None,
+        demand: int | None = None,
+        name: str | None = None,
+        tenant: str | None = None,
+        **more: Any,  # noqa: ANN401 - the callbacks of a style
+    ) -> R:
+        """A subscription to the changes of a query's result."""
+        definition, plan = self.plan(sql, tenant)
+        snapshot = self._engine.snapshot(definition, plan)
+        wish = Wish(
+            sql=sql,
+            schema=plan.schema,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+            pace=Pace(max_rows, max_delay, demand),
+            name=name,
+            target=definition.name,
+            tenant=tenant,
+            has_state=snapshot is not None,
+        )
+        feed = Feed(self._engine.log, self._engine.dispatcher, plan, snapshot)
+        return self._registry.open(style, feed, wish, **more)
+
+    def inline(
+        self,
+        sql: str,
+        tenant: str | None,
+        on_change: Callable[[ChangeBatch], object],
+        on_error: Callable[[Exception], object] | None,
+        on_complete: Callable[[], object] | None,
+    ) -> InlineSubscription:
+        """A callback on the pusher's own thread."""
+        definition, plan = self.plan(sql, tenant)
+        if definition.kind != "source":
+            raise WrongObjectError(
+                f"inline callbacks are for sources, and {definition.name} is a {definition.kind}",
+                hint="leave inline out: the callback runs on a thread of its own",
+            )
+        inlet = self._engine.inlet(definition)
+        made = InlineSubscription(
+            inlet,
+            plan,
+            sql=sql,
+            on_change=on_change,
+            on_error=on_error,
+            on_complete=on_complete,
+        )
+        self._registry.add_inline(made)
+        self._engine.dispatcher.call(lambda: inlet.set_inline((*inlet.inline, made)))
+        return made
+
+    def changes(
+        self,
+        style: type[R],
+        collection: str | None,
+        tenant: str | None,
+        *,
+        start: Start,
+        **options: Any,  # noqa: ANN401 - as for a query
+    ) -> R:
+        """A subscription to every mutation of a collection, or of all of them."""
+        engine = self._engine
+        if collection is not None:
+            definition = engine.catalog[collection]
+            engine.tenant_column(definition, tenant)
+            plan = engine.whole(definition.name, tenant)
+            if plan is None:
+                raise AssertionError("the catalog knows it")
+            feed = Feed(engine.log, engine.dispatcher, plan)
+            schema = definition.schema
+        else:
+            feed = BusFeed(
+                engine.log,
+                engine.dispatcher,
+                lambda topic: engine.whole(topic, tenant),
+                lambda: engine.collections(tenant),
+            )
+            schema = feed.plan.schema
+        wish = Wish(
+            sql=f"changes of {collection or 'everything'}", schema=schema, start=start, **options
+        )
+        return self._registry.open(style, feed, wish)
+
+    def event_maker(self, fields: Sequence[str] | None, include: Include) -> EventMaker:
+        """What makes events of the batches."""
+        return EventMaker(self._engine.tenant_of, fields, include)
+
+    def listen(self, style: type[R], channels: Sequence[str], tenant: str | None, **more: Any) -> R:  # noqa: ANN401
+        """A subscription to notifications on some channels, or on all."""
+        engine = self._engine
+        where = f" WHERE channel IN ({', '.join(map(quote_string, channels))})" if channels else ""
+        sql = f"SELECT channel, payload FROM {NOTIFICATIONS}{where}"
+        extra = None if tenant is None else ("tenant", tenant)
+        plan = plan_select(_select(sql), engine.notifications.schema, extra=extra)
+        feed = Feed(engine.log, engine.dispatcher, plan)
+        names = ", ".join(channels) or "*"
+        wish = Wish(sql=f"LISTEN {names}", schema=plan.schema)
+        return self._registry.open(style, feed, wish, **more)
+
+    def plan(self, sql: str, tenant: str | None) -> tuple[Definition, SelectPlan]:
+        """What a query reads, and how."""
+        select = _select(sql)
+        if select.limit is not None:
+            raise SqlUnsupportedError(
+                "a subscription has no LIMIT: its changes never end",
+                sql=sql,
+                line=select.line,
+                column=select.column,
+                hint="leave LIMIT out, or ask once with db.query",
+            )
+        definition = self._engine.catalog[select.target]
+        return definition, Executor(self._engine, self._registry, tenant).plan(definition, select)
+
+
+def _select(sql: str) -> Select:
+    statements = parse(sql)
+    statement = statements[0]
+    if len(statements) != 1 or not isinstance(statement, Select):
+        raise InvalidOptionError(
+            f"a subscription takes one SELECT, not: {sql}", hint="run the others with db.execute"
+        )
+    return statement

@@ -1,0 +1,94 @@
+"""LISTEN and NOTIFY: short messages on named channels, in the order of the database.
+
+A notification is a row of a log of the database's own. So it comes after what was pushed before it,
+and a listener is a subscription like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.errors import ClosedError
+from millstream.model.clock import to_datetime
+from millstream.subscriptions.mapped import AsyncEvents, Events
+from millstream.subscriptions.reading import deadline_of, time_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from millstream.model.batch import ChangeBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A message on a channel.
+
+    Attributes:
+        channel: the channel.
+        payload: the message; may be empty.
+        lsn: its place in the order of the database.
+        timestamp: when it was sent.
+    """
+
+    channel: str
+    payload: str
+    lsn: int
+    timestamp: datetime
+
+
+Listener = Events[Notification]
+AsyncListener = AsyncEvents[Notification]
+
+
+def notifications_of(batch: ChangeBatch) -> Iterator[Notification]:
+    """The notifications in a batch."""
+    timestamp = to_datetime(batch.committed_at)
+    for row, lsn in zip(batch.rows, batch.lsns, strict=True):
+        yield Notification(row[0], row[1], lsn, timestamp)
+
+
+class Channels:
+    """The channels that SQL's LISTEN has named, and what came on them.
+
+    Args:
+        listen: opens a listener to every channel.
+    """
+
+    def __init__(self, listen: Callable[[], Listener]) -> None:
+        self._listen = listen
+        self._listener: Listener | None = None
+        self._names: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The channels that are listened to."""
+        return tuple(sorted(self._names))
+
+    def listen(self, channel: str) -> None:
+        """LISTEN; twice is fine."""
+        self._names |= {channel}
+        if self._listener is None:
+            self._listener = self._listen()
+
+    def unlisten(self, channel: str | None) -> None:
+        """UNLISTEN one channel, or all."""
+        self._names = frozenset() if channel is None else self._names - {channel}
+        if not self._names and self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
+
+    def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
+        """What comes on the channels; ends when so many seconds have passed without anything."""
+        deadline = deadline_of(timeout)
+        while self._listener is not None:
+            try:
+                found = self._listener.recv(time_left(deadline, None))
+            except ClosedError:
+                return
+            if found is None:
+                return
+            if found.channel in self._names:
+                yield found
+                deadline = deadline_of(timeout)
