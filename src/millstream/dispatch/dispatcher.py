@@ -37,6 +37,12 @@ Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
 _RETRY: Final = 0.5
 """Seconds after which a log that takes nothing is tried again."""
 
+_LINGER: Final = 0.001
+"""Seconds of quiet after which rows are written."""
+
+_MANY_UNWRITTEN: Final = 512
+"""Rows that are written at once, quiet or not."""
+
 _MERGED_ROWS: Final = 1 << 16
 """Small batches are joined up to this many rows: one commit, one filter, one delivery for all."""
 
@@ -97,12 +103,15 @@ class Dispatcher:
         lsn: the last LSN that was handed out, or is just being. Read it *after* joining the routes:
             every later batch will come through them.
         published: how many rows were fanned out.
+        wakes: whom to wake at the end of the fan-out, left here by those who were offered a batch.
     """
 
     def __init__(self, log: Log) -> None:
         self.bell = Bell()
         self.lsn = log.lsn
         self.published = 0
+        self.wakes: list[Callable[[], None]] = []
+        self._unwritten = 0  # rows that are in the log's queue, and whose writer may be asleep
         self._log = log
         self._pid = os.getpid()
         self._intakes: tuple[Intake, ...] = ()
@@ -218,11 +227,7 @@ class Dispatcher:
         if not any(sizes):
             if self._stopping:
                 return False
-            bell.asleep = True
-            if any(map(len, self._buffers)) or self._stopping:
-                bell.asleep = False
-            else:
-                bell.sleep()
+            self._rest()
             return True
         batches: list[tuple[str, ChangeBatch]] = []
         tickets: list[Ticket] = []
@@ -237,6 +242,25 @@ class Dispatcher:
             for errand in errands:
                 self._run_errand(errand)
         return True
+
+    def _rest(self) -> None:
+        """Sleep until there is something to do.
+
+        Subscribers have the rows by now, and may be about to run. The thread that writes to the log
+        would only get in their way, so it is woken when nothing more came for a moment.
+        """
+        bell = self.bell
+        bell.asleep = True
+        if any(map(len, self._buffers)) or self._stopping:
+            bell.asleep = False
+        elif not self._unwritten:
+            bell.sleep()
+        elif not bell.sleep(_LINGER):
+            self._write_soon()
+
+    def _write_soon(self) -> None:
+        self._unwritten = 0
+        self._log.write_soon()
 
     def _take(
         self,
@@ -254,51 +278,57 @@ class Dispatcher:
 
     def _commit(self, batches: list[tuple[str, ChangeBatch]], tickets: list[Ticket]) -> None:
         """Commit a cut. Rows that nobody waits for must not be lost when the disk is full."""
-        placed = self._place(batches, sync=bool(tickets))
-        if placed is not None:
-            self._fan_out(placed)
+        if self._place(batches, sync=bool(tickets)):
+            self._fan_out(batches)
         for ticket in tickets:
             ticket.settle(self.lsn, self._failure)
 
-    def _place(
-        self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool
-    ) -> list[ChangeBatch] | None:
-        """Append to the log, however long that takes; None when it never will."""
+    def _place(self, batches: Batches, *, sync: bool) -> bool:
+        """Append to the log, however long that takes; False when it never will."""
         stalled = False
         while True:
             try:
-                placed = self._log.place(batches, sync=sync)
+                self._log.place(batches, sync=sync)
             except LogFailedError as error:
                 self._fail(error)
-                return None
+                return False
             except LogError as error:
                 # A full disk: rows that were taken are kept, and producers are told once their
                 # buffer is full, too.
                 stalled = self._stall(error)
                 if self._stopping:
                     self._fail(error)
-                    return None
+                    return False
                 self.bell.sleep(_RETRY)
             else:
                 if stalled:
                     self._stall(None)
-                return placed
+                return True
 
     def _stall(self, error: LogError | None) -> bool:
         for intake in self._intakes:
             intake.inlet.stall(error)
         return True
 
-    def _fan_out(self, placed: list[ChangeBatch]) -> None:
+    def _fan_out(self, batches: Batches) -> None:
         # Before anybody is offered anything: who joins now and sees the old LSN is offered all.
-        self.lsn = placed[-1].lsn
-        for batch in placed:
-            self.published += len(batch)
-            routes = self._routes.get(batch.topic)
+        self.lsn = batches[-1][1].lsn
+        everything = self._everything
+        for topic, batch in batches:
+            rows = len(batch)
+            self.published += rows
+            self._unwritten += rows or 1
+            routes = self._routes.get(topic)
             if routes is not None:
                 routes.deliver(batch)
-            if len(self._everything):
-                self._everything.deliver(batch)
+            if len(everything):
+                everything.deliver(batch)
+        if self._unwritten > _MANY_UNWRITTEN:
+            self._write_soon()
+        # Last of all: who is woken needs the interpreter, which this thread is about to let go.
+        for wake in self.wakes:
+            wake()
+        self.wakes.clear()
 
     def _run_errand(self, errand: Commit | Call) -> None:
         error: BaseException | None = self._failure
@@ -314,13 +344,13 @@ class Dispatcher:
     def _run_commit(self, commit: Commit) -> None:
         try:
             batches = commit.batches() if callable(commit.batches) else commit.batches
-            placed = self._log.place(batches, sync=commit.sync)
+            self._log.place(batches, sync=commit.sync)
         except LogFailedError as error:
             self._fail(error)
             raise
         if commit.applied is not None:
-            commit.applied(placed)
-        self._fan_out(placed)
+            commit.applied([batch for _, batch in batches])
+        self._fan_out(batches)
 
     # ---- the end
 

@@ -122,6 +122,8 @@ class Log:
         if self.recovery.cut_bytes or self.recovery.damaged:
             _logger.warning("%s: %s", self.path, self.recovery)
         self._files = SegmentFiles(self.path)
+        # What ``place`` needs of each topic; made anew when the topics change.
+        self._targets: tuple[Topics, dict[str, tuple[Topic, Schema, int]]] = (Topics(), {})
         self._holds = Holds()
         self._collector = Collector(self.path, self._writer, self._files, self._holds, clock)
         self._keeper = Keeper(
@@ -251,19 +253,29 @@ class Log:
     def commit(self, parts: Sequence[Part], *, wal_mode: WalMode | None = None) -> int:
         """Append what ``prepare`` checked as one commit; returns its last LSN."""
         sync = self._sync_default if wal_mode is None else _is_sync(wal_mode)
-        return self._writer.append(parts, sync=sync)[-1].batch.lsn if parts else self.lsn
+        return self._writer.append(parts, sync=sync) if parts else self.lsn
 
-    def place(self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool) -> list[ChangeBatch]:
-        """Append batches as one commit; returns them as they now stand in the log.
+    def place(self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool) -> None:
+        """Append batches, made for this, as one commit; they are told their place in the log.
 
         For who hands them on at once: what readers of the log will find is not read back for it.
+        Call ``write_soon`` when that is done: the thread that writes does not get in the way then.
         """
         topics = self._writer.written.topics
-        parts = [
-            Part(topic, _version(topic, batch), batch)
-            for topic, batch in ((topics[name], batch) for name, batch in batches)
-        ]
-        return [part.batch for part in self._writer.append(parts, sync=sync)]
+        if topics is not self._targets[0]:
+            self._targets = (topics, {t.name: (t, t.schema, t.version) for t in topics})
+        targets = self._targets[1]
+        parts = []
+        for name, batch in batches:
+            topic, schema, version = targets.get(name) or (topics[name], None, 0)
+            if batch.schema is not schema:
+                version = _version(topic, batch)
+            parts.append(Part(topic, version, batch))
+        self._writer.append(parts, sync=sync, wake=False)
+
+    def write_soon(self) -> None:
+        """Let the rows of ``place`` be written, now that others have them."""
+        self._writer.write_soon()
 
     def flush(self) -> int:
         """Wait until everything appended so far is on the disk; returns the last LSN that is."""

@@ -121,22 +121,29 @@ class Writer:
         """The LSN that the next row will have."""
         return self._next_lsn
 
-    def append(self, parts: Sequence[Part], *, sync: bool) -> Sequence[Part]:
-        """Put one commit at the end of the log; returns its parts at their places.
+    def append(self, parts: Sequence[Part], *, sync: bool, wake: bool = True) -> int:
+        """Put one commit at the end of the log; returns its last LSN. Its batches know theirs.
 
-        With ``sync`` it is on the disk when this returns; without, it will be soon. When this
-        raises any LogError but LogFailedError, nothing of it is in the log, nor will be.
+        With ``sync`` it is on the disk when this returns; without, it will be soon, or, without
+        ``wake``, soon after ``write_soon`` was called. When this raises any LogError but
+        LogFailedError, nothing of it is in the log, nor will be.
         """
         self.check()
         with self._order:
             entry = self._place(parts, waited_for=sync)
             eager = self._queued > QUEUE_BYTES or self._stalled
-            if self._asleep and not sync:
-                self._asleep = False
-                self._wake.notify()
         if sync or eager:
             self._see_through(entry, sync=sync)
-        return entry.parts
+        elif wake:
+            self.write_soon()
+        return parts[-1].batch.lsn
+
+    def write_soon(self) -> None:
+        """Wake the thread that writes, if it sleeps."""
+        if self._asleep:
+            with self._order:
+                self._asleep = False
+                self._wake.notify()
 
     def define(self, topic: Topic) -> None:
         """Make a topic's new definition hold; it is on the disk when this returns."""
@@ -178,15 +185,14 @@ class Writer:
         now = self._last_time = max(self._last_time, self._clock())
         origin = (self.database, self.written.epochs.current)
         first = lsn = self._next_lsn
-        placed, nbytes = list[Part](), 0
-        for topic, version, batch in parts:
+        nbytes = 0
+        for topic, _, batch in parts:
             if topic.id in self._dropped:
                 raise TopicNotFoundError(f"the topic {topic.name!r} was dropped meanwhile")
-            here = batch.placed(topic.name, lsn, committed_at=now, origin=origin)
-            placed.append(Part(topic, version, here))
-            lsn = here.lsn + 1
-            nbytes += held_bytes(here)
-        entry = Entry(placed, first, waited_for, nbytes=nbytes)
+            batch.put_at(topic.name, lsn, now, origin)
+            lsn = batch.lsn + 1
+            nbytes += held_bytes(batch)
+        entry = Entry(parts, first, waited_for, nbytes=nbytes)
         # In this order: whoever is interrupted here leaves a hole, and not one LSN for two rows.
         self._next_lsn = lsn
         self._enqueue(entry)

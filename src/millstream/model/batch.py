@@ -285,6 +285,14 @@ class ChangeBatch:
             origin=origin,
         )
 
+    def put_at(self, topic: str, first_lsn: int, committed_at: int, origin: tuple[UUID, int]) -> None:
+        """The same for the batch itself: for who has just made it, before anybody else sees it."""
+        self.topic = topic
+        self.first_lsn = first_lsn
+        self.lsn = first_lsn + (len(self) or 1) - 1
+        self.committed_at = committed_at
+        self._origin = origin
+
     def placed_at(self, origin: tuple[UUID, int]) -> ChangeBatch:
         """The same batch, with tokens that a database recognises as its own."""
         self._origin = origin

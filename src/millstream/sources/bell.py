@@ -28,10 +28,15 @@ class Bell:
         self.asleep = False
         self._rung.put(None)
 
-    def sleep(self, timeout: float | None = None) -> None:
-        """Wait for the bell. Set ``asleep`` and look for work before."""
+    def sleep(self, timeout: float | None = None) -> bool:
+        """Wait for the bell; False when it was not rung in so many seconds.
+
+        Set ``asleep`` and look for work before.
+        """
         try:
             self._rung.get(timeout=timeout)
         except Empty:
-            pass
-        self.asleep = False
+            return False
+        finally:
+            self.asleep = False
+        return True

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sqlglot
 from sqlglot import exp
 
-from millstream.errors import Error, SqlColumnError
-from millstream.model.schema import Column, Schema
+from millstream.errors import Error, SqlColumnError, SqlTypeError
+from millstream.model.schema import Column, Row, Schema
 from millstream.model.types import BOOLEAN
-from millstream.sql.dialect import Millstream
-from millstream.sql.expr.bind import Binder
+from millstream.sql.expr.assign import assign, present
+from millstream.sql.expr.bind import Binder, columns_of
 from millstream.sql.expr.comparisons import comparison
 from millstream.sql.expr.compiled import Predicate, Projection
+from millstream.sql.expr.fold import evaluate
 from millstream.sql.expr.kinds import is_float
 from millstream.sql.expr.nodes import (
     Among,
+    Both,
     Call,
     ColumnRef,
     Literal,
     Node,
-    conjunction,
+    Value,
     conjuncts,
+    joined,
 )
+from millstream.sql.parse import parse_expression
 
 if TYPE_CHECKING:
     from millstream.sql.statements import Insert, Select, Update
@@ -73,18 +77,17 @@ def plan_select(
     if extra is not None:
         parts.insert(0, _equals(schema, *extra))
     equality, rest = _split(parts)
-    whole, residual = conjunction(parts), conjunction(rest)
+    whole = joined(Both, parts) if parts else None
     projection = _projection(binder, select, schema)
-    text = f"SELECT {projection.sql} FROM {select.target.lower()}"
+    text = f"SELECT {projection.sql} FROM {select.target.lower()}"  # noqa: S608 - for people only
     if whole is not None:
         text += f" WHERE {whole.sql}"
     if select.limit is not None:
         text += f" LIMIT {select.limit}"
     predicate = None if whole is None else Predicate(whole)
-    if residual is None:
-        remaining = None
-    else:
-        remaining = predicate if equality is None else Predicate(residual)
+    remaining = predicate
+    if equality is not None:
+        remaining = Predicate(joined(Both, rest)) if rest else None
     return SelectPlan(
         select.target,
         projection.schema,
@@ -112,23 +115,85 @@ def where_of(sql: str, schema: Schema) -> Predicate:
     >>> predicate.places([("AAPL", 99.0), ("AAPL", 101.0), ("MSFT", 101.0), (None, None)])
     [1]
     """
-    tree = sqlglot.parse_one(sql, dialect=Millstream)
-    return Predicate(Binder(schema, sql, None).bind_boolean(tree))
+    return Predicate(Binder(schema, sql, None).bind_boolean(parse_expression(sql)))
+
+
+def plan_insert(insert: Insert, schema: Schema) -> list[Row]:
+    """Return the rows of an INSERT, in the order of the schema's columns and in canonical form.
+
+    Columns that the statement does not name are NULL.
+
+    Raises:
+        SqlColumnError: a column that is not there, or twice.
+        SqlTypeError: a value that its column cannot take.
+        RowError: a NULL in a column that is NOT NULL.
+        ExpressionError: a value that cannot be computed.
+    """
+    binder = Binder(None, insert.sql, None)
+    names = schema.names if insert.columns is None else insert.columns
+    places = [_place(schema, name, insert.sql) for name in names]
+    _check_once([schema.names[place] for place in places], insert.sql)
+    rows = []
+    for number, trees in enumerate(insert.values):
+        if len(trees) != len(places):
+            raise SqlTypeError(
+                f"row {number} has {len(trees)} values for {len(places)} columns",
+                sql=insert.sql,
+                hint=f"The columns are {', '.join(schema.names[place] for place in places)}.",
+            )
+        row: list[Any] = [None] * len(schema.columns)
+        for place, tree in zip(places, trees, strict=True):
+            node = binder.bind(tree)
+            where = f"row {number}, column {schema.names[place]}"
+            stored = assign(binder, tree, node, schema.columns[place].type, where)
+            row[place] = evaluate(stored)
+        rows.append(tuple(row))
+    return schema.check_rows(rows)
+
+
+def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Projection]:
+    """Return which rows an UPDATE changes, and what it makes of them: whole new rows.
+
+    Raises:
+        SqlColumnError: a column that is not there, or is assigned twice.
+        SqlTypeError: a value that its column cannot take.
+    """
+    binder = Binder(schema, update.sql, update.target)
+    nodes: list[Node] = list(columns_of(schema))
+    places = [_place(schema, name, update.sql) for name, _ in update.assignments]
+    _check_once([schema.names[place] for place in places], update.sql)
+    for place, (_, tree) in zip(places, update.assignments, strict=True):
+        column = schema.columns[place]
+        node = assign(binder, tree, binder.bind(tree), column.type, f"column {column.name}")
+        nodes[place] = node if column.nullable else present(binder, tree, node, column.name)
+    predicate = plan_where(update.where, schema, update.sql, alias=update.target)
+    return predicate, Projection(nodes, schema)
+
+
+def _place(schema: Schema, name: str, sql: str) -> int:
+    folded = [each.lower() for each in schema.names]
+    if name.lower() in folded:
+        return folded.index(name.lower())
+    near = difflib.get_close_matches(name.lower(), folded, n=1)
+    known = schema.names[folded.index(near[0])] if near else ""
+    hint = f"Did you mean {known}?" if near else f"There are {', '.join(schema.names)}."
+    raise SqlColumnError(f"there is no column {name}", sql=sql, hint=hint)
+
+
+def _check_once(names: list[str], sql: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise SqlColumnError(f"the column {name} comes twice", sql=sql, hint="Name it once.")
 
 
 # --- WHERE ----------------------------------------------------------------------------------------
 
 
-def _equals(schema: Schema, name: str, value: Any) -> Node:
-    for place, column in enumerate(schema.columns):
-        if column.name.lower() == name.lower():
-            left = ColumnRef(place, column.name, column.type, column.nullable)
-            right = Literal(column.type.check(value), column.type)
-            op = comparison("=", column.type, number_on_the_right=True)
-            return Call(op, (left, right), BOOLEAN)
-    raise SqlColumnError(
-        f"there is no column {name}", hint=f"The columns are {', '.join(schema.names)}."
-    )
+def _equals(schema: Schema, name: str, value: Value) -> Node:
+    column = columns_of(schema)[_place(schema, name, "")]
+    right = Literal(column.type.check(value), column.type)
+    op = comparison("=", column.type, number_on_the_right=True)
+    return Call(op, (column, right), BOOLEAN)
 
 
 def _split(parts: list[Node]) -> tuple[Equality | None, list[Node]]:
@@ -185,10 +250,7 @@ def _projection(binder: Binder, select: Select, schema: Schema) -> Projection:
 
 def _item(binder: Binder, item: exp.Expr, schema: Schema) -> list[tuple[str, Node]]:
     if item.is_star:
-        return [
-            (column.name, ColumnRef(place, column.name, column.type, column.nullable))
-            for place, column in enumerate(schema.columns)
-        ]
+        return [(column.name, column) for column in columns_of(schema)]
     if isinstance(item, exp.Alias):
         return [(item.alias, binder.bind(item.this))]
     node = binder.bind(item)
@@ -209,13 +271,3 @@ def _output(binder: Binder, select: Select, name: str, node: Node) -> Column:
         return Column(name, node.type, nullable=node.nullable)
     except Error as error:
         raise SqlColumnError(error.message, sql=select.sql, hint=error.hint) from error
-
-
-def plan_insert(insert: Insert, schema: Schema) -> list[tuple[Any, ...]]:
-    """Return the rows of an INSERT, in the order of the schema's columns."""
-    raise NotImplementedError
-
-
-def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Projection]:
-    """Return which rows an UPDATE changes, and what it makes of them."""
-    raise NotImplementedError

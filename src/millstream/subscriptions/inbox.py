@@ -102,12 +102,9 @@ class Inbox:
                 self._held.append(batch)
                 return
             self._put(batch)
-            waiters = self._waiters
-            if not waiters:
-                return
-            self._waiters = ()
-        for wake in waiters:
-            wake()
+            if self._waiters:
+                self.feed.dispatcher.wakes += self._waiters
+                self._waiters = ()
 
     def _put(self, batch: ChangeBatch) -> None:
         if not self.backlog.rows:

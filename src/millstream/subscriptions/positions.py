@@ -163,8 +163,9 @@ class Positions:
         if self._state() == self._last:
             return
         if self._dispatcher.is_here():
-            placed = self._log.place([(TOPIC, self._batch())], sync=True)
-            self._written(placed)
+            batch = self._batch()
+            self._log.place([(TOPIC, batch)], sync=True)
+            self._written([batch])
         else:
             self._dispatcher.commit(self._commit(sync=True))
 

@@ -142,7 +142,12 @@ FORMS = {
         *("xs[{int}]", "xs[0]", "LENGTH(y)", "MOD({int}, {int})", "TRY_CAST({double} AS TINYINT)"),
     ],
     "double": [
-        *("({double} + {double})", "({double} - {int})", "({double} * {decimal})", "({int} / {int})"),
+        *(
+            "({double} + {double})",
+            "({double} - {int})",
+            "({double} * {decimal})",
+            "({int} / {int})",
+        ),
         *("({double} / {double})", "({double} % {double})", "-({double})", "ABS({double})"),
         *("SQRT({double})", "SIGN({double})", "SIGN({int})", "ROUND({double}, 2)", "(r * r)"),
         *("(r + r)", "(r - CAST({double} AS REAL))", "CAST({int} AS DOUBLE)", "(r % r)"),
@@ -154,7 +159,11 @@ FORMS = {
         *("({decimal} / {decimal})", "({decimal} % {decimal})", "-({decimal})", "ABS({decimal})"),
         *("CEIL({decimal})", "FLOOR({decimal})", "ROUND({decimal}, 1)", "(cents * {int})"),
         *("CAST({int} AS DECIMAL(38, 2))", "CAST({decimal} AS DECIMAL(20, 3))"),
-        *("CAST({double} AS DECIMAL(20, 5))", "TRY_CAST({text} AS DECIMAL(5, 1))", "(cents + cents)"),
+        *(
+            "CAST({double} AS DECIMAL(20, 5))",
+            "TRY_CAST({text} AS DECIMAL(5, 1))",
+            "(cents + cents)",
+        ),
     ],
     "text": [
         *("UPPER({text})", "LOWER({text})", "TRIM({text})", "LTRIM({text})", "RTRIM({text})"),
@@ -180,14 +189,28 @@ FORMS = {
         *("({date} < {time})", "({time} >= '2026-05-17')", "({date} = '2024-02-29')"),
         *("(day IN ('2024-02-29', '1970-01-01'))", "({time} BETWEEN '0001-01-01' AND {time})"),
     ],
-    "date": ["CAST({time} AS DATE)", "({date} + 1)", "({date} - INTERVAL '2' DAY)", "({date} + tiny)"],
+    "date": [
+        "CAST({time} AS DATE)",
+        "({date} + 1)",
+        "({date} - INTERVAL '2' DAY)",
+        "({date} + tiny)",
+    ],
     "time": [
         *("({time} + {span})", "({time} - {span})", "CAST({date} AS TIMESTAMP)"),
-        *(f"DATE_TRUNC('{unit}', {{time}})" for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")),
+        *(
+            f"DATE_TRUNC('{unit}', {{time}})"
+            for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
+        ),
         *(f"DATE_TRUNC('{unit}', {{time}})" for unit in ("HOUR", "SECOND", "MILLISECOND")),
         "DATE_TRUNC('MINUTE', {date})",
     ],
-    "span": ["({span} + {span})", "({span} - {span})", "-({span})", "({time} - {time})", "({date} - {date})"],
+    "span": [
+        "({span} + {span})",
+        "({span} - {span})",
+        "-({span})",
+        "({time} - {time})",
+        "({date} - {date})",
+    ],
 }
 for kind in LEAVES:
     hole = "{" + kind + "}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.types import DOUBLE, MAX_PRECISION, SqlType, decimal_type
@@ -108,7 +109,7 @@ def decimal_operation(symbol: str, left: SqlType, right: SqlType) -> tuple[Op, S
     return op, of
 
 
-def _decimal_result(symbol: str, one: Any, two: Any) -> tuple[int, int]:
+def _decimal_result(symbol: str, one: pa.DataType, two: pa.DataType) -> tuple[int, int]:
     scale = max(one.scale, two.scale)
     before = (one.precision - one.scale, two.precision - two.scale)
     if symbol == "*":

@@ -21,6 +21,7 @@ from millstream.sql.expr.nodes import (
     IsTruth,
     Literal,
     Node,
+    joined,
 )
 from millstream.sql.positions import place_of
 
@@ -50,26 +51,37 @@ def bind(
     return Binder(schema, sql, alias).bind(expression)
 
 
+def columns_of(schema: Schema) -> list[ColumnRef]:
+    """Return a node for each column of a schema."""
+    return [
+        ColumnRef(place, column.name, column.type, column.nullable)
+        for place, column in enumerate(schema.columns)
+    ]
+
+
 class Binder:
     """Binds the parts of one expression; knows where they are in the text."""
 
     def __init__(self, schema: Schema | None, sql: str, alias: str | None) -> None:
         self.sql = sql
+        self._depth = 0
         self._alias = alias.lower() if alias else None
-        columns = schema.columns if schema else ()
-        self._columns = {
-            column.name.lower(): ColumnRef(place, column.name, column.type, column.nullable)
-            for place, column in enumerate(columns)
-        }
+        columns = columns_of(schema) if schema else []
+        self._columns = {column.name.lower(): column for column in columns}
 
     def bind(self, tree: exp.Expr) -> Node:
         """Return the node of a tree."""
         odd = [name for name in _REFUSED if tree.args.get(name)]
         if odd:
             self.refuse(tree, f"{tree.key.upper()} with {odd[0]} is not supported", "Leave it out.")
+        if self._depth > _DEEPEST:
+            self.refuse(tree, "the expression is nested too deep", "Split it into several columns.")
         for kind in type(tree).__mro__:
             if kind in _BINDERS:
-                return _BINDERS[kind](self, tree)
+                self._depth += 1
+                node = _BINDERS[kind](self, tree)
+                self._depth -= 1
+                return node
         return self.refuse(
             tree, f"{tree.key.upper()} is not supported here", "Rewrite it without, or ask for it."
         )
@@ -207,12 +219,12 @@ class Binder:
     # --- Logic ------------------------------------------------------------------------------------
 
     def both(self, tree: exp.And) -> Node:
-        """Bind AND."""
-        return Both(self.bind_boolean(tree.this), self.bind_boolean(tree.expression))
+        """Bind AND, all of a chain at once."""
+        return joined(Both, [self.bind_boolean(each) for each in tree.flatten(unnest=False)])
 
     def either(self, tree: exp.Or) -> Node:
-        """Bind OR."""
-        return Either(self.bind_boolean(tree.this), self.bind_boolean(tree.expression))
+        """Bind OR, all of a chain at once."""
+        return joined(Either, [self.bind_boolean(each) for each in tree.flatten(unnest=False)])
 
     def inverse(self, tree: exp.Not) -> Node:
         """Bind NOT."""
@@ -229,8 +241,11 @@ class Binder:
         return Inverse(node) if tree.args.get("negate") else node
 
 
+_DEEPEST = 60
+"""How deep expressions may be nested: Python takes no more than 200 parentheses, we need three."""
+
 _REFUSED = ("binary", "collation", "encoding", "json_scope", "symmetric", "truncate", "zone")
-"""What sqlglot keeps beside the operands, and what would change the meaning if it were passed over."""
+"""What sqlglot keeps beside the operands; to pass over it would change the meaning."""
 
 _TEXTS: dict[str, Callable[[str], Any]] = {
     "DATE": literals.parse_date,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -25,7 +25,7 @@ from millstream.sql.expr.kinds import (
     is_integer,
     is_number,
 )
-from millstream.sql.expr.nodes import Literal, Node
+from millstream.sql.expr.nodes import Literal, Node, Op, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SYMBOLS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
 
 
-def _arithmetic(binder: Binder, tree: Any) -> Node:
+def _arithmetic(binder: Binder, tree: Tree) -> Node:
     symbol = _SYMBOLS[type(tree)]
     left, right = binder.bind(tree.this), binder.bind(tree.expression)
     if left.type.kind == "NULL" and right.type.kind == "NULL":
@@ -51,11 +51,11 @@ def _typed(node: Node, other: Node) -> Node:
     return Literal(None, other.type) if node.type.kind == "NULL" else node
 
 
-def _numbers(binder: Binder, tree: Any, symbol: str, left: Node, right: Node) -> Node:
+def _numbers(binder: Binder, tree: Tree, symbol: str, left: Node, right: Node) -> Node:
     if symbol == "DIV":
         if not (is_integer(left.type) and is_integer(right.type)):
             binder.refuse(tree, "DIV is for integers", "CAST both sides to BIGINT, or use /.")
-        return _same_type(binder, tree, whole_division(), left, right, BIGINT)
+        return _same_type(binder, tree, whole_division(), (left, right), BIGINT)
     if is_float(left.type) or is_float(right.type):
         of = common_type([left.type, right.type]) or DOUBLE
     elif is_decimal(left.type) or is_decimal(right.type):
@@ -63,15 +63,15 @@ def _numbers(binder: Binder, tree: Any, symbol: str, left: Node, right: Node) ->
     else:
         of = common_type([left.type, right.type]) or BIGINT
     if symbol == "/":
-        return _same_type(binder, tree, DIVIDE, left, right, DOUBLE)
-    return _same_type(binder, tree, operation(symbol, of), left, right, of)
+        return _same_type(binder, tree, DIVIDE, (left, right), DOUBLE)
+    return _same_type(binder, tree, operation(symbol, of), (left, right), of)
 
 
-def _same_type(binder: Binder, tree: Any, op: Any, left: Node, right: Node, of: SqlType) -> Node:
-    return call(op, binder.coerce(tree, left, of), binder.coerce(tree, right, of), of=of)
+def _same_type(binder: Binder, tree: Tree, op: Op, args: tuple[Node, Node], of: SqlType) -> Node:
+    return call(op, *(binder.coerce(tree, each, of) for each in args), of=of)
 
 
-def _decimals(binder: Binder, tree: Any, symbol: str, left: Node, right: Node) -> Node:
+def _decimals(binder: Binder, tree: Tree, symbol: str, left: Node, right: Node) -> Node:
     left, right = (binder.coerce(tree, each, _decimal_of(each)) for each in (left, right))
     op, of = decimal_operation(symbol, left.type, right.type)
     return call(op, left, right, of=of)
@@ -84,12 +84,12 @@ def _decimal_of(node: Node) -> SqlType:
     return as_decimal(node.type)
 
 
-def _times(binder: Binder, tree: Any, symbol: str, left: Node, right: Node) -> Node:
+def _times(binder: Binder, tree: Tree, symbol: str, left: Node, right: Node) -> Node:
     kinds = (left.type.kind, symbol, right.type.kind)
     if kinds in {("INTERVAL", "+", "TIMESTAMP"), ("INTERVAL", "+", "DATE")}:
         left, right, kinds = right, left, (kinds[2], "+", kinds[0])
     if kinds[0] == "DATE" and kinds[2] == "INTERVAL" and symbol in {"+", "-"}:
-        return _date_and_interval(binder, tree, symbol, left, right)
+        return _date_and_interval(binder, tree, symbol, left)
     if kinds[0] == "DATE" and kinds[2] in {"TINYINT", "SMALLINT", "INTEGER"} and symbol in "+-":
         return call(times.add_days(symbol), left, right, of=DATE)
     if kinds in {("DATE", "-", "TIMESTAMP"), ("TIMESTAMP", "-", "DATE")}:
@@ -106,7 +106,7 @@ def _times(binder: Binder, tree: Any, symbol: str, left: Node, right: Node) -> N
     return call(op, left, right, of=of)
 
 
-def _date_and_interval(binder: Binder, tree: Any, symbol: str, left: Node, right: Node) -> Node:
+def _date_and_interval(binder: Binder, tree: Tree, symbol: str, left: Node) -> Node:
     side = tree.expression if left.type == DATE and not _is_interval(tree.this) else tree.this
     days = literals.whole_days(side) if isinstance(side, exp.Interval) else None
     if days is None:
@@ -143,7 +143,7 @@ def _number(binder: Binder, tree: exp.Expr, node: Node) -> Node:
     return node
 
 
-BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
+BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     **dict.fromkeys(_SYMBOLS, _arithmetic),
     exp.Neg: _negative,
     exp.Abs: _absolute,

@@ -18,7 +18,7 @@ from millstream.sql.expr.kinds import (
     is_integer,
     is_number,
 )
-from millstream.sql.expr.nodes import Op
+from millstream.sql.expr.nodes import Op, Value
 from millstream.sql.expr.to_python import one_value
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def cast_op(source: SqlType, target: SqlType) -> Op | None:
                 made.arrow,
                 params=made.params,
                 raises=made.raises,
+                partial=made.partial,
             )
     return None
 
@@ -72,7 +73,7 @@ def unit_and_limit(of: SqlType) -> tuple[Decimal, Decimal]:
     return Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale)
 
 
-def _form(python: str, arrow: Kernel | None = None, *params: Any, raises: bool = False) -> Op:
+def _form(python: str, arrow: Kernel | None = None, *params: Value, raises: bool = False) -> Op:
     return Op("", "", python, arrow, params=params, raises=raises)
 
 

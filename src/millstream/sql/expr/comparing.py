@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from millstream.model.types import BOOLEAN, SqlType
 from millstream.sql.expr.comparisons import SWAPPED, comparison, null_safe_equal
 from millstream.sql.expr.fold import call
-from millstream.sql.expr.kinds import integer_range, is_decimal, is_float, is_integer
-from millstream.sql.expr.nodes import Among, Both, Either, Inverse, Literal, Node
+from millstream.sql.expr.kinds import integer_of, integer_range, is_decimal, is_float, is_integer
+from millstream.sql.expr.nodes import (
+    Among,
+    Both,
+    Either,
+    Inverse,
+    Literal,
+    Node,
+    Tree,
+    Value,
+    joined,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +34,10 @@ _SYMBOLS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">",
 
 def compare(binder: Binder, tree: exp.Expr, symbol: str, left: Node, right: Node) -> Node:
     """Return the comparison of two nodes, brought to one type."""
-    if isinstance(left, Literal) and not isinstance(right, Literal):
+    # A NULL stays on the left, where it keeps the right side from being evaluated.
+    if isinstance(left, Literal) and left.value is not None and not isinstance(right, Literal):
         left, right, symbol = right, left, SWAPPED[symbol]
-    symbol, right = _integer_bound(symbol, left, right)
+    symbol, right = _integer_bound(binder, tree, symbol, left, right)
     right = _fitted(left, right)
     of = comparable(binder, tree, [left, right])
     if of.kind == "NULL":
@@ -44,13 +55,20 @@ def comparable(binder: Binder, tree: exp.Expr, nodes: list[Node]) -> SqlType:
     return of
 
 
-def _integer_bound(symbol: str, left: Node, right: Node) -> tuple[str, Node]:
+def _integer_bound(
+    binder: Binder, tree: exp.Expr, symbol: str, left: Node, right: Node
+) -> tuple[str, Node]:
     """Return the comparison of an integer with 1.5 as one with 1: the same, and far cheaper."""
     if not (is_integer(left.type) and isinstance(right, Literal) and is_decimal(right.type)):
         return symbol, right
-    floor = int(right.value.to_integral_value(ROUND_FLOOR)) if right.value is not None else None
+    if right.value is None:
+        return symbol, right
+    floor = int(right.value.to_integral_value(ROUND_FLOOR))
+    if integer_of(floor) is None and symbol not in {"=", "<>"}:
+        # Spark says TRUE or FALSE here even of NULL.
+        binder.refuse(tree, f"no integer is as large as {floor}", "Leave the comparison out.")
     low, high = integer_range(left.type)
-    if floor is None or not low <= floor <= high:
+    if not low <= floor <= high:
         return symbol, right
     if Decimal(floor) != right.value:
         if symbol in {"=", "<>"}:
@@ -68,16 +86,16 @@ def _fitted(left: Node, right: Node) -> Node:
     return right
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: Value) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def _compare(binder: Binder, tree: Any) -> Node:
+def _compare(binder: Binder, tree: Tree) -> Node:
     left, right = binder.bind(tree.this), binder.bind(tree.expression)
     return compare(binder, tree, _SYMBOLS[type(tree)], left, right)
 
 
-def _null_safe(binder: Binder, tree: Any) -> Node:
+def _null_safe(binder: Binder, tree: Tree) -> Node:
     left, right = binder.bind(tree.this), binder.bind(tree.expression)
     of = comparable(binder, tree, [left, right])
     if of.kind == "NULL":
@@ -86,7 +104,7 @@ def _null_safe(binder: Binder, tree: Any) -> Node:
     return call(null_safe_equal(of), left, right, of=BOOLEAN)
 
 
-def _between(binder: Binder, tree: Any) -> Node:
+def _between(binder: Binder, tree: Tree) -> Node:
     value = binder.bind(tree.this)
     low, high = binder.bind(tree.args["low"]), binder.bind(tree.args["high"])
     return Both(compare(binder, tree, ">=", value, low), compare(binder, tree, "<=", value, high))
@@ -123,17 +141,14 @@ def _any_of(binder: Binder, tree: exp.Expr, value: Node, items: list[Node]) -> N
         binder.refuse(
             tree, "IN with parts that can fail is not supported", "Write a = b OR a = c instead."
         )
-    whole = compare(binder, tree, "=", value, items[0])
-    for each in items[1:]:
-        whole = Either(whole, compare(binder, tree, "=", value, each))
-    return whole
+    return joined(Either, [compare(binder, tree, "=", value, each) for each in items])
 
 
-def _not_equal_null_safe(binder: Binder, tree: Any) -> Node:
+def _not_equal_null_safe(binder: Binder, tree: Tree) -> Node:
     return Inverse(_null_safe(binder, tree))
 
 
-BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
+BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     **dict.fromkeys(_SYMBOLS, _compare),
     exp.NullSafeEQ: _null_safe,
     exp.NullSafeNEQ: _not_equal_null_safe,

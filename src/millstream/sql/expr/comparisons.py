@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from millstream.sql.expr.kinds import is_float
-from millstream.sql.expr.nodes import Op
+from millstream.sql.expr.nodes import Datum, Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,16 +36,16 @@ _NUMBER_ON_THE_RIGHT: dict[str, tuple[str, Kernel]] = {
 }
 
 
-def _same(left: Any, right: Any) -> Any:
+def _same(left: Datum, right: Datum) -> Datum:
     both_nan = pc.and_(pc.is_nan(left), pc.is_nan(right))
     return pc.or_(pc.equal(left, right), both_nan)
 
 
-def _less(left: Any, right: Any) -> Any:
+def _less(left: Datum, right: Datum) -> Datum:
     return pc.and_(pc.invert(pc.is_nan(left)), pc.invert(pc.greater_equal(left, right)))
 
 
-def _less_equal(left: Any, right: Any) -> Any:
+def _less_equal(left: Datum, right: Datum) -> Datum:
     return pc.or_(pc.is_nan(right), pc.greater_equal(right, left))
 
 
@@ -87,7 +87,7 @@ def null_safe_equal(of: SqlType) -> Op:
     """Return ``<=>``, for which NULL is a value like any other."""
     kernel = _same if is_float(of) else pc.equal
 
-    def same(left: Any, right: Any) -> Any:
+    def same(left: Datum, right: Datum) -> Datum:
         both = pc.and_(pc.is_null(left), pc.is_null(right))
         return pc.fill_null(pc.or_kleene(both, pc.fill_null(kernel(left, right), False)), False)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.sql.expr.nodes import ColumnRef, Node
+from millstream.sql.expr.text import quoted
 from millstream.sql.expr.to_arrow import compile_array, compile_condition
 from millstream.sql.expr.to_python import PythonForm, compile_function
 
@@ -94,7 +95,7 @@ class Projection:
         return ", ".join(
             node.sql
             if isinstance(node, ColumnRef) and node.name == name
-            else f"{node.sql} AS {name}"
+            else f"{node.sql} AS {quoted(name)}"
             for node, name in named
         )
 

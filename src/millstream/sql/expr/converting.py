@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -13,7 +13,7 @@ from millstream.sql.expr import literals
 from millstream.sql.expr.casts import cast_op, try_cast_op
 from millstream.sql.expr.fold import call
 from millstream.sql.expr.kinds import is_integer
-from millstream.sql.expr.nodes import Literal, Node, Op
+from millstream.sql.expr.nodes import Literal, Node, Op, Tree
 from millstream.sql.expr.text import quoted
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.sql.expr.bind import Binder
 
 
-def _cast(binder: Binder, tree: Any) -> Node:
+def _cast(binder: Binder, tree: Tree) -> Node:
     target = _type(binder, tree)
     if any(tree.args.get(name) for name in ("format", "action", "default")):
         binder.refuse(tree, "CAST takes a type alone", "Write CAST(x AS TYPE).")
@@ -50,7 +50,7 @@ def _cast(binder: Binder, tree: Any) -> Node:
     return call(op, node, of=target)
 
 
-def _text_literal(binder: Binder, tree: Any, node: Literal, target: SqlType) -> Node:
+def _text_literal(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node:
     try:
         return binder.coerce(tree, node, target)
     except SqlTypeError:
@@ -59,7 +59,7 @@ def _text_literal(binder: Binder, tree: Any, node: Literal, target: SqlType) -> 
         raise
 
 
-def _type(binder: Binder, tree: Any) -> SqlType:
+def _type(binder: Binder, tree: Tree) -> SqlType:
     text = tree.args["to"].sql(dialect="spark")
     try:
         return parse_type(text)
@@ -112,7 +112,7 @@ def _bracket(binder: Binder, tree: exp.Bracket) -> Node:
     )
 
 
-BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
+BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Dot: _dot,

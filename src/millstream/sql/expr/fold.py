@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream.errors import ExpressionError
 from millstream.model.types import BOOLEAN
 from millstream.sql.expr.casts import cast_op
-from millstream.sql.expr.nodes import Call, IsNull, Literal, Node, Op
+from millstream.sql.expr.nodes import Call, IsNull, Literal, Node, Op, Value
 from millstream.sql.expr.to_python import PythonForm, compile_function
 
 if TYPE_CHECKING:
     from millstream.model.types import SqlType
 
 
-def evaluate(node: Node) -> Any:
+def evaluate(node: Node) -> Value:
     """Return the value of a node that has no columns in it.
 
     Raises:

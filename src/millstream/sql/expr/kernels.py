@@ -6,24 +6,27 @@ What is wrong in some row is raised as ArrowInvalid, as Arrow's own kernels do.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from millstream.sql.expr.nodes import Datum
 
 _FIRST = pa.scalar(datetime(1, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC"))
 _LAST = pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), pa.timestamp("us", "UTC"))
 _LONGEST = 106751991 * 86400 * 10**6
 
 
-def require(good: Any) -> None:
+def require(good: Datum) -> None:
     """Raise if a value, or one value of an array, is False; NULL is neither."""
     all_good = good if isinstance(good, pa.Scalar) else pc.all(good)
     if all_good.as_py() is False:
         raise pa.ArrowInvalid("overflow")
 
 
-def remainder(left: Any, right: Any) -> Any:
+def remainder(left: Datum, right: Datum) -> Datum:
     """Return what is left of integers after a division; it has the sign of the dividend."""
     one = pa.scalar(1, right.type)
     # The least integer by -1 overflows, though nothing is left of it, as by 1.
@@ -31,7 +34,7 @@ def remainder(left: Any, right: Any) -> Any:
     return pc.subtract(left, pc.multiply(pc.divide_checked(left, divisor), divisor))
 
 
-def float_to_integer(value: Any, target: pa.DataType) -> Any:
+def float_to_integer(value: Datum, target: pa.DataType) -> Datum:
     """Return floats without what follows the point, as integers."""
     whole = pc.trunc(value)
     high = float(1 << (target.bit_width - 1))
@@ -45,33 +48,35 @@ def float_to_integer(value: Any, target: pa.DataType) -> Any:
     return pc.if_else(top, pa.scalar((1 << 63) - 1), pc.cast(inside, target, safe=False))
 
 
-def rounded_to_integer(value: Any, *, up: bool) -> Any:
+def rounded_to_integer(value: Datum, *, up: bool) -> Datum:
     """Return CEIL or FLOOR of floats, for which NaN is 0."""
     value = pc.if_else(pc.is_nan(value), pa.scalar(0.0, value.type), value)
-    return float_to_integer(pc.ceil(value) if up else pc.floor(value), pa.int64())
+    whole = pc.ceil(value) if up else pc.floor(value)
+    require(pc.less(whole, float(1 << 63)))  # which CAST lets pass
+    return float_to_integer(whole, pa.int64())
 
 
-def in_python_years(value: Any) -> Any:
+def in_python_years(value: Datum) -> Datum:
     """Return timestamps if they are all in the years that Python knows, 1 to 9999."""
     require(pc.and_(pc.greater_equal(value, _FIRST), pc.less_equal(value, _LAST)))
     return value
 
 
-def in_interval_range(value: Any) -> Any:
+def in_interval_range(value: Datum) -> Datum:
     """Return intervals if they are no longer than an INTERVAL may be."""
     micros = pc.cast(value, pa.int64())
     require(pc.and_(pc.greater_equal(micros, -_LONGEST), pc.less_equal(micros, _LONGEST)))
     return value
 
 
-def is_ascii(value: Any) -> bool:
+def is_ascii(value: Datum) -> bool:
     """Whether text is all ASCII, for which the kernels of ASCII are right, and fast."""
     if isinstance(value, pa.Scalar):
         return bool(value.as_py() is None or value.as_py().isascii())
     return bool(pc.all(pc.string_is_ascii(value)).as_py() is not False)
 
 
-def pick(left: Any, right: Any, better: Any) -> Any:
+def pick(left: Datum, right: Datum, better: Datum) -> Datum:
     """Return the right value where it is better, or where the left one is NULL."""
     take = pc.or_(pc.is_null(left), pc.fill_null(better, False))
     return pc.if_else(take, right, left)

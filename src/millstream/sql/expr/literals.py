@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 from sqlglot import exp
@@ -15,7 +15,8 @@ from millstream.sql.expr.nodes import Literal
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(?P<date>\d{4}(?:-\d{1,2}){0,2})"
-    r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<part>\d{1,6}))?)?)?"
+    r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{1,2})"
+    r"(?::(?P<second>\d{1,2})(?:\.(?P<part>\d{1,6}))?)?)?"
     r"\s*(?P<zone>Z|UTC|[+-]\d{1,2}:\d{2})?",
     re.ASCII,
 )
@@ -76,10 +77,10 @@ def parse_timestamp(text: str) -> datetime | None:
     day = matched and parse_date(matched["date"])
     if not matched or not day:
         return None
-    clock = [int(matched[name] or 0) for name in ("hour", "minute", "second")]
+    hour, minute, second = (int(matched[name] or 0) for name in ("hour", "minute", "second"))
     micros = int((matched["part"] or "").ljust(6, "0"))
     try:
-        plain = datetime(day.year, day.month, day.day, *clock, micros, tzinfo=UTC)
+        plain = datetime.combine(day, time(hour, minute, second, micros), UTC)
         return (plain - _offset(matched["zone"] or "Z")).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
@@ -92,7 +93,6 @@ def _offset(zone: str) -> timedelta:
     size = timedelta(hours=int(hours), minutes=int(minutes))
     if int(minutes) > 59 or size > timedelta(hours=18):
         raise ValueError(zone)
-    timezone(size)
     return -size if zone[0] == "-" else size
 
 

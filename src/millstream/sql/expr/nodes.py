@@ -18,7 +18,16 @@ from millstream.model.types import BOOLEAN, SqlType
 from millstream.sql.expr.text import literal_text, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+Value = Any
+"""A value in canonical form; None is NULL."""
+
+Datum = Any
+"""An Arrow array, or a scalar that stands for the same value in every row."""
+
+Tree = Any
+"""One of sqlglot's trees, of a class that has the parts that are read of it."""
 
 NULL_TYPE = SqlType("NULL", "NULL", pa.null(), lambda value: value)
 """The type of a NULL that nothing has given a type to yet."""
@@ -139,7 +148,7 @@ class Both:
     @property
     def sql(self) -> str:
         """The canonical text."""
-        return f"{_and_text(self.left)} AND {_and_text(self.right)}"
+        return " AND ".join(map(_part_text, conjuncts(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +172,7 @@ class Either:
     @property
     def sql(self) -> str:
         """The canonical text."""
-        return f"{_or_text(self.left)} OR {_or_text(self.right)}"
+        return " OR ".join(map(_part_text, disjuncts(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,15 +336,12 @@ def inner_text(node: Node) -> str:
     """Return the text of a node as part of a larger one: in parentheses where it may need them."""
     simple = isinstance(node, (ColumnRef, Literal, FirstOf, Choice))
     function = isinstance(node, Call) and node.op.sql.endswith(")") and node.op.sql[0].isalpha()
-    return node.sql if simple or function else f"({node.sql})"
+    text = node.sql
+    return text if (simple or function) and not text.startswith("-") else f"({text})"
 
 
-def _and_text(node: Node) -> str:
-    return f"({node.sql})" if isinstance(node, (Either, Inverse)) else node.sql
-
-
-def _or_text(node: Node) -> str:
-    return f"({node.sql})" if isinstance(node, (Both, Inverse)) else node.sql
+def _part_text(node: Node) -> str:
+    return f"({node.sql})" if isinstance(node, (Both, Either, Inverse)) else node.sql
 
 
 def conjuncts(node: Node) -> list[Node]:
@@ -345,11 +351,19 @@ def conjuncts(node: Node) -> list[Node]:
     return [node]
 
 
-def conjunction(parts: list[Node]) -> Node | None:
-    """Return the conjunction of parts; None of none."""
-    if not parts:
-        return None
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = Both(whole, part)
-    return whole
+def disjuncts(node: Node) -> list[Node]:
+    """Return the parts of a disjunction, in order; the node itself when it is none."""
+    if isinstance(node, Either):
+        return [*disjuncts(node.left), *disjuncts(node.right)]
+    return [node]
+
+
+def joined(kind: type[Both | Either], parts: Sequence[Node]) -> Node:
+    """Return the conjunction or disjunction of parts, as a tree that is as flat as can be.
+
+    How they are grouped makes no difference; a thousand levels would be too many for Python.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    half = (len(parts) + 1) // 2
+    return kind(joined(kind, parts[:half]), joined(kind, parts[half:]))

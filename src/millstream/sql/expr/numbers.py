@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from millstream.model.types import SqlType
 from millstream.sql.expr import kernels
 from millstream.sql.expr.arithmetic import bounded
 from millstream.sql.expr.casts import unit_and_limit
 from millstream.sql.expr.comparisons import comparison
 from millstream.sql.expr.kinds import integer_range, is_decimal, is_integer
-from millstream.sql.expr.nodes import Op
+from millstream.sql.expr.nodes import Datum, Op
+
+if TYPE_CHECKING:
+    from millstream.model.types import SqlType
 
 SQUARE_ROOT = Op("SQRT", "SQRT({0})", "square_root({0})", pc.sqrt)
 SIGN = Op("SIGN", "SIGN({0})", "sign({0})")
@@ -41,6 +43,8 @@ def to_whole(*, up: bool) -> Op:
 def decimal_to_whole(of: SqlType, *, up: bool) -> tuple[Op, SqlType]:
     """Return CEIL or FLOOR of a DECIMAL, and the type of its result."""
     name, way = ("CEIL", "ceil") if up else ("FLOOR", "floor")
+    if of.arrow.scale == 0:
+        return Op(f"{name} {of.sql}", f"{name}({{0}})", "{0}", lambda value: value), of
     whole = bounded(of.arrow.precision - of.arrow.scale + 1, 0)
     op = Op(
         f"{name} {of.sql}",
@@ -78,7 +82,7 @@ def extreme(of: SqlType, count: int, *, greatest: bool) -> Op:
     better = comparison(">" if greatest else "<", of, number_on_the_right=False).arrow
     assert better is not None  # noqa: S101 - comparisons are never left to Python
 
-    def arrow(*values: Any) -> Any:
+    def arrow(*values: Datum) -> Datum:
         best = values[0]
         for value in values[1:]:
             best = kernels.pick(best, value, better(value, best))

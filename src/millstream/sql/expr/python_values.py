@@ -1,252 +1,38 @@
-"""What the Python form calls where an operator does not do: one value in, one value out."""
+"""What the Python form calls of texts and times where a method does not do."""
 
 from __future__ import annotations
 
 import math
 import re
-import struct
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
-from typing import TYPE_CHECKING, Any, NoReturn
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ExpressionError
+from millstream.sql.expr.failures import malformed, missing, overflow
+from millstream.sql.expr.python_numbers import decimal_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-failures = (ZeroDivisionError, OverflowError)
+Value = Any
 
-_FLOAT32 = struct.Struct("<f")
-_HIGH64 = float(1 << 63)
-_WIDE = Context(prec=200, rounding=ROUND_HALF_UP)
 _LONGEST = timedelta(days=106751991)
 
 
-def failed(error: Exception) -> ExpressionError:
-    """Return our error for one of Python's."""
-    return division_by_zero() if isinstance(error, ZeroDivisionError) else overflow()
+def present(value: Value, name: str) -> Value:
+    """Return a value for a column that is NOT NULL."""
+    if value is None:
+        raise missing(name)
+    return value
 
 
-def division_by_zero() -> ExpressionError:
-    """Return the error of a divisor that is zero."""
-    return ExpressionError(
-        "division by zero", hint="Divide by NULLIF(divisor, 0), which gives NULL instead."
-    )
-
-
-def overflow() -> ExpressionError:
-    """Return the error of a value that its type cannot hold."""
-    return ExpressionError(
-        "a value is out of the range of its type", hint="CAST an operand to a wider type first."
-    )
-
-
-def too_large() -> NoReturn:
-    """Raise the error of a value that its type cannot hold."""
-    raise overflow()
-
-
-def malformed(text: str, kind: str) -> ExpressionError:
-    """Return the error of a text that cannot be read as a type."""
-    return ExpressionError(
-        f"{text!r} cannot be read as {kind}", hint="TRY_CAST gives NULL instead."
-    )
-
-
-def attempt(function: Callable[[Any], Any], value: Any) -> Any:
+def attempt(function: Callable[[Any], Any], value: Value) -> Value:
     """Return what a function makes of a value; None, which is NULL, when it raises."""
     try:
         return function(value)
     except ExpressionError:
         return None
-
-
-# --- Numbers --------------------------------------------------------------------------------------
-
-
-def same(left: float | None, right: float | None) -> bool:
-    """Whether two floats are equal for SQL, where NaN equals itself; NULL equals NULL, too."""
-    if left is None or right is None:
-        return left is right
-    return left == right or (left != left and right != right)  # noqa: PLR0124 - NaN is not itself
-
-
-def is_nan(value: float | None) -> bool:
-    """Whether a float is NaN; NULL is not."""
-    return value is not None and value != value  # noqa: PLR0124 - only NaN is not itself
-
-
-def single(value: float) -> float:
-    """Return the nearest float of 32 bits, or infinity."""
-    try:
-        rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return rounded
-
-
-def remainder(left: int, right: int) -> int:
-    """Return what is left after a division; it has the sign of the dividend."""
-    rest = abs(left) % abs(right)
-    return -rest if left < 0 else rest
-
-
-def quotient(left: int, right: int) -> int:
-    """Return the whole part of a division."""
-    whole = abs(left) // abs(right)
-    return whole if (left < 0) == (right < 0) else -whole
-
-
-def float_remainder(left: float, right: float) -> float:
-    """Return what is left of floats after a division."""
-    if right == 0.0:
-        raise division_by_zero()
-    return math.nan if math.isinf(left) else math.fmod(left, right)
-
-
-def float_to_integer(value: float, high: int) -> int:
-    """Return a float without what follows the point; ``high`` is the greatest integer."""
-    if value == _HIGH64 and high == (1 << 63) - 1:
-        return high  # as in Java
-    if not -_HIGH64 <= value < _HIGH64:
-        raise overflow()
-    whole = int(value)
-    if not -high - 1 <= whole <= high:
-        raise overflow()
-    return whole
-
-
-def ceiling(value: float) -> int:
-    """Return the least integer that is not less; of NaN, 0."""
-    return _rounded(value, math.ceil)
-
-
-def floor(value: float) -> int:
-    """Return the greatest integer that is not greater; of NaN, 0."""
-    return _rounded(value, math.floor)
-
-
-def _rounded(value: float, way: Callable[[float], int]) -> int:
-    if value != value:  # noqa: PLR0124 - only NaN is not itself
-        return 0
-    return float_to_integer(value if math.isinf(value) else float(way(value)), (1 << 63) - 1)
-
-
-def square_root(value: float) -> float:
-    """Return the square root; of negative numbers, NaN."""
-    return math.nan if value < 0 else math.sqrt(value)
-
-
-def sign(value: float) -> float:
-    """Return 1.0 or -1.0; zeros and NaN stay what they are."""
-    return math.copysign(1.0, value) if value < 0 or value > 0 else value
-
-
-def greatest(*values: Any) -> Any:
-    """Return the greatest value that is not None, the first of equals; NaN is above all."""
-    best = None
-    for value in values:
-        if value is not None and (best is None or _less(best, value)):
-            best = value
-    return best
-
-
-def least(*values: Any) -> Any:
-    """Return the least value that is not None, the first of equals; NaN is above all."""
-    best = None
-    for value in values:
-        if value is not None and (best is None or _less(value, best)):
-            best = value
-    return best
-
-
-def _less(left: Any, right: Any) -> bool:
-    return bool(left == left and not left >= right)  # noqa: PLR0124 - NaN is not itself
-
-
-# --- DECIMAL --------------------------------------------------------------------------------------
-
-
-def decimal_add(left: Decimal, right: Decimal, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return a sum, rounded to the quantum."""
-    return decimal_fit(_WIDE.add(left, right), quantum, limit)
-
-
-def decimal_subtract(left: Decimal, right: Decimal, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return a difference, rounded to the quantum."""
-    return decimal_fit(_WIDE.subtract(left, right), quantum, limit)
-
-
-def decimal_multiply(left: Decimal, right: Decimal, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return a product, rounded to the quantum."""
-    return decimal_fit(_WIDE.multiply(left, right), quantum, limit)
-
-
-def decimal_divide(left: Decimal, right: Decimal, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return a quotient, rounded to the quantum."""
-    if not right:
-        raise division_by_zero()
-    # Spark rounds to 39 places first, and then to those of the type.
-    near = _WIDE.quantize(_WIDE.divide(left, right), _PLACES)
-    return decimal_fit(near, quantum, limit)
-
-
-def decimal_remainder(left: Decimal, right: Decimal, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return what is left after a division; it has the sign of the dividend."""
-    if not right:
-        raise division_by_zero()
-    return decimal_fit(_WIDE.remainder(left, right), quantum, limit)
-
-
-_PLACES = Decimal(1).scaleb(-39)
-_WAYS = {"ceil": ROUND_CEILING, "floor": ROUND_FLOOR, "half up": ROUND_HALF_UP}
-
-
-def decimal_fit(value: Decimal, quantum: Decimal, limit: Decimal, way: str = "half up") -> Decimal:
-    """Return a DECIMAL rounded to the quantum of a type, and below its limit.
-
-    Args:
-        value: any number.
-        quantum: one unit of the type's last place.
-        limit: the least power of ten that the type cannot hold.
-        way: which way to round.
-    """
-    rounded = _WIDE.quantize(value, quantum) if way == "half up" else _toward(value, quantum, way)
-    if abs(rounded) >= limit:
-        raise overflow()
-    return rounded or rounded.copy_abs()
-
-
-def _toward(value: Decimal, quantum: Decimal, way: str) -> Decimal:
-    return value.quantize(quantum, rounding=_WAYS[way], context=_WIDE)
-
-
-def decimal_to_integer(value: Decimal, high: int) -> int:
-    """Return a DECIMAL without what follows the point."""
-    whole = int(value.to_integral_value(ROUND_DOWN))
-    if not -high - 1 <= whole <= high:
-        raise overflow()
-    return whole
-
-
-def float_to_decimal(value: float, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return a float as a DECIMAL: the digits that it prints with, rounded."""
-    if not math.isfinite(value) or abs(value) > 1e60:
-        raise overflow()
-    return decimal_fit(Decimal(repr(value)), quantum, limit)
-
-
-def round_float(value: float, places: int) -> float:
-    """Return a float rounded to places after the point, by the digits that it prints with."""
-    if not math.isfinite(value) or abs(value) >= 1e22:
-        return value
-    return float(_WIDE.quantize(Decimal(repr(value)), Decimal(1).scaleb(-places)))
-
-
-def round_integer(value: int, unit: int) -> int:
-    """Return an integer rounded to a multiple of a unit, a half away from zero."""
-    whole = (abs(value) + unit // 2) // unit * unit
-    return whole if value >= 0 else -whole
 
 
 # --- Text -----------------------------------------------------------------------------------------
@@ -328,10 +114,7 @@ def timestamp_to_text(value: datetime) -> str:
 
 def substring(text: str, start: int, length: int = 2**31 - 1) -> str:
     """Return a part of a text; it begins at 1, or at -1 counted from the end."""
-    if start > 0:
-        first = start - 1
-    else:
-        first = len(text) + start if start < 0 else 0
+    first = len(text) + start if start < 0 else max(start - 1, 0)
     end = first + length
     return text[max(first, 0) : end] if end > 0 else ""
 
@@ -387,7 +170,7 @@ _CLOCK: Mapping[str, Any] = {
 # --- Nested ---------------------------------------------------------------------------------------
 
 
-def element(values: Sequence[Any], place: int) -> Any:
+def element(values: Sequence[Any], place: int) -> Value:
     """Return one element of an ARRAY, from 0."""
     if not 0 <= place < len(values):
         raise ExpressionError(
@@ -405,42 +188,17 @@ def concat(*texts: str | None) -> str | None:
 __all__ = [
     "add_days",
     "attempt",
-    "ceiling",
     "concat",
-    "decimal_add",
-    "decimal_divide",
-    "decimal_fit",
-    "decimal_multiply",
-    "decimal_remainder",
-    "decimal_subtract",
-    "decimal_to_integer",
     "element",
-    "failed",
-    "failures",
-    "float_remainder",
-    "float_to_decimal",
-    "float_to_integer",
-    "floor",
-    "greatest",
-    "is_nan",
-    "least",
     "midnight",
-    "quotient",
-    "remainder",
+    "present",
     "replace",
-    "round_float",
-    "round_integer",
-    "same",
     "short_enough",
-    "sign",
-    "single",
-    "square_root",
     "substring",
     "text_to_boolean",
     "text_to_decimal",
     "text_to_double",
     "text_to_integer",
     "timestamp_to_text",
-    "too_large",
     "truncate",
 ]

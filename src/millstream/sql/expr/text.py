@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.model.names import quote_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.model.types import SqlType
 
 quoted = quote_name
@@ -23,7 +25,7 @@ def string_text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def literal_text(value: Any, of: SqlType) -> str:
+def literal_text(value: object, of: SqlType) -> str:
     """Return a value of a type as text that is read as the same value of the same type.
 
     >>> from millstream.model.types import BIGINT, DOUBLE
@@ -34,6 +36,11 @@ def literal_text(value: Any, of: SqlType) -> str:
         return "NULL" if of.kind == "NULL" else f"CAST(NULL AS {of.sql})"
     make = _TEXTS.get(of.kind)
     return make(value) if make else f"CAST({value} AS {of.sql})"
+
+
+def _bigint(value: int) -> str:
+    # The minus is no part of the number that L follows, and without it the least is too large.
+    return f"{value}L" if value > -(1 << 63) else str(value)
 
 
 def _double(value: float) -> str:
@@ -52,10 +59,10 @@ def _interval(value: timedelta) -> str:
     return f"INTERVAL '{'-' if micros < 0 else ''}{whole}.{part:06}' SECOND"
 
 
-_TEXTS = {
+_TEXTS: dict[str, Callable[[Any], str]] = {
     "BOOLEAN": lambda value: str(value).upper(),
     "INTEGER": str,
-    "BIGINT": lambda value: f"{value}L",
+    "BIGINT": _bigint,
     "DOUBLE": _double,
     "REAL": lambda value: f"CAST({_double(value)} AS REAL)",
     "VARCHAR": string_text,

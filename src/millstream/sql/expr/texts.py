@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.sql.expr import kernels
-from millstream.sql.expr.nodes import Op
+from millstream.sql.expr.nodes import Datum, Op
 from millstream.sql.expr.text import string_text
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _cased(name: str, ascii_kernel: Callable[[Any], Any]) -> Op:
     """Return UPPER or LOWER: kernels for ASCII, Python, which knows ß and final sigmas, else."""
     change = str.upper if name == "UPPER" else str.lower
 
-    def arrow(value: Any) -> Any:
+    def arrow(value: Datum) -> Datum:
         if kernels.is_ascii(value):
             return ascii_kernel(value)
         if isinstance(value, pa.Scalar):
@@ -124,7 +124,7 @@ LENGTH = Op("LENGTH", "LENGTH({0})", "len({0})", pc.utf8_length)
 OCTETS = Op(
     "LENGTH BINARY", "LENGTH({0})", "len({0})", lambda v: pc.cast(pc.binary_length(v), pa.int32())
 )
-REVERSE = Op("REVERSE", "REVERSE({0})", "{0}[::-1]", lambda value: pc.utf8_reverse(value))
+REVERSE = Op("REVERSE", "REVERSE({0})", "{0}[::-1]", pc.utf8_reverse)
 
 _SIDES: dict[str, tuple[str, Callable[..., Any]]] = {
     "BOTH": ("strip", pc.utf8_trim),
@@ -158,7 +158,7 @@ def substring(start: int | None, length: int | None, *, has_length: bool) -> Op:
         first = max(start - 1, 0)
         stop = None if length is None else first + max(length, 0)
 
-        def arrow(value: Any, *_known: Any) -> Any:
+        def arrow(value: Datum, *_known: Datum) -> Datum:
             return pc.utf8_slice_codeunits(value, start=first, stop=stop)
 
     return Op(
@@ -173,7 +173,7 @@ def concat(count: int) -> Op:
     """Return the texts one after the other; all are evaluated, even after a NULL."""
     inner = ", ".join(f"{{{place}}}" for place in range(count))
 
-    def arrow(*values: Any) -> Any:
+    def arrow(*values: Datum) -> Datum:
         return pc.binary_join_element_wise(*values, "")
 
     return Op(
@@ -182,12 +182,12 @@ def concat(count: int) -> Op:
 
 
 def search(name: str, known: str | None) -> Op:
-    """Return STARTSWITH, ENDSWITH or CONTAINS; ``known`` is what is searched for, if it is known."""
+    """Return STARTSWITH, ENDSWITH or CONTAINS; ``known`` is what is searched, if it is."""
     python, kernel = _SEARCHES[name]
     arrow = None
     if known is not None:
 
-        def arrow(value: Any, _known: Any) -> Any:
+        def arrow(value: Datum, _known: Datum) -> Datum:
             return kernel(value, known)
 
     return Op(f"{name} {known!r}", f"{name}({{0}}, {{1}})", python, arrow)
@@ -205,7 +205,7 @@ def replacement(old: str | None, new: str | None) -> Op:
     arrow = None
     if old and new is not None:
 
-        def arrow(value: Any, _old: Any, _new: Any) -> Any:
+        def arrow(value: Datum, _old: Datum, _new: Datum) -> Datum:
             return pc.replace_substring(value, pattern=old, replacement=new)
 
     return Op(f"REPLACE {old!r} {new!r}", "REPLACE({0}, {1}, {2})", "replace({0}, {1}, {2})", arrow)

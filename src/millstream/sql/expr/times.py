@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from millstream.model.types import DATE, INTERVAL, TIMESTAMP, SqlType
 from millstream.sql.expr import kernels
-from millstream.sql.expr.nodes import Op
+from millstream.sql.expr.nodes import Datum, Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,13 +25,13 @@ def _length(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return lambda left, right: kernels.in_interval_range(_micros(kernel, INTERVAL, left, right))
 
 
-def _micros(kernel: Callable[..., Any], of: SqlType, left: Any, right: Any) -> Any:
+def _micros(kernel: Callable[..., Any], of: SqlType, left: Datum, right: Datum) -> Datum:
     # As integers: the checked kernels of times look at what is under a NULL, those of integers not.
     integers = kernel(pc.cast(left, pa.int64()), pc.cast(right, pa.int64()))
     return pc.cast(integers, of.arrow)
 
 
-def _days_between(left: Any, right: Any) -> Any:
+def _days_between(left: Datum, right: Datum) -> Datum:
     days = pc.subtract(pc.cast(left, pa.int32()), pc.cast(right, pa.int32()))
     return pc.cast(pc.multiply(pc.cast(days, pa.int64()), 86400 * 10**6), _DURATION)
 
@@ -98,7 +98,7 @@ _FIELDS: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
-def _weekday(value: Any, *, first: int) -> Any:
+def _weekday(value: Datum, *, first: int) -> Datum:
     if first == 0:
         return pc.day_of_week(value)
     return pc.day_of_week(value, count_from_zero=False, week_start=7)
@@ -110,7 +110,7 @@ def field(name: str, of: SqlType) -> Op | None:
         return None
     python, kernel = _FIELDS[name]
 
-    def arrow(value: Any) -> Any:
+    def arrow(value: Datum) -> Datum:
         if of == TIMESTAMP:
             # As a local time: in UTC it is the same, and no zone need be looked up.
             value = pc.cast(value, pa.timestamp("us"))
@@ -137,7 +137,7 @@ UNITS = {
 def truncation(unit: str) -> Op:
     """Return DATE_TRUNC to a unit."""
 
-    def arrow(value: Any) -> Any:
+    def arrow(value: Datum) -> Datum:
         local = pc.cast(value, pa.timestamp("us"))
         floor = pc.floor_temporal(local, unit=unit.lower(), week_starts_monday=True)
         return kernels.in_python_years(pc.cast(floor, TIMESTAMP.arrow))

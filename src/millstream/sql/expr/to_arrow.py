@@ -10,19 +10,20 @@ The few operations that no kernel does exactly run their Python form over the va
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import ExpressionError
 from millstream.model.arrow_values import column_values
+from millstream.sql.expr.failures import division_by_zero, overflow
 from millstream.sql.expr.nodes import (
     Among,
     Both,
     Call,
     Choice,
     ColumnRef,
+    Datum,
     Either,
     FirstOf,
     Inverse,
@@ -33,11 +34,13 @@ from millstream.sql.expr.nodes import (
     Op,
     conjuncts,
 )
-from millstream.sql.expr.python_values import division_by_zero, overflow
 from millstream.sql.expr.to_python import compile_elements
 
-Datum = Any
-"""An Arrow array, or a scalar that stands for the same value in every row."""
+if TYPE_CHECKING:
+    from millstream.errors import ExpressionError
+
+Reach = Any
+"""The rows that an expression is evaluated for, as a mask; None for all."""
 
 Form = Callable[[pa.RecordBatch, Any], Datum]
 
@@ -98,7 +101,7 @@ def _call(node: Call) -> Form:
     stops = {at for i, at in enumerate(order) if any(node.args[k].raises for k in order[i + 1 :])}
     first = order[0]
 
-    def run(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
         values, here = [None] * count, reach
         for place in order:
             value = forms[place](batch, here)
@@ -109,13 +112,13 @@ def _call(node: Call) -> Form:
             values[first] = _masked(values[first], reach)
         return kernel(*values)
 
-    def guarded(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def guarded(batch: pa.RecordBatch, reach: Reach) -> Datum:
         try:
             return run(batch, reach)
         except pa.ArrowInvalid as error:
             raise _failed(error) from error
 
-    def plain(batch: pa.RecordBatch, _reach: Any) -> Datum:
+    def plain(batch: pa.RecordBatch, _reach: Reach) -> Datum:
         return kernel(*[form(batch, None) for form in forms])
 
     if not node.raises:
@@ -126,7 +129,7 @@ def _call(node: Call) -> Form:
 def _both(node: Both) -> Form:
     left, right, raises = compile_value(node.left), compile_value(node.right), node.right.raises
 
-    def run(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
         first = left(batch, reach)
         if raises:
             reach = _narrow(batch, reach, pc.fill_null(first, True))
@@ -138,7 +141,7 @@ def _both(node: Both) -> Form:
 def _either(node: Either) -> Form:
     left, right, raises = compile_value(node.left), compile_value(node.right), node.right.raises
 
-    def run(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
         first = left(batch, reach)
         if raises:
             reach = _narrow(batch, reach, pc.invert(pc.fill_null(first, False)))
@@ -160,7 +163,7 @@ def _is_null(node: IsNull) -> Form:
 def _is_truth(node: IsTruth) -> Form:
     arg, wanted = compile_value(node.arg), node.wanted
 
-    def run(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
         value = pc.fill_null(arg(batch, reach), not wanted)
         return value if wanted else pc.invert(value)
 
@@ -171,7 +174,7 @@ def _among(node: Among) -> Form:
     arg, values = compile_value(node.arg), pa.array(node.values, node.arg.type.arrow)
     null = pa.scalar(None, pa.bool_())
 
-    def run(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
         value = arg(batch, reach)
         found = pc.is_in(_rows(batch, value), value_set=values)
         if node.with_null:
@@ -187,7 +190,7 @@ def _choice(node: Choice) -> Form:
     ]
     default, raises = compile_value(node.default), node.raises
 
-    def run(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
         conditions, values = [], []
         for condition, value in branches:
             chosen = pc.fill_null(condition(batch, reach), False)
@@ -212,7 +215,7 @@ def _case(conditions: list[Any], values: list[Any]) -> Datum:
 def _first_of(node: FirstOf) -> Form:
     forms, raises = [compile_value(each) for each in node.args], node.raises
 
-    def run(batch: pa.RecordBatch, reach: Any) -> Datum:
+    def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
         values = []
         for form in forms:
             value = form(batch, reach if raises else None)
@@ -249,7 +252,7 @@ def _rows(batch: pa.RecordBatch, value: Datum) -> pa.Array:
     return value
 
 
-def _narrow(batch: pa.RecordBatch, reach: Any, more: Datum) -> pa.BooleanArray:
+def _narrow(batch: pa.RecordBatch, reach: Reach, more: Datum) -> pa.BooleanArray:
     """Return the rows of ``reach`` for which ``more``, which is never NULL, holds, too."""
     more = _rows(batch, more)
     return more if reach is None else pc.and_(reach, more)

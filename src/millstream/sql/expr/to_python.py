@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import SqlUnsupportedError
-from millstream.sql.expr import python_values
+from millstream.sql.expr import failures, python_numbers, python_values
 from millstream.sql.expr.nodes import (
     Among,
     Both,
@@ -27,14 +27,30 @@ from millstream.sql.expr.nodes import (
     Literal,
     Node,
     Op,
+    Value,
     conjuncts,
+    disjuncts,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_FUNCTIONS = {name: getattr(python_values, name) for name in python_values.__all__}
-_FUNCTIONS["Decimal"] = Decimal
+Function = Any
+"""A compiled function: what it takes and gives, its caller knows."""
+
+AnyNode = Any
+"""A node of the class that a method is registered for."""
+
+_FUNCTIONS: dict[str, Any] = {
+    **{name: getattr(python_values, name) for name in python_values.__all__},
+    **{name: getattr(python_numbers, name) for name in python_numbers.__all__},
+    "Decimal": Decimal,
+    "failures": failures.failures,
+    "failed": failures.failed,
+    "too_large": failures.too_large,
+}
+"""All that the text of a Python form may call."""
+
 _INLINE = (bool, int, str, bytes)
 
 
@@ -73,13 +89,13 @@ class PythonForm:
 
     # --- Values -----------------------------------------------------------------------------------
 
-    def _column_value(self, node: Any) -> str:
+    def _column_value(self, node: AnyNode) -> str:
         return self._column(node)
 
-    def _literal(self, node: Any) -> str:
+    def _literal(self, node: AnyNode) -> str:
         return self._constant(node.value)
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: Value) -> str:
         if (
             value is None
             or type(value) in _INLINE
@@ -91,14 +107,14 @@ class PythonForm:
             self.names[text] = value
         return f"({text})" if text.startswith("-") else text
 
-    def _call(self, node: Any) -> str:
+    def _call(self, node: AnyNode) -> str:
         checks, body = self._operands(node)
         if not checks:
             return f"({body})"
         missing = " or ".join(f"{check} is None" for check in checks)
         return f"(None if {missing} else {body})"
 
-    def _both(self, node: Any) -> str:
+    def _both(self, node: AnyNode) -> str:
         if not node.nullable:
             return f"({self.value(node.left)} and {self.value(node.right)})"
         left, right = self._name("t"), self._name("t")
@@ -108,7 +124,7 @@ class PythonForm:
             f" else None if {left} is None or {right} is None else True)"
         )
 
-    def _either(self, node: Any) -> str:
+    def _either(self, node: AnyNode) -> str:
         if not node.nullable:
             return f"({self.value(node.left)} or {self.value(node.right)})"
         left, right = self._name("t"), self._name("t")
@@ -118,19 +134,19 @@ class PythonForm:
             f" else None if {left} is None or {right} is None else False)"
         )
 
-    def _inverse(self, node: Any) -> str:
+    def _inverse(self, node: AnyNode) -> str:
         if not node.nullable:
             return f"(not {self.value(node.arg)})"
         name = self._name("t")
         return f"(None if ({name} := {self.value(node.arg)}) is None else not {name})"
 
-    def _is_null(self, node: Any) -> str:
+    def _is_null(self, node: AnyNode) -> str:
         return f"({self.value(node.arg)} is None)"
 
-    def _is_truth(self, node: Any) -> str:
+    def _is_truth(self, node: AnyNode) -> str:
         return f"({self.value(node.arg)} is {node.wanted})"
 
-    def _among(self, node: Any) -> str:
+    def _among(self, node: AnyNode) -> str:
         found = self._name("k")
         self.names[found] = frozenset(node.values)
         if node.with_null:
@@ -140,14 +156,14 @@ class PythonForm:
         name = self._name("t")
         return f"(None if ({name} := {self.value(node.arg)}) is None else {name} in {found})"
 
-    def _choice(self, node: Any) -> str:
+    def _choice(self, node: AnyNode) -> str:
         cases = "".join(
             f"{self.value(value)} if {self.truth(condition, wanted=True)} else "
             for condition, value in node.branches
         )
         return f"({cases}{self.value(node.default)})"
 
-    def _first_of(self, node: Any) -> str:
+    def _first_of(self, node: AnyNode) -> str:
         text = ""
         for arg in node.args[:-1]:
             name = self._name("t")
@@ -156,32 +172,32 @@ class PythonForm:
 
     # --- Conditions -------------------------------------------------------------------------------
 
-    def _call_truth(self, node: Any, wanted: bool) -> str:
+    def _call_truth(self, node: AnyNode, wanted: bool) -> str:
         checks, body = self._operands(node, shorten=wanted)
         present = "".join(f"{check} is not None and " for check in checks)
         if node.op.partial or not node.op.strict:
             return f"({present}({body}) is {wanted})"
         return f"({present}({body}))" if wanted else f"({present}not ({body}))"
 
-    def _both_truth(self, node: Any, wanted: bool) -> str:
+    def _both_truth(self, node: AnyNode, wanted: bool) -> str:
         joint = " and " if wanted else " or "
         return f"({joint.join(self.truth(part, wanted=wanted) for part in conjuncts(node))})"
 
-    def _either_truth(self, node: Any, wanted: bool) -> str:
+    def _either_truth(self, node: AnyNode, wanted: bool) -> str:
         joint = " or " if wanted else " and "
-        return f"({joint.join(self.truth(part, wanted=wanted) for part in _disjuncts(node))})"
+        return f"({joint.join(self.truth(part, wanted=wanted) for part in disjuncts(node))})"
 
-    def _inverse_truth(self, node: Any, wanted: bool) -> str:
+    def _inverse_truth(self, node: AnyNode, wanted: bool) -> str:
         return self.truth(node.arg, wanted=not wanted)
 
-    def _is_null_truth(self, node: Any, wanted: bool) -> str:
+    def _is_null_truth(self, node: AnyNode, wanted: bool) -> str:
         return f"({self.value(node.arg)} {'is' if wanted else 'is not'} None)"
 
-    def _is_truth_truth(self, node: Any, wanted: bool) -> str:
+    def _is_truth_truth(self, node: AnyNode, wanted: bool) -> str:
         text = self.truth(node.arg, wanted=node.wanted)
         return text if wanted else f"(not {text})"
 
-    def _among_truth(self, node: Any, wanted: bool) -> str:
+    def _among_truth(self, node: AnyNode, wanted: bool) -> str:
         found = self._name("k")
         self.names[found] = frozenset(node.values)
         text = self.value(node.arg)
@@ -248,13 +264,16 @@ class PythonForm:
     }
 
 
-def compile_function(head: str, result: str, names: dict[str, Any], *, raises: bool) -> Any:
+def compile_function(head: str, result: str, names: dict[str, Any], *, raises: bool) -> Function:
     """Return the function of a head such as ``rows`` and the text of what it returns.
 
     Python's own errors of arithmetic become ours in a clause that costs nothing until it is met.
     """
     if raises:
-        body = f" try:\n  return {result}\n except failures as error:\n  raise failed(error) from error"
+        body = (
+            f" try:\n  return {result}\n"
+            " except failures as error:\n  raise failed(error) from error"
+        )
     else:
         body = f" return {result}"
     space = dict(names)
@@ -294,9 +313,3 @@ def one_value(op: Op) -> Callable[[Any], Any]:
 
 def _is_atom(node: Node) -> bool:
     return isinstance(node, (ColumnRef, Literal))
-
-
-def _disjuncts(node: Node) -> list[Node]:
-    if isinstance(node, Either):
-        return [*_disjuncts(node.left), *_disjuncts(node.right)]
-    return [node]

@@ -1,0 +1,85 @@
+"""A database, and how to wait: on conditions, with time to spare, never on the clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import millstream as ms
+
+PATIENCE = 60.0
+
+
+def wait_until(condition, seconds=PATIENCE):
+    """Wait until a condition holds; its value."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+    return value
+
+
+@pytest.fixture
+def until():
+    return wait_until
+
+
+@pytest.fixture
+def db(tmp_path):
+    with ms.open(tmp_path / "db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def take():
+    """take(subscription, 5): batches until there are five weighted rows, or what ends it raises."""
+
+    def batches(subscription, rows):
+        taken, count = [], 0
+        while count < rows:
+            batch = subscription.recv(timeout=PATIENCE)
+            assert batch is not None, f"{count} rows of {rows}"
+            taken.append(batch)
+            count += len(batch)
+        return taken
+
+    return batches
+
+
+@pytest.fixture
+def rows_of(take):
+    """rows_of(subscription, 5): the next five rows."""
+
+    def rows(subscription, count):
+        return [row for batch in take(subscription, count) for row in batch.rows]
+
+    return rows
+
+
+@pytest.fixture
+def drain():
+    """drain(subscription): all batches that a subscription still gives before it is over."""
+
+    def batches(subscription):
+        taken = []
+        try:
+            while (batch := subscription.recv(timeout=PATIENCE)) is not None:
+                taken.append(batch)
+        except ms.errors.ClosedError:
+            return taken
+        raise AssertionError("it does not end")
+
+    return batches
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left_behind():
+    before = set(threading.enumerate())
+
+    def left():
+        return [t for t in threading.enumerate() if t not in before and "millstream" in t.name]
+
+    yield
+    wait_until(lambda: not left())
