@@ -167,7 +167,7 @@ class Database:
 
     def _run(self, statement: Statement, tenant: str | None) -> Result | Subscription:
         if isinstance(statement, Select) and statement.live:
-            return self.subscribe(statement.text, tenant=tenant)
+            return self._opener.query(Subscription, statement, tenant=tenant)
         if isinstance(statement, Listen):
             self._channels.listen(statement.channel)
         elif isinstance(statement, Unlisten):

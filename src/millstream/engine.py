@@ -87,6 +87,7 @@ class Engine:
             if intake is not None:
                 intake.inlet.close()
                 self.dispatcher.remove(intake)
+                intake.inlet.abandon()
             self.positions.drop_target(definition.name)
             error = SubscriptionEndedError(f"{definition.name} was dropped")
             for subscriber in self.dispatcher.routes(definition.name).subscribers:
@@ -342,10 +343,12 @@ class Engine:
 
     def close(self) -> None:
         """Commit what was pushed, and stop. The log stays open."""
-        for intake in (*self._intakes.values(),):
-            intake.inlet.close()
-        self.notifications.close()
+        inlets = [*(intake.inlet for intake in self._intakes.values()), self.notifications]
+        for inlet in inlets:
+            inlet.close()
         try:
             self.positions.write()
         finally:
             self.dispatcher.stop()
+            for inlet in inlets:
+                inlet.abandon()

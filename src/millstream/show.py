@@ -210,11 +210,14 @@ def _events(
     names = engine.collections(tenant) if collection is None else (engine.catalog[collection].name,)
     if collection is not None:
         engine.tenant_column(engine.catalog[collection], tenant)
-    for batch in engine.kept(names, until, start):
+    first = start
+    if start is not None and all(engine.log.topic(name).low_lsn < start for name in names):
+        first = start - 1  # an update has the LSN of its new row; the old one is just before it
+    for batch in engine.kept(names, until, first):
         plan = engine.whole(batch.topic, tenant)
         kept = None if plan is None else select(batch, plan)
         if kept is not None:
-            yield from maker(kept)
+            yield from (event for event in maker(kept) if start is None or event.lsn >= start)
 
 
 def _json(value: dict[str, Any] | None) -> str | None:

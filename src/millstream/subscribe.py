@@ -46,7 +46,7 @@ class Opener:
     def query(
         self,
         style: type[R],
-        sql: str,
+        sql: str | Select,
         *,
         start: Start = None,
         backpressure: str = "block",
@@ -59,10 +59,11 @@ class Opener:
         **more: Any,  # noqa: ANN401 - the callbacks of a style
     ) -> R:
         """A subscription to the changes of a query's result."""
-        definition, plan = self.plan(sql, tenant)
+        select = _select(sql) if isinstance(sql, str) else sql
+        definition, plan = self.plan(select, tenant)
         snapshot = self._engine.snapshot(definition, plan)
         wish = Wish(
-            sql=sql,
+            sql=select.text,
             schema=plan.schema,
             start=start,
             backpressure=backpressure,
@@ -85,7 +86,7 @@ class Opener:
         on_complete: Callable[[], object] | None,
     ) -> InlineSubscription:
         """A callback on the pusher's own thread."""
-        definition, plan = self.plan(sql, tenant)
+        definition, plan = self.plan(_select(sql), tenant)
         if definition.kind != "source":
             raise WrongObjectError(
                 f"inline callbacks are for sources, and {definition.name} is a {definition.kind}",
@@ -152,13 +153,12 @@ class Opener:
         wish = Wish(sql=f"LISTEN {names}", schema=plan.schema)
         return self._registry.open(style, feed, wish, **more)
 
-    def plan(self, sql: str, tenant: str | None) -> tuple[Definition, SelectPlan]:
+    def plan(self, select: Select, tenant: str | None) -> tuple[Definition, SelectPlan]:
         """What a query reads, and how."""
-        select = _select(sql)
         if select.limit is not None:
             raise SqlUnsupportedError(
                 "a subscription has no LIMIT: its changes never end",
-                sql=sql,
+                sql=select.sql,
                 line=select.line,
                 column=select.column,
                 hint="leave LIMIT out, or ask once with db.query",

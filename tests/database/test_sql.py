@@ -157,7 +157,7 @@ def test_refused_by_what_there_is(users, sql, error):
         ("SELECT 1; SELEC 2", errors.SqlError, 1, None),
         ("INSERT INTO users VALUES ('x', 'y', 1)", errors.SqlTypeError, 1, 27),
         ("INSERT INTO users (id, nope) VALUES (9, 1)", errors.SqlColumnError, 1, 24),
-        ("INSERT INTO users (id, id) VALUES (9, 1)", errors.SqlColumnError, 1, None),
+        ("INSERT INTO users (id, id) VALUES (9, 1)", errors.SqlError, 1, 24),
         ("UPDATE users SET nope = 1", errors.SqlColumnError, 1, 18),
         ("UPDATE users SET age = 'x'", errors.SqlTypeError, 1, 24),
         ("DELETE FROM users WHERE nope = 1", errors.SqlColumnError, 1, 25),

@@ -37,11 +37,11 @@ Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
 _RETRY: Final = 0.5
 """Seconds after which a log that takes nothing is tried again."""
 
-_LINGER: Final = 0.001
-"""Seconds of quiet after which rows are written."""
+_LINGER: Final = 0.0005
+"""Seconds of quiet after which rows are added to the log."""
 
-_MANY_UNWRITTEN: Final = 512
-"""Rows that are written at once, quiet or not."""
+_MANY_ROWS: Final = 256
+"""Rows that are written to the file at once, and not when it is quiet."""
 
 _MERGED_ROWS: Final = 1 << 16
 """Small batches are joined up to this many rows: one commit, one filter, one delivery for all."""
@@ -52,12 +52,13 @@ _logger = logging.getLogger("millstream.dispatch")
 class Intake:
     """What the dispatcher knows of one source."""
 
-    __slots__ = ("event_time", "inlet", "topic")
+    __slots__ = ("event_time", "has_event_time", "inlet", "topic")
 
     def __init__(self, topic: str, inlet: Inlet, event_time: EventTime) -> None:
         self.topic = topic
         self.inlet = inlet
         self.event_time = event_time
+        self.has_event_time = event_time.has_column
 
 
 class Commit:
@@ -104,6 +105,7 @@ class Dispatcher:
             every later batch will come through them.
         published: how many rows were fanned out.
         wakes: whom to wake at the end of the fan-out, left here by those who were offered a batch.
+        handed: who waits for just this batch, and is given it then.
     """
 
     def __init__(self, log: Log) -> None:
@@ -111,14 +113,15 @@ class Dispatcher:
         self.lsn = log.lsn
         self.published = 0
         self.wakes: list[Callable[[], None]] = []
-        self._unwritten = 0  # rows that are in the log's queue, and whose writer may be asleep
+        self.handed: list[tuple[Callable[[ChangeBatch], None], ChangeBatch]] = []
         self._log = log
         self._pid = os.getpid()
-        self._intakes: tuple[Intake, ...] = ()
         self._errands: list[Commit | Call] = []
-        self._buffers: tuple[list[Any], ...] = (self._errands,)
+        # The intakes and the buffers of a cut, in one assignment, so that they always match.
+        self._inflow: tuple[tuple[Intake, ...], tuple[list[Any], ...]] = ((), (self._errands,))
         self._routes: dict[str, Routes] = {}
         self._everything = Routes()
+        self._fanned_out: Batches = []  # what subscribers have, and the log has not yet
         self._stopping = False
         self._failure: Error | None = None
         self._lock = threading.Lock()
@@ -131,14 +134,19 @@ class Dispatcher:
     def add(self, intake: Intake) -> None:
         """Drain one more inlet."""
         with self._lock:
-            self._intakes = (*self._intakes, intake)
-            self._buffers = (self._errands, *(each.inlet.items for each in self._intakes))
+            self._set_intakes((*self._intakes, intake))
 
     def remove(self, intake: Intake) -> None:
         """Drain it no more."""
         with self._lock:
-            self._intakes = tuple(each for each in self._intakes if each is not intake)
-            self._buffers = (self._errands, *(each.inlet.items for each in self._intakes))
+            self._set_intakes(tuple(each for each in self._intakes if each is not intake))
+
+    def _set_intakes(self, intakes: tuple[Intake, ...]) -> None:
+        self._inflow = (intakes, (self._errands, *(each.inlet.items for each in intakes)))
+
+    @property
+    def _intakes(self) -> tuple[Intake, ...]:
+        return self._inflow[0]
 
     def commit(self, commit: Commit) -> int:
         """Commit changes; returns the last LSN once they are applied and handed to subscribers."""
@@ -222,10 +230,11 @@ class Dispatcher:
 
     def _turn(self) -> bool:
         """One cut; False when there is nothing more to do."""
-        bell, buffers, intakes = self.bell, self._buffers, self._intakes
+        intakes, buffers = self._inflow
         sizes = list(map(len, buffers))
         if not any(sizes):
             if self._stopping:
+                self._add_to_log()
                 return False
             self._rest()
             return True
@@ -246,21 +255,26 @@ class Dispatcher:
     def _rest(self) -> None:
         """Sleep until there is something to do.
 
-        Subscribers have the rows by now, and may be about to run. The thread that writes to the log
-        would only get in their way, so it is woken when nothing more came for a moment.
+        Who was just woken needs the interpreter, and this thread holds it. So it sleeps at once,
+        and adds the rows to the log when nothing more came for a moment.
         """
         bell = self.bell
         bell.asleep = True
-        if any(map(len, self._buffers)) or self._stopping:
+        if any(map(len, self._inflow[1])) or self._stopping:
             bell.asleep = False
-        elif not self._unwritten:
+        elif not self._fanned_out:
             bell.sleep()
         elif not bell.sleep(_LINGER):
-            self._write_soon()
+            self._add_to_log()
+            self._log.write_soon()
 
-    def _write_soon(self) -> None:
-        self._unwritten = 0
-        self._log.write_soon()
+    def _add_to_log(self) -> None:
+        """Add what subscribers have already; before anything else is given an LSN."""
+        batches, self._fanned_out = self._fanned_out, []
+        if batches:
+            self._log.add(batches)
+            if sum(len(batch) for _, batch in batches) > _MANY_ROWS:
+                self._log.write_soon()
 
     def _take(
         self,
@@ -271,15 +285,18 @@ class Dispatcher:
     ) -> None:
         drained, waiting = intake.inlet.drain(size)
         tickets += waiting
-        for batch in _joined(drained):
-            if len(batch) or batch.watermark is not None:
+        for batch in drained if len(drained) == 1 else _joined(drained):
+            if intake.has_event_time or batch.watermark is not None:
                 intake.event_time.observe(batch)
+            if len(batch) or batch.watermark is not None:
                 batches.append((intake.topic, batch))
 
     def _commit(self, batches: list[tuple[str, ChangeBatch]], tickets: list[Ticket]) -> None:
         """Commit a cut. Rows that nobody waits for must not be lost when the disk is full."""
-        if self._place(batches, sync=bool(tickets)):
-            self._fan_out(batches)
+        self._add_to_log()
+        sync = bool(tickets)
+        if self._place(batches, sync=sync):
+            self._fan_out(batches, sync=sync)
         for ticket in tickets:
             ticket.settle(self.lsn, self._failure)
 
@@ -310,29 +327,31 @@ class Dispatcher:
             intake.inlet.stall(error)
         return True
 
-    def _fan_out(self, batches: Batches) -> None:
+    def _fan_out(self, batches: Batches, *, sync: bool) -> None:
+        """Offer placed batches to everybody, and add them to the log, if they are not there."""
         # Before anybody is offered anything: who joins now and sees the old LSN is offered all.
         self.lsn = batches[-1][1].lsn
         everything = self._everything
         for topic, batch in batches:
-            rows = len(batch)
-            self.published += rows
-            self._unwritten += rows or 1
+            self.published += len(batch)
             routes = self._routes.get(topic)
             if routes is not None:
                 routes.deliver(batch)
             if len(everything):
                 everything.deliver(batch)
-        if self._unwritten > _MANY_UNWRITTEN:
-            self._write_soon()
-        # Last of all: who is woken needs the interpreter, which this thread is about to let go.
+        for hand_over, batch in self.handed:
+            hand_over(batch)
         for wake in self.wakes:
             wake()
+        self.handed.clear()
         self.wakes.clear()
+        if not sync:
+            self._fanned_out = batches
 
     def _run_errand(self, errand: Commit | Call) -> None:
         error: BaseException | None = self._failure
         try:
+            self._add_to_log()
             if error is None and isinstance(errand, Commit):
                 self._run_commit(errand)
             elif error is None and isinstance(errand, Call):
@@ -350,7 +369,7 @@ class Dispatcher:
             raise
         if commit.applied is not None:
             commit.applied([batch for _, batch in batches])
-        self._fan_out(batches)
+        self._fan_out(batches, sync=commit.sync)
 
     # ---- the end
 

@@ -48,26 +48,33 @@ def select(batch: ChangeBatch, plan: SelectPlan) -> ChangeBatch | None:
 def _select(
     batch: ChangeBatch, plan: SelectPlan, predicate: Predicate | None
 ) -> ChangeBatch | None:
-    kept = batch
-    if predicate is not None and len(batch):
-        if batch.is_arrow:
-            mask = predicate.mask(batch.arrow)
-            count = mask.true_count
-            if count < len(batch):
-                kept = batch.keep_mask(mask)
-        else:
-            places = predicate.places(batch.rows)
-            count = len(places)
-            if count < len(batch):
-                kept = batch.keep_places(places)
-        if not count:
+    if predicate is not None:
+        kept = _filter(batch, predicate)
+        if kept is None:
             return None
+        batch = kept
     projection = plan.projection
     if projection is None:
-        return kept
-    if kept.is_arrow:
-        return kept.with_columns(plan.schema, None, projection.arrow(kept.arrow))
-    return kept.with_columns(plan.schema, projection.rows(kept.rows), None)
+        return batch
+    if batch.is_arrow:
+        return batch.with_columns(plan.schema, None, projection.arrow(batch.arrow))
+    return batch.with_columns(plan.schema, projection.rows(batch.rows), None)
+
+
+def _filter(batch: ChangeBatch, predicate: Predicate) -> ChangeBatch | None:
+    size = len(batch)
+    if not size:  # a lone watermark
+        return batch
+    if batch.is_arrow:
+        mask = predicate.mask(batch.arrow)
+        count = mask.true_count
+        if count == size:
+            return batch
+        return batch.keep_mask(mask) if count else None
+    places = predicate.places(batch.rows)
+    if len(places) == size:
+        return batch
+    return batch.keep_places(places) if places else None
 
 
 class Route:
@@ -143,10 +150,9 @@ class Routes:
         """Offer a batch to everybody whose query keeps something of it."""
         for route in self._plain:
             route.deliver(batch, route.plan.predicate)
-        if len(batch):
-            for index in self._indexes:
-                for route, part in index.split(batch):
-                    route.deliver(part, route.plan.residual)
+        for index in self._indexes:
+            for route, part in index.split(batch):
+                route.deliver(part, route.plan.residual)
 
     def _index(self, column: int) -> Index:
         for index in self._indexes:
@@ -189,6 +195,9 @@ class Index:
         rows = batch.rows
         if len(rows) == 1:
             return [(route, batch) for route in self._routes.get(rows[0][self.column], ())]
+        if not rows:  # a lone watermark is for all
+            everybody = dict.fromkeys(r for routes in list(self._routes.values()) for r in routes)
+            return [(route, batch) for route in everybody]
         return self._split_rows(batch)
 
     def _split_rows(self, batch: ChangeBatch) -> Iterator[tuple[Route, ChangeBatch]]:

@@ -255,12 +255,29 @@ class Log:
         sync = self._sync_default if wal_mode is None else _is_sync(wal_mode)
         return self._writer.append(parts, sync=sync) if parts else self.lsn
 
-    def place(self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool) -> None:
-        """Append batches, made for this, as one commit; they are told their place in the log.
+    def place(self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool = False) -> None:
+        """Give batches, made for this, their place at the end of the log, as one commit.
 
-        For who hands them on at once: what readers of the log will find is not read back for it.
-        Call ``write_soon`` when that is done: the thread that writes does not get in the way then.
+        With ``sync`` they are on the disk when this returns. Without, they are not even in the log:
+        ``add`` them, once others have them who should not wait for it. Only for who is alone in
+        appending; nobody else may append in between.
+
+        Raises:
+            LogFullError: the disk is full; nothing of these rows is in the log.
         """
+        if sync:
+            self._writer.append(self._parts(batches), sync=True)
+            return
+        lsn, now, origin = self._writer.begin()
+        for topic, batch in batches:
+            batch.put_at(topic, lsn, now, origin)
+            lsn = batch.lsn + 1
+
+    def add(self, batches: Sequence[tuple[str, ChangeBatch]]) -> None:
+        """Append batches that were placed."""
+        self._writer.enqueue(self._parts(batches), batches[0][1].committed_at)
+
+    def _parts(self, batches: Sequence[tuple[str, ChangeBatch]]) -> list[Part]:
         topics = self._writer.written.topics
         if topics is not self._targets[0]:
             self._targets = (topics, {t.name: (t, t.schema, t.version) for t in topics})
@@ -271,10 +288,10 @@ class Log:
             if batch.schema is not schema:
                 version = _version(topic, batch)
             parts.append(Part(topic, version, batch))
-        self._writer.append(parts, sync=sync, wake=False)
+        return parts
 
     def write_soon(self) -> None:
-        """Let the rows of ``place`` be written, now that others have them."""
+        """Let the rows of ``add`` be written."""
         self._writer.write_soon()
 
     def flush(self) -> int:
@@ -334,7 +351,7 @@ class Log:
     @property
     def origin(self) -> tuple[UUID, int]:
         """What tokens of this run are made with."""
-        return self.database, self._writer.written.epochs.current
+        return self._writer.origin
 
     def resume(self, token: str) -> int | None:
         """The LSN after which the bearer of a token goes on; None when that history is gone.

@@ -41,6 +41,7 @@ from millstream.log.written import Written
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from uuid import UUID
 
     from millstream.log.recovery import State
     from millstream.model.clock import Clock
@@ -65,6 +66,7 @@ class Writer:
 
     Attributes:
         database: the identity of the database.
+        origin: the same, and the number of this run: what tokens are made with.
         written: what there is to read. Replaced as a whole, under the write lock.
         durable_lsn: everything up to here is on the disk.
         ddl: a definition is looked up, changed and written under this lock.
@@ -84,6 +86,7 @@ class Writer:
         seal, index = state.seal, state.seal.index
         epoch = seal.epochs.current + 1
         epochs = seal.epochs.begin(epoch, index.end_lsn)
+        self.origin = (state.database, epoch)
         self._active = ActiveSegment(directory, state.segments[-1], index, seal.end)
         self._unsynced: list[ActiveSegment] = []  # sealed, and not yet on the disk for sure
         self._next_lsn = index.end_lsn
@@ -121,12 +124,11 @@ class Writer:
         """The LSN that the next row will have."""
         return self._next_lsn
 
-    def append(self, parts: Sequence[Part], *, sync: bool, wake: bool = True) -> int:
+    def append(self, parts: Sequence[Part], *, sync: bool) -> int:
         """Put one commit at the end of the log; returns its last LSN. Its batches know theirs.
 
-        With ``sync`` it is on the disk when this returns; without, it will be soon, or, without
-        ``wake``, soon after ``write_soon`` was called. When this raises any LogError but
-        LogFailedError, nothing of it is in the log, nor will be.
+        With ``sync`` it is on the disk when this returns; without, it will be soon. When this
+        raises any LogError but LogFailedError, nothing of it is in the log, nor will be.
         """
         self.check()
         with self._order:
@@ -134,9 +136,41 @@ class Writer:
             eager = self._queued > QUEUE_BYTES or self._stalled
         if sync or eager:
             self._see_through(entry, sync=sync)
-        elif wake:
+        else:
             self.write_soon()
         return parts[-1].batch.lsn
+
+    def make_room(self) -> None:
+        """Have room for a commit, however large.
+
+        Raises:
+            LogError: the disk is full, or the log takes nothing more.
+        """
+        self.check()
+        if self._queued > QUEUE_BYTES or self._stalled:
+            self.drain()
+            self.dirty.set()
+
+    def enqueue(self, parts: Sequence[Part], committed_at: int) -> None:
+        """Add a commit whose batches have their places already, and for which there is room."""
+        with self._order:
+            first = parts[0].batch.first_lsn
+            if first != self._next_lsn:
+                raise AssertionError(f"LSN {first} was given out, and {self._next_lsn} is next")
+            self._last_time = committed_at
+            nbytes = sum(held_bytes(part.batch) for part in parts)
+            self._next_lsn = parts[-1].batch.lsn + 1
+            self._enqueue(Entry(parts, first, nbytes=nbytes))
+
+    def begin(self) -> tuple[int, int, tuple[UUID, int]]:
+        """The LSN, the time and the origin of the next commit, for which there is room.
+
+        Raises:
+            LogError: the disk is full, or the log takes nothing more.
+        """
+        if self._failed or self._closed or self._stalled or self._queued > QUEUE_BYTES:
+            self.make_room()
+        return self._next_lsn, max(self._last_time, self._clock()), self.origin
 
     def write_soon(self) -> None:
         """Wake the thread that writes, if it sleeps."""
@@ -183,13 +217,12 @@ class Writer:
     def _place(self, parts: Sequence[Part], *, waited_for: bool) -> Entry:
         """Give a commit its LSNs and its time, and put it into the queue."""
         now = self._last_time = max(self._last_time, self._clock())
-        origin = (self.database, self.written.epochs.current)
         first = lsn = self._next_lsn
         nbytes = 0
         for topic, _, batch in parts:
             if topic.id in self._dropped:
                 raise TopicNotFoundError(f"the topic {topic.name!r} was dropped meanwhile")
-            batch.put_at(topic.name, lsn, now, origin)
+            batch.put_at(topic.name, lsn, now, self.origin)
             lsn = batch.lsn + 1
             nbytes += held_bytes(batch)
         entry = Entry(parts, first, waited_for, nbytes=nbytes)

@@ -287,9 +287,11 @@ class ChangeBatch:
 
     def put_at(self, topic: str, first_lsn: int, committed_at: int, origin: tuple[UUID, int]) -> None:
         """The same for the batch itself: for who has just made it, before anybody else sees it."""
+        rows = self._rows
+        size = len(rows) if rows is not None else self._held_arrow().num_rows
         self.topic = topic
         self.first_lsn = first_lsn
-        self.lsn = first_lsn + (len(self) or 1) - 1
+        self.lsn = first_lsn + size - 1 if size else first_lsn
         self.committed_at = committed_at
         self._origin = origin
 

@@ -37,6 +37,11 @@ class EventTime:
         self._promised = MonotonicWatermark(value)
 
     @property
+    def has_column(self) -> bool:
+        """Whether rows carry event time, and each batch has to be looked at."""
+        return self._column is not None
+
+    @property
     def value(self) -> int | None:
         """The watermark, promises under way included, in microseconds since 1970 UTC."""
         logged, promised = self._logged.value, self._promised.value

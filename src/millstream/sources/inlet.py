@@ -51,8 +51,10 @@ class Ticket:
 
     def settle(self, lsn: int, error: BaseException | None = None) -> None:
         """Let go who waits; the first time counts."""
+        if not self._done.locked():
+            return
         self.lsn, self.error = lsn, error
-        with contextlib.suppress(RuntimeError):  # settled already
+        with contextlib.suppress(RuntimeError):  # settled just now
             self._done.release()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -125,6 +127,7 @@ class Inlet:
         self.watchers: list[Callable[[], None]] = []
         self._stalled: Error | None = None
         self._evolved = False
+        self._is_abandoned = False
         self._lock = threading.Lock()
         self._parcels = 0
         self._parcel_rows = 0
@@ -193,10 +196,13 @@ class Inlet:
             self.items.append(parcel)
         if self.bell.asleep:
             self.bell.ring()
+        if self._is_abandoned:  # since this producer looked
+            self.abandon()
 
     def _drop_oldest(self) -> None:
         with self._lock:
-            while self._parcel_rows >= self.capacity:
+            # Parcels that the dispatcher is just unpacking are counted, but not there any more.
+            while self.items and self._parcel_rows >= self.capacity:
                 self._forget(self.items[0])
                 del self.items[0]
             surplus = len(self.items) - self.capacity - self._slack + 1
@@ -279,7 +285,7 @@ class Inlet:
                 rows = []
             parcels += 1
             parcel_rows += len(item)
-            batches += self._marked(item.batches, item.watermark)
+            batches += self._marked(list(map(self._upgraded, item.batches)), item.watermark)
             if item.ticket is not None:
                 tickets.append(item.ticket)
         if rows:
@@ -307,6 +313,16 @@ class Inlet:
             fitting = [row + (None,) * (width - len(row)) for row in fitting]
         return fitting
 
+    def _upgraded(self, batch: ChangeBatch) -> ChangeBatch:
+        """The batch; one from before an ALTER with NULLs in the columns it lacks."""
+        schema = self.schema
+        if not self._evolved or batch.schema is schema:
+            return batch
+        if batch.is_arrow:
+            return batch.with_columns(schema, None, schema.upgrade(batch.arrow))
+        nulls = (None,) * (len(schema.columns) - len(batch.schema.columns))
+        return batch.with_columns(schema, [row + nulls for row in batch.rows], None)
+
     # ---- what changes
 
     def evolve(self, schema: Schema) -> None:
@@ -333,6 +349,15 @@ class Inlet:
             )
         self._tell()
         self._let_in()
+
+    def abandon(self) -> None:
+        """Nobody drains it any more: tell those who wait for what they pushed."""
+        self._is_abandoned = True
+        with self._lock:
+            left = [item for item in self.items if isinstance(item, Parcel)]
+        for parcel in left:
+            if parcel.ticket is not None:
+                parcel.ticket.settle(0, self.closed)
 
     def _tell(self) -> None:
         for watcher in tuple(self.watchers):

@@ -126,9 +126,10 @@ class Source:
         Raises:
             RowError: a row that does not fit; it names the row and the column.
         """
-        checked = self._shape.rows(rows)
+        shape = self._shape  # an ALTER may replace it meanwhile
+        checked = shape.rows(rows)
         if checked:
-            self._enter_batches([ChangeBatch(self._inlet.schema, checked, None, None)])
+            self._enter_batches([ChangeBatch(shape.schema, checked, None, None)])
         return len(checked)
 
     def push_arrow(self, data: pa.RecordBatch | ArrowStream) -> int:
@@ -156,7 +157,7 @@ class Source:
         A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
         """
         micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
-        if type(micros) is not int or not -(2**63) <= micros < 2**63:
+        if type(micros) is not int or not -(2**63) < micros < 2**63:
             raise InvalidOptionError(
                 f"{timestamp!r} is no watermark",
                 hint="give a datetime, or microseconds since 1970 UTC as an int",
@@ -259,8 +260,12 @@ class Source:
         """Take a row that was checked."""
         inlet = self._inlet
         self._check_open()
+        schema = inlet.schema
+        missing = len(schema.columns) - len(row)
+        if missing:  # it was checked before an ALTER
+            row += (None,) * missing
         if inlet.sync:
-            self._enter_batches([ChangeBatch(inlet.schema, [row], None, None)])
+            self._enter_batches([ChangeBatch(schema, [row], None, None)])
             return
         if inlet.is_full():
             inlet.make_room()

@@ -74,9 +74,10 @@ def plan_select(
     """
     binder = Binder(schema, select.sql, select.alias or select.target)
     parts = [] if select.where is None else conjuncts(binder.bind_boolean(select.where))
-    if extra is not None:
-        parts.insert(0, _equals(schema, *extra))
     equality, rest = _split(parts)
+    if extra is not None:
+        rest, (equality, added) = parts, _extra(schema, *extra)
+        parts = [added, *parts]
     whole = joined(Both, parts) if parts else None
     projection = _projection(binder, select, schema)
     text = f"SELECT {projection.sql} FROM {select.target.lower()}"  # noqa: S608 - for people only
@@ -189,11 +190,17 @@ def _check_once(names: list[str], sql: str) -> None:
 # --- WHERE ----------------------------------------------------------------------------------------
 
 
-def _equals(schema: Schema, name: str, value: Value) -> Node:
+def _extra(schema: Schema, name: str, value: Value) -> tuple[Equality, Node]:
     column = columns_of(schema)[_place(schema, name, "")]
+    if is_float(column.type) or column.type.children:
+        raise SqlTypeError(
+            f"column {name} is {column.type.sql}, by which rows cannot be told apart",
+            hint="Use a column of text, integers, times or BOOLEAN.",
+        )
     right = Literal(column.type.check(value), column.type)
     op = comparison("=", column.type, number_on_the_right=True)
-    return Call(op, (column, right), BOOLEAN)
+    values = frozenset() if right.value is None else frozenset([right.value])
+    return (column.index, values), Call(op, (column, right), BOOLEAN)
 
 
 def _split(parts: list[Node]) -> tuple[Equality | None, list[Node]]:
@@ -250,6 +257,7 @@ def _projection(binder: Binder, select: Select, schema: Schema) -> Projection:
 
 def _item(binder: Binder, item: exp.Expr, schema: Schema) -> list[tuple[str, Node]]:
     if item.is_star:
+        binder.check_table(item)
         return [(column.name, column) for column in columns_of(schema)]
     if isinstance(item, exp.Alias):
         return [(item.alias, binder.bind(item.this))]

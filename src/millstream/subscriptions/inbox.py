@@ -27,7 +27,7 @@ from millstream.errors import (
 )
 from millstream.model.change import Gap
 from millstream.subscriptions.backlog import MERGED_ROWS, Backlog, whole
-from millstream.subscriptions.policy import DISCONNECT, Policy
+from millstream.subscriptions.policy import DISCONNECT, SAMPLE, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +63,7 @@ class Inbox:
         "_sleepers",
         "_snapshot_until",
         "_spilled_at",
+        "_taker",
         "_taking",
         "_waiters",
         "backlog",
@@ -82,6 +83,7 @@ class Inbox:
         self._taking = threading.RLock()
         self._waiters: tuple[Callable[[], None], ...] = ()
         self._sleepers: tuple[Callable[[], None], ...] = ()
+        self._taker: Callable[[ChangeBatch | None], None] | None = None
         self._is_over = False
         self._offered_at = 0.0
         self._held: list[ChangeBatch] | None = []  # until it is known where the offers begin
@@ -97,6 +99,13 @@ class Inbox:
         """Take a batch, as the policy allows."""
         with self._lock:
             if self._is_over or self._spilled_at is not None:
+                return
+            taker = self._taker
+            if taker is not None:  # it waits for just this, with nothing before it
+                self._taker = None
+                self.position = batch.lsn
+                self.delivered += len(batch)
+                self.feed.dispatcher.handed.append((taker, batch))
                 return
             if self._held is not None:
                 self._held.append(batch)
@@ -326,6 +335,27 @@ class Inbox:
 
     # ---- waiting
 
+    def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
+        """Give the next batch to a function as soon as there is one, without detours.
+
+        It is called once: with the batch, or with None when it should look around. False, and
+        nothing happens, when it should look around right now.
+        """
+        with self._lock:
+            if (
+                self._is_over
+                or self._held is not None
+                or self._spilled_at is not None
+                or self._replay is not None
+                or self._ahead
+                or self._gap is not None
+                or self.backlog.has_news
+                or self.backlog.policy.kind == SAMPLE
+            ):
+                return False
+            self._taker = taker
+        return True
+
     def wake_on_news(self, wake: Callable[[], None]) -> bool:
         """Have a function called, once, when there is news; False when there is some already."""
         with self._lock:
@@ -361,5 +391,8 @@ class Inbox:
         with self._lock:
             waiters = self._waiters + self._sleepers
             self._waiters = self._sleepers = ()
+            taker, self._taker = self._taker, None
         for wake in waiters:
             wake()
+        if taker is not None:
+            taker(None)

@@ -163,6 +163,17 @@ class Reading:
         return None if inbox.wake_on_news(wake) else 0.0
 
     @property
+    def _is_unhurried(self) -> bool:
+        """Whether batches may be handed over just as they come."""
+        pace = self._pace
+        return (
+            self._demand is None
+            and pace.max_rows is None
+            and pace.max_delay is None
+            and not self._paused
+        )
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing more will come."""
         return self._inbox.is_over
@@ -186,6 +197,7 @@ class Reading:
     def pause(self) -> None:
         """Hand over nothing until ``resume``; what comes meanwhile is kept, as the policy says."""
         self._paused = True
+        self._inbox.rouse()
 
     def resume(self) -> None:
         """Go on after ``pause``."""

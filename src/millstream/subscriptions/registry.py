@@ -174,11 +174,11 @@ class Registry:
             inbox.start_at(self._log.lsn_at(start))
         elif isinstance(start, str):
             self._resume(inbox, start, wish)
-        elif type(start) is int and 0 <= start <= self._log.lsn + 1:
+        elif type(start) is int and 0 <= start <= inbox.feed.lsn() + 1:
             inbox.start_at(max(start, 1))
         else:
             raise InvalidOptionError(
-                f"start is {start!r}, and the newest LSN is {self._log.lsn}",
+                f"start is {start!r}, and the newest LSN is {inbox.feed.lsn()}",
                 hint='"now", "earliest", "snapshot", a token, an LSN that was given, or a datetime',
             )
 

@@ -225,6 +225,8 @@ for kind in LEAVES:
     for symbol in ("=", "<>", "<", "<=", ">", ">=", "<=>"):
         FORMS["bool"].append(f"({hole} {symbol} {hole})")
     FORMS["bool"].append(f"({hole} IS DISTINCT FROM {hole})")
+FORMS["bool"] += ["(span IN (INTERVAL '1' DAY, INTERVAL '0' DAY))", "(y IN (X'00', X'61'))"]
+FORMS["bool"] += ["(b IN (TRUE, NULL))", "(ts NOT IN ('1970-01-01', '2024-02-29'))"]
 FORMS["bool"] += ["({int} < {double})", "({decimal} >= {int})", "({decimal} = {double})"]
 FORMS["bool"] += ["({double} > 100.0)", "({double} <= 0)", "({double} <> 2.5)", "(r > 1.1)"]
 

@@ -71,7 +71,7 @@ def _hint(target: SqlType) -> str:
         return "Write '2026-01-31' or '2026-01-31 12:30:00'."
     if target == VARCHAR:
         return "A text is written in single quotes: '...'."
-    return f"Write a {target.sql}, or CAST(... AS {target.sql})."
+    return f"Write a value of {target.sql}, or CAST(... AS {target.sql})."
 
 
 def _holds_all(target: SqlType, source: SqlType) -> bool:

@@ -150,13 +150,24 @@ class Binder:
             parts = parts[1:]
         node = self._columns.get(parts[0].lower())
         if node is None:
-            self._no_column(tree, parts[0])
+            self._no_column(tree, parts)
         found: Node = node
         for name in parts[1:]:
             found = converting.struct_field(self, tree, found, name)
         return found
 
-    def _no_column(self, tree: exp.Expr, name: str) -> NoReturn:
+    def check_table(self, tree: exp.Expr) -> None:
+        """Check the name before the star of ``t.*``."""
+        table = tree.args.get("table")
+        if table is not None and table.name.lower() != self._alias:
+            hint = f"What is selected from is called {self._alias} here."
+            self.error(SqlColumnError, tree, f"there is nothing called {table.name}", hint)
+        star = tree.this if isinstance(tree, exp.Column) else tree
+        if not isinstance(star, exp.Star) or any(star.args.values()):
+            self.refuse(tree, "only * and t.* are supported", "Name the columns.")
+
+    def _no_column(self, tree: exp.Expr, parts: Sequence[str]) -> NoReturn:
+        name = parts[0]
         if not self._columns:
             self.error(
                 SqlColumnError,
@@ -164,6 +175,9 @@ class Binder:
                 f"{name} cannot be used here: only constants can",
                 "A text is written in single quotes: '...'.",
             )
+        if len(parts) > 1 and self._alias and parts[1].lower() in self._columns:
+            hint = f"What is selected from is called {self._alias} here."
+            self.error(SqlColumnError, tree, f"there is nothing called {name}", hint)
         near = difflib.get_close_matches(name.lower(), self._columns, n=1)
         names = ", ".join(each.name for each in self._columns.values())
         hint = f"Did you mean {self._columns[near[0]].name}?" if near else f"There are {names}."

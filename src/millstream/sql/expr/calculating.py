@@ -129,11 +129,11 @@ def _negative(binder: Binder, tree: exp.Neg) -> Node:
     node = binder.bind(tree.this)
     if node.type == INTERVAL:
         return call(times.NEGATIVE, node, of=INTERVAL)
-    return call(negative(_number(binder, tree, node).type), node, of=node.type)
+    return call(negative(_number(binder, tree.this, node).type), node, of=node.type)
 
 
 def _absolute(binder: Binder, tree: exp.Abs) -> Node:
-    node = _number(binder, tree, binder.bind(tree.this))
+    node = _number(binder, tree.this, binder.bind(tree.this))
     return call(absolute(node.type), node, of=node.type)
 
 

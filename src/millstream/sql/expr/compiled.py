@@ -5,14 +5,14 @@ Both forms keep the same rows and give the same values, and raise ExpressionErro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millstream.sql.expr.nodes import ColumnRef, Node
 from millstream.sql.expr.text import quoted
 from millstream.sql.expr.to_arrow import compile_array, compile_condition
-from millstream.sql.expr.to_python import PythonForm, compile_function
+from millstream.sql.expr.to_python import Function, PythonForm, compile_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class Predicate:
     """Which rows a WHERE keeps: those for which it is TRUE, neither FALSE nor NULL.
+
+    Each form is compiled when it is first asked for: many plans need one of them, some none.
 
     Attributes:
         node: the condition.
@@ -40,16 +42,23 @@ class Predicate:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.sql = node.sql
+
+    def __getattr__(self, name: str) -> Function:
+        made = self._made(name)
+        setattr(self, name, made)
+        return made
+
+    def _made(self, name: str) -> Function:
+        if name == "mask":
+            return compile_condition(self.node)
         form = PythonForm()
-        text = form.condition(node)
-        self.test = compile_function("row", text, form.names, raises=node.raises)
-        self.places = compile_function(
-            "rows",
-            f"[place for place, row in enumerate(rows) if {text}]",
-            form.names,
-            raises=node.raises,
-        )
-        self.mask = compile_condition(node)
+        text, raises = form.condition(self.node), self.node.raises
+        if name == "test":
+            return compile_function("row", text, form.names, raises=raises)
+        if name == "places":
+            text = f"[place for place, row in enumerate(rows) if {text}]"
+            return compile_function("rows", text, form.names, raises=raises)
+        raise AttributeError(name)
 
     def __repr__(self) -> str:
         return f"<Predicate {self.sql}>"
@@ -57,6 +66,8 @@ class Predicate:
 
 class Projection:
     """What a SELECT makes of each row.
+
+    Each form is compiled when it is first asked for.
 
     Attributes:
         nodes: one expression for each column of the result.
@@ -70,18 +81,29 @@ class Projection:
 
     row: Callable[[Row], Row]
     rows: Callable[[Sequence[Row]], list[Row]]
+    _arrays: list[Callable[[pa.RecordBatch], pa.Array]]
 
     def __init__(self, nodes: Sequence[Node], schema: Schema, *, is_identity: bool = False) -> None:
         self.nodes = tuple(nodes)
         self.schema = schema
         self.is_identity = is_identity
-        raises = any(each.raises for each in nodes)
+
+    def __getattr__(self, name: str) -> Function:
+        made = self._made(name)
+        setattr(self, name, made)
+        return made
+
+    def _made(self, name: str) -> Function:
+        if name == "_arrays":
+            return [compile_array(each) for each in self.nodes]
         form = PythonForm()
-        text = "(" + "".join(f"{form.value(each)}, " for each in nodes) + ")"
-        self.row = compile_function("row", text, form.names, raises=raises)
-        text = f"[{text} for row in rows]"
-        self.rows = compile_function("rows", text, form.names, raises=raises)
-        self._arrays = [compile_array(each) for each in nodes]
+        raises = any(each.raises for each in self.nodes)
+        text = "(" + "".join(f"{form.value(each)}, " for each in self.nodes) + ")"
+        if name == "row":
+            return compile_function("row", text, form.names, raises=raises)
+        if name == "rows":
+            return compile_function("rows", f"[{text} for row in rows]", form.names, raises=raises)
+        raise AttributeError(name)
 
     def arrow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch of the results; columns that stay as they are, are not copied."""
@@ -91,13 +113,12 @@ class Projection:
     @property
     def sql(self) -> str:
         """The canonical text."""
-        named: zip[tuple[Node, Any]] = zip(self.nodes, self.schema.names, strict=True)
-        return ", ".join(
-            node.sql
-            if isinstance(node, ColumnRef) and node.name == name
-            else f"{node.sql} AS {quoted(name)}"
-            for node, name in named
-        )
+        return ", ".join(map(_named, self.nodes, self.schema.names))
 
     def __repr__(self) -> str:
         return f"<Projection {self.sql}>"
+
+
+def _named(node: Node, name: str) -> str:
+    plain = isinstance(node, ColumnRef) and node.name == name
+    return node.sql if plain else f"{node.sql} AS {quoted(name)}"

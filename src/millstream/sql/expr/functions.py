@@ -117,6 +117,22 @@ def _other(binder: Binder, tree: exp.Func) -> Node:
     )
 
 
+def _pattern(binder: Binder, tree: exp.RegexpLike) -> Node:
+    return binder.refuse(
+        tree,
+        "regular expressions are not supported",
+        "They differ between Java and Python; use LIKE, STARTSWITH, ENDSWITH or CONTAINS.",
+    )
+
+
+def _now(binder: Binder, tree: exp.Func) -> Node:
+    return binder.refuse(
+        tree,
+        f"{tree.sql_name()} is not supported",
+        "A row must be answered the same at any time; write a TIMESTAMP, or compare two columns.",
+    )
+
+
 def _aggregate(binder: Binder, tree: exp.AggFunc) -> Node:
     return binder.refuse(
         tree,
@@ -146,6 +162,9 @@ BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     exp.Sign: _of_double(numbers.SIGN),
     exp.IsNan: _is_nan,
     exp.Anonymous: _by_name,
+    exp.RegexpLike: _pattern,
+    exp.CurrentTimestamp: _now,
+    exp.CurrentDate: _now,
     exp.AggFunc: _aggregate,
     exp.Func: _other,
 }
