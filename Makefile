@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench docs lock format clean
+.PHONY: help install demo crashdemo test check bench docs lock format clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## the virtual environment, with everything pinned
 
@@ -19,7 +19,10 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
+demo: $(READY) ## a simulated market, pushed in and pushed out, live, for 20 seconds
+	$(BIN)/python examples/market_demo.py
+
+crashdemo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
 test: $(READY) lint ## lint, types, import layers, and all tests
@@ -38,6 +41,7 @@ lint: $(READY)
 bench: $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/log.py
 	$(BIN)/python benchmarks/layout.py
+	$(BIN)/python benchmarks/push.py
 
 docs: $(READY) ## the documentation as a site in site/
 	$(BIN)/mkdocs build --strict --quiet

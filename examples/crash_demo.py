@@ -1,6 +1,6 @@
 """The demo of the log: a writer that is killed again and again, and loses nothing it promised.
 
-    make demo
+    make crashdemo
 
 A child process appends trades and says which of them are durable. It is killed with SIGKILL at a
 random moment, the log is opened again, and every acknowledged row is looked for: 25 times over.

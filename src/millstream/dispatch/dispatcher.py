@@ -43,7 +43,7 @@ _LINGER: Final = 0.0005
 _MANY_ROWS: Final = 256
 """Rows that are written to the file at once, and not when it is quiet."""
 
-_MERGED_ROWS: Final = 1 << 16
+_MERGED_ROWS: Final = 1 << 14
 """Small batches are joined up to this many rows: one commit, one filter, one delivery for all."""
 
 _logger = logging.getLogger("millstream.dispatch")

@@ -29,6 +29,9 @@ MERGED_ROWS: Final = 8192
 """Small batches are handed over as one, up to this many rows."""
 
 
+_FEW_BATCHES: Final = 8
+
+
 class Backlog:
     """A bounded queue of batches.
 
@@ -95,9 +98,7 @@ class Backlog:
             self.rows = self._net.rows
         elif kind == SAMPLE:
             self._sample(batch)
-        elif self.rows + len(batch) <= self.limit or (
-            kind in {BLOCK, DISCONNECT} and not self.rows
-        ):
+        elif self.rows + len(batch) <= self.limit or self._takes_anyway(batch):
             self._append(batch)
         elif kind in {BLOCK, DISCONNECT}:
             return False
@@ -140,6 +141,17 @@ class Backlog:
         self.rows = self._skip = 0
 
     # ---- in
+
+    def _takes_anyway(self, batch: ChangeBatch) -> bool:
+        """Whether a batch is taken although it is too much.
+
+        A lossless reader who has nothing gets a batch, however large it is. And one who has a few
+        large ones gets another: to read them back from the log costs more than to keep them.
+        """
+        kind = self.policy.kind
+        if kind == BLOCK and len(batch) > self.limit // _FEW_BATCHES:
+            return len(self._batches) < _FEW_BATCHES
+        return kind in {BLOCK, DISCONNECT} and not self.rows
 
     def _append(self, batch: ChangeBatch) -> None:
         if self._untold is not None:

@@ -152,7 +152,12 @@ FORMS = {
         *("SQRT({double})", "SIGN({double})", "SIGN({int})", "ROUND({double}, 2)", "(r * r)"),
         *("(r + r)", "(r - CAST({double} AS REAL))", "CAST({int} AS DOUBLE)", "(r % r)"),
         *("CAST({decimal} AS DOUBLE)", "CAST({double} AS REAL)", "TRY_CAST({text} AS DOUBLE)"),
-        *("ROUND({double})", "ROUND({double}, -1)", "CAST({bool} AS DOUBLE)", "CAST(i AS REAL)"),
+        *(
+            "ROUND({double})",
+            "ROUND({double}, -1)",
+            "CAST({bool} AS DOUBLE)",
+            "CAST(small AS REAL)",
+        ),
     ],
     "decimal": [
         *("({decimal} + {decimal})", "({decimal} - {int})", "({decimal} * {decimal})"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.model.types import BIGINT, DATE, DOUBLE, INTERVAL, TIMESTAMP, SqlType, decimal_type
-from millstream.sql.expr import literals, times
+from millstream.sql.expr import converting, literals, times
 from millstream.sql.expr.arithmetic import (
     DIVIDE,
     absolute,
@@ -16,7 +16,7 @@ from millstream.sql.expr.arithmetic import (
     operation,
     whole_division,
 )
-from millstream.sql.expr.fold import call
+from millstream.sql.expr.fold import call, cast
 from millstream.sql.expr.kinds import (
     as_decimal,
     common_type,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.sql.expr.bind import Binder
+
+_SAFE_DIGITS = 34  # of Scala's BigDecimal, by which Spark negates
 
 _SYMBOLS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
 
@@ -126,10 +128,24 @@ def _negative(binder: Binder, tree: exp.Neg) -> Node:
     if isinstance(tree.this, exp.Literal) and not tree.this.is_string:
         made = literals.number("-" + tree.this.this)  # -2147483648 is an INTEGER, as in Spark
         return made or binder.literal(tree.this)
+    if literals.is_suffixed(tree.this):
+        return _negative_suffixed(binder, tree.this)
     node = binder.bind(tree.this)
     if node.type == INTERVAL:
         return call(times.NEGATIVE, node, of=INTERVAL)
     return call(negative(_number(binder, tree.this, node).type), node, of=node.type)
+
+
+def _negative_suffixed(binder: Binder, tree: exp.Cast) -> Node:
+    """Return ``-100L``: the minus is a part of the number, so that the least BIGINT is one."""
+    target = converting.target_of(binder, tree)
+    number = literals.number("-" + tree.this.name)
+    made = number and cast(number, target)
+    if not isinstance(made, Literal):
+        binder.refuse(tree, f"this is no {target.sql}", "Write a smaller number.")
+    # A DECIMAL, which numbers are read as, knows no -0.
+    value = made.value or -0.0 if is_float(target) else made.value
+    return Literal(value, target, number=True)
 
 
 def _absolute(binder: Binder, tree: exp.Abs) -> Node:
@@ -138,6 +154,12 @@ def _absolute(binder: Binder, tree: exp.Abs) -> Node:
 
 
 def _number(binder: Binder, tree: exp.Expr, node: Node) -> Node:
+    if is_decimal(node.type) and node.type.arrow.precision > _SAFE_DIGITS:
+        binder.refuse(
+            tree,
+            f"the sign of a {node.type.sql} cannot be changed exactly",
+            f"Spark rounds it to {_SAFE_DIGITS} digits; write 0 - x, or CAST it to fewer digits.",
+        )
     if not is_number(node.type):
         binder.mismatch(tree, f"expected a number, got {node.type.sql}", "CAST it to a number.")
     return node

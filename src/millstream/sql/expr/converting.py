@@ -9,10 +9,10 @@ from sqlglot import exp
 
 from millstream.errors import SchemaError, SqlTypeError
 from millstream.model.type_text import parse_type
+from millstream.model.types import REAL
 from millstream.sql.expr import literals
 from millstream.sql.expr.casts import cast_op, try_cast_op
-from millstream.sql.expr.fold import call
-from millstream.sql.expr.kinds import is_integer
+from millstream.sql.expr.fold import call, cast
 from millstream.sql.expr.nodes import Literal, Node, Op, Tree
 from millstream.sql.expr.text import quoted
 
@@ -24,22 +24,16 @@ if TYPE_CHECKING:
 
 
 def _cast(binder: Binder, tree: Tree) -> Node:
-    target = _type(binder, tree)
+    target = target_of(binder, tree)
     if any(tree.args.get(name) for name in ("format", "action", "default")):
         binder.refuse(tree, "CAST takes a type alone", "Write CAST(x AS TYPE).")
     node = binder.bind(tree.this)
     if node.type == target:
         return node
     if isinstance(node, Literal):
-        if node.value is None:
-            return Literal(None, target)
-        if node.type.kind == "VARCHAR" and target.kind in {"DATE", "TIMESTAMP"}:
-            return _text_literal(binder, tree, node, target)
-        if node.number and isinstance(tree.this, exp.Literal):
-            # 1.5D and 100L are a number and its type, not a conversion of 1.5.
-            node = literals.retyped(tree.this.this, node, target)
-            if node.type == target:
-                return node
+        known = _known(binder, tree, node, target)
+        if known is not None:
+            return known
     op = (try_cast_op if isinstance(tree, exp.TryCast) else cast_op)(node.type, target)
     if op is None:
         binder.refuse(
@@ -48,6 +42,20 @@ def _cast(binder: Binder, tree: Tree) -> Node:
             "Cast in two steps, or convert before the row comes in.",
         )
     return call(op, node, of=target)
+
+
+def _known(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node | None:
+    """Return the CAST of a literal, where more is allowed than for a column; None: no more."""
+    if node.value is None:
+        return Literal(None, target)
+    if node.type.kind == "VARCHAR" and target.kind in {"DATE", "TIMESTAMP"}:
+        return _text_literal(binder, tree, node, target)
+    if literals.is_suffixed(tree):
+        made = cast(node, target)
+        return Literal(made.value, target, number=True) if isinstance(made, Literal) else None
+    if target == REAL and isinstance(node.value, int) and abs(node.value) <= 1 << 24:
+        return Literal(float(node.value), REAL)
+    return None
 
 
 def _text_literal(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node:
@@ -59,7 +67,8 @@ def _text_literal(binder: Binder, tree: Tree, node: Literal, target: SqlType) ->
         raise
 
 
-def _type(binder: Binder, tree: Tree) -> SqlType:
+def target_of(binder: Binder, tree: Tree) -> SqlType:
+    """Return the type that a CAST is to."""
     text = tree.args["to"].sql(dialect="spark")
     try:
         return parse_type(text)
@@ -100,7 +109,7 @@ def _bracket(binder: Binder, tree: exp.Bracket) -> Node:
     if len(tree.expressions) != 1 or tree.args.get("offset") or tree.args.get("safe"):
         binder.refuse(tree, "this way into an ARRAY is not supported", "Write a[0], or m['key'].")
     node, key = binder.bind(tree.this), binder.bind(tree.expressions[0])
-    if node.type.kind == "ARRAY" and is_integer(key.type):
+    if node.type.kind == "ARRAY" and key.type.kind in {"TINYINT", "SMALLINT", "INTEGER"}:
         op = Op("ELEMENT", "{0}[{1}]", "element({0}, {1})", raises=True, partial=True)
         return call(op, node, key, of=node.type.children[0])
     if node.type.kind == "MAP" and node.type.children[0].kind not in {"REAL", "DOUBLE"}:

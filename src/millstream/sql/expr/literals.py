@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from millstream.model.types import DOUBLE, INTEGER, MAX_PRECISION, SqlType, decimal_type
+from millstream.model.types import DOUBLE, INTEGER, MAX_PRECISION, decimal_type
 from millstream.sql.expr.kinds import integer_of
 from millstream.sql.expr.nodes import Literal
 
@@ -115,13 +115,15 @@ def parse_interval(text: str, unit: str) -> timedelta | None:
     return timedelta(microseconds=total) if abs(total) < 1 << 63 else None
 
 
-def retyped(text: str, node: Literal, target: SqlType) -> Literal:
-    """Return a number that is written with its type, such as ``1.5D``, read as that type at once.
+def is_suffixed(tree: exp.Expr) -> bool:
+    """Whether a CAST was written as a number with its type behind it, such as ``100L``.
 
-    >>> retyped("0.1", number("0.1"), DOUBLE).value
-    0.1
+    sqlglot makes the same of both; only in the one that was not written out do both begin at once.
     """
-    return Literal(float(text), DOUBLE) if target == DOUBLE else node
+    if not isinstance(tree, exp.Cast) or not isinstance(tree.this, exp.Literal):
+        return False
+    start = tree.meta.get("start")
+    return start is not None and start == tree.this.meta.get("start")
 
 
 def small_integer(value: int) -> Literal:
