@@ -26,7 +26,7 @@ def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
     with contextlib.redirect_stdout(printed):
         scope: dict[str, object] = {}
         for code in blocks(page, "python"):
-            exec(compile(code, str(page), "exec"), scope)
+            exec(compile(code, str(page), "exec", dont_inherit=True), scope)
     if page.name == "README.md":
         assert printed.getvalue() == blocks(page, "text")[0]
 

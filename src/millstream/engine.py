@@ -284,6 +284,7 @@ class Engine:
                 if batch is None:
                     if self.log.written_lsn >= until:
                         return
+                    self.log.write_soon()
                     batch = reader.next(timeout=0.05)
                 if batch is None:
                     continue

@@ -48,7 +48,7 @@ class TestDrain:
         assert numbers(batches) == [1, 2, 3, 4, 5]
         assert tickets == []
         assert one.pushed == 5
-        assert (one._parcels, one._parcel_rows) == (0, 0)
+        assert (one._parcels, one.parcel_rows) == (0, 0)
 
     def test_gives_the_tickets_of_what_it_takes_only(self):
         one = inlet()
@@ -88,7 +88,7 @@ class TestDrain:
         while one.items:
             got += numbers(one.drain(3)[0])
         assert got == pushed
-        assert (one._parcels, one._parcel_rows, one.pushed) == (0, 0, len(pushed))
+        assert (one._parcels, one.parcel_rows, one.pushed) == (0, 0, len(pushed))
 
 
 class TestPolicies:
@@ -193,7 +193,7 @@ class TestDropOldest:
         assert one.pushed == len(got)
         assert one.dropped + one.pushed == count
         assert got == sorted(set(got))
-        assert (one._parcels, one._parcel_rows) == (0, 0)
+        assert (one._parcels, one.parcel_rows) == (0, 0)
 
     def test_a_watermark_outlives_the_rows(self):
         one = inlet(capacity=2, policy="drop_oldest")

@@ -99,6 +99,7 @@ class Inlet:
         items: the buffer: tuples and parcels.
         dropped: rows that ``drop_oldest`` has dropped.
         pushed: rows that the dispatcher has taken.
+        parcel_rows: rows that wait in parcels.
         inline: called on the pusher's thread with each row, or each batch.
         closed: why nothing is taken any more, or None.
     """
@@ -130,7 +131,7 @@ class Inlet:
         self._is_abandoned = False
         self._lock = threading.Lock()
         self._parcels = 0
-        self._parcel_rows = 0
+        self.parcel_rows = 0
         self._watermark: int | None = None  # of parcels that were dropped
         self._waiting: list[threading.Lock] = []
         # Rows are dropped many at a time, since cutting a list moves all that is behind the cut;
@@ -148,7 +149,7 @@ class Inlet:
 
     def is_full(self) -> bool:
         """Whether a push would have to wait, to drop something, or to be refused."""
-        return len(self.items) >= self.capacity or self._parcel_rows >= self.capacity
+        return len(self.items) >= self.capacity or self.parcel_rows >= self.capacity
 
     def make_room(self, timeout: float | None = None) -> bool:
         """Do what the policy says until there is room; False when it was waited for in vain.
@@ -192,7 +193,7 @@ class Inlet:
         with self._lock:
             # Counted before it is there: the dispatcher must not take it for a row.
             self._parcels += 1
-            self._parcel_rows += len(parcel)
+            self.parcel_rows += len(parcel)
             self.items.append(parcel)
         if self.bell.asleep:
             self.bell.ring()
@@ -202,7 +203,7 @@ class Inlet:
     def _drop_oldest(self) -> None:
         with self._lock:
             # Parcels that the dispatcher is just unpacking are counted, but not there any more.
-            while self.items and self._parcel_rows >= self.capacity:
+            while self.items and self.parcel_rows >= self.capacity:
                 self._forget(self.items[0])
                 del self.items[0]
             surplus = len(self.items) - self.capacity - self._slack + 1
@@ -215,7 +216,7 @@ class Inlet:
     def _forget(self, item: Row | Parcel) -> None:
         if isinstance(item, Parcel):
             self._parcels -= 1
-            self._parcel_rows -= len(item)
+            self.parcel_rows -= len(item)
             self.dropped += len(item)
             if item.watermark is not None:  # a promise about event time outlives its rows
                 self._watermark = max(item.watermark, self._watermark or item.watermark)
@@ -292,7 +293,7 @@ class Inlet:
             batches.append(ChangeBatch(self.schema, self._fitting(rows), None, None))
         with self._lock:
             self._parcels -= parcels
-            self._parcel_rows -= parcel_rows
+            self.parcel_rows -= parcel_rows
             watermark, self._watermark = self._watermark, None
         return self._marked(batches, watermark), tickets
 

@@ -257,21 +257,22 @@ class Source:
         self._enter(self._shape.row(row))
 
     def _enter(self, row: Row) -> None:
-        """Take a row that was checked."""
+        """Take a row that was checked. Inline callbacks are called from here, so it is quick."""
         inlet = self._inlet
-        self._check_open()
+        if self._is_closed or inlet.closed is not None:
+            self._check_open()
         schema = inlet.schema
-        missing = len(schema.columns) - len(row)
-        if missing:  # it was checked before an ALTER
-            row += (None,) * missing
+        if len(row) < len(schema.columns):  # it was checked before an ALTER
+            row += (None,) * (len(schema.columns) - len(row))
         if inlet.sync:
             self._enter_batches([ChangeBatch(schema, [row], None, None)])
             return
-        if inlet.is_full():
+        items, bell = inlet.items, inlet.bell
+        if len(items) >= inlet.capacity or inlet.parcel_rows >= inlet.capacity:
             inlet.make_room()
-        inlet.items.append(row)
-        if inlet.bell.asleep:
-            inlet.bell.ring()
+        items.append(row)
+        if bell.asleep:
+            bell.ring()
         for each in inlet.inline:
             each.row(row)
 

@@ -7,6 +7,7 @@ reader where, or as conflated, when a later change has made it needless.
 from __future__ import annotations
 
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from millstream.subscriptions.policy import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.model.batch import Row
 
 MERGED_ROWS: Final = 8192
@@ -128,7 +131,7 @@ class Backlog:
             size += len(run[-1])
         batch = ChangeBatch.concat(run)
         if self._lost is not None:
-            batch = batch.told(gap=_and(self._lost, batch.gap))
+            batch = batch.told(gap=both(self._lost, batch.gap))
             self._lost = None
         self.rows -= size
         return batch
@@ -155,7 +158,7 @@ class Backlog:
 
     def _append(self, batch: ChangeBatch) -> None:
         if self._untold is not None:
-            batch = batch.told(gap=_and(self._untold, batch.gap))
+            batch = batch.told(gap=both(self._untold, batch.gap))
             self._untold = self._refused = None
         if not len(batch) and self._batches and not len(self._batches[-1]):
             self._batches.pop()  # a lone watermark, overtaken by a newer one
@@ -166,9 +169,11 @@ class Backlog:
         room = whole(batch, self.limit - self.rows) if self.rows < self.limit else 0
         if room:
             self._append(batch.slice(0, room))
+            if room == len(batch):  # an update that was one row too many
+                return
             batch = batch.slice(room)
         self.dropped += len(batch)
-        self._untold = _and(self._untold, Gap(batch.first_lsn, batch.lsn, len(batch)))
+        self._untold = both(self._untold, Gap(batch.first_lsn, batch.lsn, len(batch)))
         self._refused = batch
 
     def _drop_oldest(self) -> None:
@@ -176,9 +181,13 @@ class Backlog:
             head, skip = self._batches[0], self._skip
             surplus = min(self.rows - self.limit, len(head) - skip)
             end = whole(head, skip + surplus)
+            if end - skip == self.rows:  # all there is: an update that is one row too many stays
+                end -= 2
             count = end - skip
-            lost = Gap(head.first_lsn, _last_lsn(head, end), count)
-            self._lost = _and(_and(self._lost, head.gap if skip == 0 else None), lost)
+            if not count:
+                return
+            lost = Gap(_first_lsn(head, skip), _last_lsn(head, end), count)
+            self._lost = both(both(self._lost, head.gap if skip == 0 else None), lost)
             self.rows -= count
             self.dropped += count
             self._skip = end
@@ -190,11 +199,13 @@ class Backlog:
         every = self.policy.every
         start = (every - 1 - self._seen) % every
         self._seen += len(batch)
-        places = range(start, len(batch), every)
+        places: Sequence[int] = range(start, len(batch), every)
+        if not batch.is_insert_only:
+            places = _with_partners(batch, places)
         skipped = len(batch) - len(places)
         if skipped:
             self.dropped += skipped
-            self._untold = _and(self._untold, Gap(batch.first_lsn, batch.lsn, skipped))
+            self._untold = both(self._untold, Gap(batch.first_lsn, batch.lsn, skipped))
         if places:
             kept = (
                 (batch.take(pa.array(places)) if batch.is_arrow else batch.keep_places(places))
@@ -203,6 +214,8 @@ class Backlog:
             )
             self._append(kept)
             self._drop_oldest()
+        elif batch.watermark is not None:
+            self._append(batch.piece(0, 0))
 
     # ---- out
 
@@ -237,12 +250,16 @@ class Backlog:
         return told
 
 
-def _and(one: Gap | None, other: Gap | None) -> Gap | None:
+def both(one: Gap | None, other: Gap | None) -> Gap | None:
     """Two gaps as one."""
     if one is None or other is None:
         return other if one is None else one
     count = None if one.count is None or other.count is None else one.count + other.count
     return Gap(min(one.first_lsn, other.first_lsn), max(one.last_lsn, other.last_lsn), count)
+
+
+def _first_lsn(batch: ChangeBatch, start: int) -> int:
+    return batch.first_lsn if start == 0 else batch.lsns[start - 1] + 1
 
 
 def _last_lsn(batch: ChangeBatch, end: int) -> int:
@@ -257,14 +274,27 @@ def whole(batch: ChangeBatch, end: int) -> int:
     return end + 1 if (old, new) == (-1, 1) else end
 
 
+def _with_partners(batch: ChangeBatch, places: Sequence[int]) -> list[int]:
+    """The places, and where one is a half of an update, the other half's, too."""
+    weights = batch.weights
+    kept = set(places)
+    for place in places:
+        if weights[place - 1 : place + 1] == [-1, 1]:
+            kept.add(place - 1)
+        elif weights[place : place + 2] == [-1, 1]:
+            kept.add(place + 1)
+    return sorted(kept)
+
+
 class Net:
     """Changes by key, netted: what a reader must do to come from where it is to now."""
 
     __slots__ = ("_changes", "_first", "_last", "rows")
 
     def __init__(self) -> None:
-        # By key: the row that the reader has, the row that it should have, and the latest LSN.
-        self._changes: dict[Row, tuple[Row | None, Row | None, int]] = {}
+        # By key: the rows whose weights do not add up to 0, and the latest LSN. Mostly it is the
+        # row that the reader has and the one that it should have; rows need not be hashable.
+        self._changes: dict[Row, tuple[list[tuple[Row, int]], int]] = {}
         self._first: ChangeBatch | None = None
         self._last: ChangeBatch | None = None
         self.rows = 0
@@ -282,16 +312,11 @@ class Net:
         changes, rows = self._changes, self.rows
         for row, weight, lsn in zip(batch.rows, batch.weights, batch.lsns, strict=True):
             key = tuple(row[place] for place in places)
-            known = changes.pop(key, None)
-            if known is not None:
-                had, has, _ = known
-                rows -= (had is not None) + (has is not None)
-            else:
-                had = row if weight < 0 else None  # what disappears is what the reader has
-            has = row if weight > 0 else None
-            if had != has:
-                changes[key] = (had, has, lsn)
-                rows += (had is not None) + (has is not None)
+            known, _ = changes.pop(key, ((), 0))
+            net = _added(known, row, weight)
+            rows += len(net) - len(known)
+            if net:
+                changes[key] = (net, lsn)
         self.rows = rows
 
     def take(self) -> ChangeBatch | None:
@@ -304,10 +329,18 @@ class Net:
         rows: list[Row] = []
         weights: list[int] = []
         lsns: list[int] = []
-        for had, has, lsn in changes.values():
-            for row, weight in ((had, -1), (has, 1)):
-                if row is not None:
-                    rows.append(row)
-                    weights.append(weight)
-                    lsns.append(lsn)
+        for net, lsn in changes.values():
+            for row, weight in sorted(net, key=itemgetter(1)):  # what goes, then what comes
+                rows.append(row)
+                weights.append(weight)
+                lsns.append(lsn)
         return last.netted(first, rows, weights, lsns)
+
+
+def _added(net: Sequence[tuple[Row, int]], row: Row, weight: int) -> list[tuple[Row, int]]:
+    """Weighted rows with one more."""
+    for place, (known, count) in enumerate(net):
+        if known == row:
+            rest = [*net[:place], *net[place + 1 :]]
+            return [*rest, (row, count + weight)] if count + weight else rest
+    return [*net, (row, weight)]

@@ -171,7 +171,7 @@ class InlineSubscription:
                 if self._project is not None:
                     row = self._project(row)
                 self.delivered += 1
-                self._on_change(ChangeBatch(self.schema, [row], None, None, topic=self._inlet.name))
+                self._on_change(ChangeBatch.of_row(self.schema, self._inlet.name, row))
         except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
             self.errors += 1
             tell(self._on_error, raised, self.sql)

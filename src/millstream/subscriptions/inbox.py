@@ -26,7 +26,7 @@ from millstream.errors import (
     TopicNotFoundError,
 )
 from millstream.model.change import Gap
-from millstream.subscriptions.backlog import MERGED_ROWS, Backlog, whole
+from millstream.subscriptions.backlog import MERGED_ROWS, Backlog, both, whole
 from millstream.subscriptions.policy import DISCONNECT, SAMPLE, Policy
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Inbox:
 
     __slots__ = (
         "__weakref__",
+        "_after",
         "_ahead",
         "_gap",
         "_held",
@@ -87,6 +88,7 @@ class Inbox:
         self._is_over = False
         self._offered_at = 0.0
         self._held: list[ChangeBatch] | None = []  # until it is known where the offers begin
+        self._after = 0  # offers up to here came otherwise: their commit was just being offered
         self._spilled_at: int | None = None  # from here on, the log has to be read
         self._replay: Replay | None = None
         self._snapshot_until = 0
@@ -98,7 +100,7 @@ class Inbox:
     def offer(self, batch: ChangeBatch) -> None:
         """Take a batch, as the policy allows."""
         with self._lock:
-            if self._is_over or self._spilled_at is not None:
+            if self._is_over or self._spilled_at is not None or batch.lsn <= self._after:
                 return
             taker = self._taker
             if taker is not None:  # it waits for just this, with nothing before it
@@ -156,7 +158,8 @@ class Inbox:
 
     def start_now(self) -> None:
         """Begin with what is committed from now on."""
-        self._join(self.feed.lsn())
+        self.position = self.feed.lsn()
+        self._admit(self.position)
 
     def start_at(self, lsn: int) -> None:
         """Begin with an LSN."""
@@ -174,23 +177,20 @@ class Inbox:
             self._held = []
             self._spilled_at = None
             self.backlog.clear()
-        self._gap = gap
+        self._gap = both(self._gap, gap)
         snapshot = self.feed.snapshot()
         if snapshot is not None:
             batches, lsn = snapshot
             self._ahead.extend(batches)
-            self._join(lsn)
+            self._admit(lsn)
         else:
             self._snapshot_until = self.feed.lsn()
             self.start_at(self.feed.earliest())
 
-    def _join(self, lsn: int) -> None:
-        """Take offers from now on, those after an LSN."""
-        self.position = max(self.position, lsn)
-        self._admit(lsn)
-
     def _admit(self, lsn: int) -> None:
+        """Take offers from now on, those after an LSN."""
         with self._lock:
+            self._after = lsn
             held, self._held = self._held or [], None
             for batch in held:
                 if batch.lsn > lsn and self._spilled_at is None:
@@ -270,7 +270,10 @@ class Inbox:
             lsn = self.feed.lsn()
             if not self.feed.is_current(replay):  # logs that began meanwhile are read, too
                 self._stop_replay()
-                replay = self._replay = self.feed.replay(replay.position + 1, self._snapshot_until)
+                self._begin_replay(replay.position + 1)
+                replay = self._replay
+                if replay is None:  # rows of them are gone already, or what is read is
+                    return True
             replay.target = lsn
             self._admit(lsn)
             return True
@@ -327,7 +330,7 @@ class Inbox:
                 self._ahead.appendleft(batch.slice(end))
                 batch = batch.slice(0, end)
         if self._gap is not None:
-            batch = batch.told(gap=self._gap)
+            batch = batch.told(gap=both(self._gap, batch.gap))
             self._gap = None
         self.position = max(self.position, batch.lsn)
         self.delivered += len(batch)

@@ -151,7 +151,8 @@ class Positions:
         """A subscription is done with everything up to an LSN; on the disk within milliseconds."""
         with self._lock:
             known = self._durable.get(name)
-            if known is None or lsn <= known.lsn:
+            # 0 is a part of a state: who has only that begins anew.
+            if known is None or lsn <= max(known.lsn, 0):
                 return
             self._durable[name] = replace(known, lsn=lsn)
             posted, self._is_posted = self._is_posted, True

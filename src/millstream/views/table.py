@@ -16,7 +16,7 @@ from millstream.errors import DuplicateKeyError, RowError
 from millstream.model.batch import ChangeBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from millstream.log import Log
     from millstream.model.batch import Row
@@ -46,6 +46,12 @@ class Changes:
             if row is not None:
                 self.rows.append(row)
                 self.weights.append(weight)
+
+    def move(self, moved: Sequence[tuple[Row, Row]]) -> None:
+        """Rows get other keys; all leave first, since one may get the key that another one had."""
+        self.count += len(moved)
+        self.rows += [*(old for old, _ in moved), *(new for _, new in moved)]
+        self.weights += [-1] * len(moved) + [1] * len(moved)
 
     def batch(self, schema: Schema) -> ChangeBatch | None:
         """The changes, to be committed; None when nothing changes."""
@@ -139,15 +145,20 @@ class Table:
         """
         old = self._kept(predicate)
         new = self._checked(projection.rows(old))
-        changes = Changes()
         left = {self._key_of(row) for row in old}
         taken: set[Key] = set()
+        moved: list[tuple[Row, Row]] = []
+        changes = Changes()
         for before, after in zip(old, new, strict=True):
             key = self._key_of(after)
             if key in taken or (key in self._rows and key not in left):
                 raise self._duplicate(key)
             taken.add(key)
-            changes.replace(before, after)
+            if key == self._key_of(before):
+                changes.replace(before, after)
+            else:
+                moved.append((before, after))
+        changes.move(moved)
         return changes
 
     def delete(self, predicate: Predicate | None) -> Changes:

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from millstream.sql.expr.nodes import Datum
 
-_FIRST = pa.scalar(datetime(1, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC"))
-_LAST = pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), pa.timestamp("us", "UTC"))
+_FIRST = datetime(1, 1, 1, tzinfo=UTC)
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
 _LONGEST = 106751991 * 86400 * 10**6
 
 
@@ -58,7 +58,9 @@ def rounded_to_integer(value: Datum, *, up: bool) -> Datum:
 
 def in_python_years(value: Datum) -> Datum:
     """Return timestamps if they are all in the years that Python knows, 1 to 9999."""
-    require(pc.and_(pc.greater_equal(value, _FIRST), pc.less_equal(value, _LAST)))
+    kind = pa.timestamp("us", "UTC")
+    first, last = pa.scalar(_FIRST, kind), pa.scalar(_LAST, kind)
+    require(pc.and_(pc.greater_equal(value, first), pc.less_equal(value, last)))
     return value
 
 

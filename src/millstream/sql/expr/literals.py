@@ -16,10 +16,10 @@ _DATE = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(?P<date>\d{4}(?:-\d{1,2}){0,2})"
     r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{1,2})"
-    r"(?::(?P<second>\d{1,2})(?:\.(?P<part>\d{1,6}))?)?)?"
-    r"\s*(?P<zone>Z|UTC|[+-]\d{1,2}:\d{2})?",
+    r"(?::(?P<second>\d{1,2})(?:\.(?P<part>\d{1,6}))?\ ?(?P<zone>Z|UTC|[+-]\d{1,2}:\d{2})?)?)?",
     re.ASCII,
 )
+_BLANK = "".join(map(chr, range(0x21)))
 _SECONDS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6}
 _MICROS = _SECONDS | {
     "MINUTE": 60 * 10**6,
@@ -27,6 +27,7 @@ _MICROS = _SECONDS | {
     "DAY": 86400 * 10**6,
     "WEEK": 7 * 86400 * 10**6,
 }
+_LONGEST = 106751991 * _MICROS["DAY"]  # what an INTERVAL may be at most
 _QUANTITY = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s+([A-Za-z]+)", re.ASCII)
 
 
@@ -58,7 +59,7 @@ def parse_date(text: str) -> date | None:
     >>> parse_date("2026-1-31")
     datetime.date(2026, 1, 31)
     """
-    matched = _DATE.fullmatch(text.strip())
+    matched = _DATE.fullmatch(text.strip(_BLANK))
     if matched is None:
         return None
     try:
@@ -73,7 +74,7 @@ def parse_timestamp(text: str) -> datetime | None:
     >>> parse_timestamp("2026-01-31T12:30:00+01:00").isoformat()
     '2026-01-31T11:30:00+00:00'
     """
-    matched = _TIMESTAMP.fullmatch(text.strip())
+    matched = _TIMESTAMP.fullmatch(text.strip(_BLANK))
     day = matched and parse_date(matched["date"])
     if not matched or not day:
         return None
@@ -112,7 +113,7 @@ def parse_interval(text: str, unit: str) -> timedelta | None:
         if micros is None:
             return None
         total += micros
-    return timedelta(microseconds=total) if abs(total) < 1 << 63 else None
+    return timedelta(microseconds=total) if abs(total) <= _LONGEST else None
 
 
 def is_suffixed(tree: exp.Expr) -> bool:

@@ -31,7 +31,6 @@ from millstream.sql.expr.nodes import (
     IsTruth,
     Literal,
     Node,
-    Op,
     conjuncts,
 )
 from millstream.sql.expr.to_python import compile_elements
@@ -288,8 +287,3 @@ def _by_python(node: Call) -> Callable[..., Datum]:
 def _failed(error: pa.ArrowInvalid) -> ExpressionError:
     """Return our error for one of Arrow's kernels, which tell theirs apart by text only."""
     return division_by_zero() if "divide by zero" in str(error) else overflow()
-
-
-def is_vectorized(op: Op) -> bool:
-    """Whether an operation has an Arrow form of its own."""
-    return op.arrow is not None

@@ -1,0 +1,30 @@
+"""A database, and ways to read all that a subscription has to give."""
+
+from __future__ import annotations
+
+import pytest
+
+import millstream as ms
+
+
+@pytest.fixture
+def db():
+    with ms.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def dispatcher(db):
+    return db._engine.dispatcher
+
+
+@pytest.fixture
+def source(db):
+    db.execute("CREATE SOURCE s (n BIGINT, t VARCHAR)")
+    return db.source("s")
+
+
+@pytest.fixture
+def table(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)")
+    return "t"

@@ -1,0 +1,373 @@
+"""What a policy makes of batches that wait. Pure: every account is exact."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.model import ChangeBatch, Schema
+from millstream.subscriptions.backlog import Backlog
+from millstream.subscriptions.policy import Policy
+
+SCHEMA = Schema.of(key=("k",), k="BIGINT", v="BIGINT")
+
+
+def place(rows, weights, first, *, arrow=False):
+    batch = ChangeBatch.from_rows(SCHEMA, rows, weights=weights)
+    if arrow:
+        batch = ChangeBatch.from_arrow(SCHEMA, batch.arrow, weights=weights)
+    return batch.placed("t", first, committed_at=1, origin=None)
+
+
+def inserts(first, count):
+    return place([(n, n) for n in range(first, first + count)], None, first)
+
+
+@st.composite
+def changes(draw):
+    """(rows, weights) where an update is -1, +1 side by side; insert-only as often as not."""
+    rows, weights = [], []
+    only = draw(st.booleans())
+    for k in draw(st.lists(st.integers(0, 5), min_size=1, max_size=6)):
+        op = "insert" if only else draw(st.sampled_from(["insert", "update", "delete"]))
+        if op != "insert":
+            rows.append((k, 0))
+            weights.append(-1)
+        if op != "delete":
+            rows.append((k, 1))
+            weights.append(1)
+    return rows, weights
+
+
+@st.composite
+def steps(draw):
+    """Batches as a filter leaves them, in either form, and takes between them."""
+    lsn, script = 1, []
+    for _ in range(draw(st.integers(0, 12))):
+        if draw(st.integers(0, 2)) == 0:
+            script.append(draw(st.none() | st.integers(1, 4)))
+            continue
+        rows, weights = draw(changes())
+        batch = place(rows, weights, lsn, arrow=draw(st.booleans()))
+        lsn += len(batch) + draw(st.integers(0, 2))
+        if draw(st.booleans()):  # a filter keeps whole changes
+            kept = [n for pair in pairs(batch) if draw(st.booleans()) for n in pair]
+            if kept:
+                batch = batch.keep_places(kept)
+        script.append(batch)
+    return script
+
+
+def pairs(batch):
+    """The places of each change: two for an update."""
+    found, n, weights = [], 0, batch.weights
+    while n < len(weights):
+        size = 2 if weights[n : n + 2] == [-1, 1] else 1
+        found.append(range(n, n + size))
+        n += size
+    return found
+
+
+def content(batch):
+    return list(zip(batch.lsns, batch.rows, batch.weights, strict=True))
+
+
+def play(backlog, script):
+    """All batches that were put, and all that were taken, to the very end."""
+    put, taken = [], []
+    for step in script:
+        if isinstance(step, ChangeBatch):
+            if backlog.put(step):
+                put.append(step)
+        else:
+            batch = backlog.take(step)
+            if batch is not None:
+                taken.append((step, batch))
+    while backlog.has_news:
+        batch = backlog.take(3)
+        if batch is None:
+            break
+        taken.append((3, batch))
+    assert backlog.take(None) is None
+    assert backlog.rows == 0
+    return put, taken
+
+
+limits = st.integers(1, 8)
+
+
+@given(st.sampled_from(["block", "disconnect"]), limits, steps())
+def test_what_is_lossless_gives_all_that_it_took(kind, limit, script):
+    backlog = Backlog(Policy(kind), limit)
+    put, taken = play(backlog, script)
+    assert [c for _, b in taken for c in content(b)] == [c for b in put for c in content(b)]
+    assert all(b.gap is None for _, b in taken)
+    assert (backlog.dropped, backlog.conflated) == (0, 0)
+
+
+@given(st.sampled_from(["drop_oldest", "drop_newest"]), limits, steps())
+def test_what_is_dropped_is_told_exactly(kind, limit, script):
+    backlog = Backlog(Policy(kind), limit)
+    put, taken = play(backlog, script)
+    committed = [c for b in put for c in content(b)]
+    delivered = [c for _, b in taken for c in content(b)]
+    assert delivered == [c for c in committed if c in delivered]  # in order, each once
+    assert backlog.dropped == len(committed) - len(delivered)
+    gaps = [b.gap for _, b in taken if b.gap is not None]
+    assert sum(gap.count for gap in gaps) == backlog.dropped
+    got = {lsn for lsn, _, _ in delivered}
+    told = {lsn for gap in gaps for lsn in range(gap.first_lsn, gap.last_lsn + 1)}
+    assert not got & told, "a gap covers what was given"
+    assert {lsn for lsn, _, _ in committed} <= got | told, "rows that nobody was told of"
+    for gap in gaps:
+        assert gap.first_lsn <= gap.last_lsn
+        assert gap.count > 0
+
+
+@given(
+    st.sampled_from(["block", "drop_oldest", "drop_newest", "sample(2)", "sample(3)"]),
+    limits,
+    steps(),
+)
+def test_an_update_is_never_parted(policy, limit, script):
+    put, taken = play(Backlog(Policy.parse(policy), limit), script)
+    together = [set(b.lsns) for _, b in taken]
+    for batch in put:
+        for pair in pairs(batch):
+            lsns = {list(batch.lsns)[n] for n in pair}
+            assert all(lsns <= got or not lsns & got for got in together)
+
+
+@given(st.sampled_from(["block", "drop_oldest", "drop_newest"]), limits, steps())
+def test_a_batch_has_at_most_as_many_rows_as_asked_for(policy, limit, script):
+    _, taken = play(Backlog(Policy.parse(policy), limit), script)
+    for most, batch in taken:
+        if most is not None and len(batch) > most:
+            assert len(batch) == most + 1
+            assert batch.weights[-2:] == [-1, 1]
+
+
+@given(st.sampled_from(["drop_oldest", "drop_newest", "sample(2)"]), limits, steps())
+def test_no_more_waits_than_there_is_room_for(policy, limit, script):
+    backlog = Backlog(Policy.parse(policy), limit)
+    for step in script:
+        if isinstance(step, ChangeBatch):
+            backlog.put(step)
+            assert backlog.rows <= limit + 1  # an update that was one row too many
+        else:
+            backlog.take(step)
+
+
+@given(st.integers(1, 4), limits, steps())
+def test_a_sample_counts_what_it_leaves_out(every, limit, script):
+    backlog = Backlog(Policy("sample", every), limit)
+    script = [s for s in script if not isinstance(s, ChangeBatch) or s.is_insert_only]
+    put, taken = play(backlog, script)
+    committed = [c for b in put for c in content(b)]
+    delivered = [c for _, b in taken for c in content(b)]
+    sampled = committed[every - 1 :: every]
+    assert [c for c in sampled if c in delivered] == delivered
+    assert backlog.dropped == len(committed) - len(delivered)
+    # What was left out since the last one that was given is told with the next.
+    told = sum(b.gap.count for _, b in taken if b.gap is not None)
+    untold = 0 if backlog._untold is None else backlog._untold.count
+    assert told + untold == backlog.dropped
+
+
+# ---- conflate
+
+
+@st.composite
+def histories(draw):
+    """Commits of a table: (rows, weights) that fit its state, keys that are swapped included."""
+    state, commits = {}, []
+    for _ in range(draw(st.integers(1, 8))):
+        rows, weights = [], []
+        for k in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)):
+            old = state.get(k)
+            new = draw(st.none() | st.integers(0, 2).map(lambda v, k=k: (k, v)))
+            if old == new:
+                continue
+            for row, weight in ((old, -1), (new, 1)):
+                if row is not None:
+                    rows.append(row)
+                    weights.append(weight)
+            state[k] = new
+        if draw(st.booleans()):  # UPDATE t SET k = ...: values change places
+            there = [row for row in state.values() if row is not None]
+            keys = draw(st.permutations([row[0] for row in there]))
+            for old, k in zip(there, keys, strict=True):
+                rows += [old, (k, old[1])]
+                weights += [-1, 1]
+            state.update({k: (k, old[1]) for old, k in zip(there, keys, strict=True)})
+        if rows:
+            commits.append((rows, weights))
+    return commits
+
+
+def add_up(state, batch):
+    """A Z-set: a copy that somebody keeps of a table."""
+    for row, weight in zip(batch.rows, batch.weights, strict=True):
+        state[row] = state.get(row, 0) + weight
+        if not state[row]:
+            del state[row]
+
+
+@given(histories(), st.lists(st.booleans(), min_size=8, max_size=8))
+def test_a_conflated_copy_is_the_same_as_one_that_was_told_all(history, reads):
+    backlog = Backlog(Policy("conflate"), 4)
+    lsn, all_steps, netted, committed, delivered = 1, {}, {}, 0, 0
+
+    def read():
+        batch = backlog.take(None)
+        if batch is None:
+            return 0
+        assert list(batch.lsns) == sorted(batch.lsns)
+        add_up(netted, batch)
+        keys = [row[0] for row, weight in zip(batch.rows, batch.weights, strict=True) if weight > 0]
+        assert len(keys) == len(set(keys)), "each key once"
+        return len(batch)
+
+    for (rows, weights), reading in zip(history, reads, strict=False):
+        batch = place(rows, weights, lsn)
+        lsn += len(batch)
+        committed += len(batch)
+        add_up(all_steps, batch)
+        assert backlog.put(batch)
+        if reading:
+            delivered += read()
+            assert netted == all_steps
+    delivered += read()
+    assert netted == all_steps
+    assert delivered + backlog.conflated == committed
+    assert backlog.rows == 0
+    assert not backlog.has_news
+
+
+def test_conflated_changes_stand_for_all_from_the_first_to_the_last():
+    backlog = Backlog(Policy("conflate"), 4)
+    backlog.put(place([(1, 0)], None, 10))
+    backlog.put(place([(2, 0)], None, 11))
+    backlog.put(place([(1, 0), (1, 1)], [-1, 1], 12))
+    batch = backlog.take(None)
+    assert (batch.first_lsn, batch.lsn) == (10, 13)
+    assert content(batch) == [(11, (2, 0), 1), (13, (1, 1), 1)]
+    assert [change.op for change in batch] == ["insert", "insert"]
+
+
+def test_what_came_and_went_is_not_told():
+    backlog = Backlog(Policy("conflate"), 4)
+    backlog.put(place([(1, 0)], None, 10))
+    backlog.put(place([(1, 0)], [-1], 11))
+    assert not backlog.has_news
+    assert backlog.take(None) is None
+    assert backlog.conflated == 2
+
+
+# ---- merging
+
+
+class TestMerging:
+    def test_small_batches_come_as_one(self):
+        backlog = Backlog(Policy("block"), 100)
+        for first in (1, 3, 5):
+            backlog.put(inserts(first, 2))
+        batch = backlog.take(None)
+        assert list(batch.lsns) == [1, 2, 3, 4, 5, 6]
+        assert (batch.first_lsn, batch.lsn) == (1, 6)
+
+    def test_but_not_over_a_gap(self):
+        backlog = Backlog(Policy("drop_newest"), 2)
+        backlog.put(inserts(1, 3))
+        assert list(backlog.take(None).lsns) == [1, 2]
+        backlog.put(inserts(4, 1))
+        batch = backlog.take(None)
+        assert list(batch.lsns) == [4]
+        assert (batch.gap.first_lsn, batch.gap.last_lsn, batch.gap.count) == (3, 3, 1)
+
+    def test_nor_more_rows_than_is_good(self):
+        backlog = Backlog(Policy("block"), 100)
+        for first in range(1, 11, 2):
+            backlog.put(inserts(first, 2))
+        assert len(backlog.take(None, merge=5)) == 4
+        assert len(backlog.take(3, merge=5)) == 2
+        assert len(backlog.take(1)) == 1
+        assert len(backlog.take(None)) == 3
+
+    def test_nor_of_two_forms_or_kinds(self):
+        backlog = Backlog(Policy("block"), 100)
+        backlog.put(place([(1, 1)], None, 1).told(kind="snapshot"))
+        backlog.put(place([(2, 2)], None, 2))
+        backlog.put(place([(3, 3)], None, 3, arrow=True))
+        assert [backlog.take(None).rows for _ in range(3)] == [[(1, 1)], [(2, 2)], [(3, 3)]]
+
+
+class TestWatermarks:
+    def mark(self, lsn, value):
+        batch = ChangeBatch.from_rows(SCHEMA, [], watermark=value)
+        return batch.placed("t", lsn, committed_at=1, origin=None)
+
+    @pytest.mark.parametrize(
+        "policy", ["block", "drop_oldest", "drop_newest", "disconnect", "sample(2)"]
+    )
+    def test_a_lone_one_is_news(self, policy):
+        backlog = Backlog(Policy.parse(policy), 1)
+        assert backlog.put(self.mark(1, 50))
+        assert backlog.has_news
+        assert backlog.take(None).watermark == 50
+        assert not backlog.has_news
+
+    def test_a_newer_one_overtakes(self):
+        backlog = Backlog(Policy("block"), 1)
+        for n in range(100):
+            backlog.put(self.mark(n, n))
+        assert len(backlog._batches) == 1
+        assert backlog.take(None).watermark == 99
+
+    def test_the_last_of_merged_batches_holds(self):
+        backlog = Backlog(Policy("block"), 10)
+        backlog.put(inserts(1, 1).with_watermark(5))
+        backlog.put(inserts(2, 1).with_watermark(7))
+        backlog.put(inserts(3, 1))
+        assert backlog.take(None).watermark == 7
+
+
+def test_a_gap_at_the_end_is_told_at_once():
+    backlog = Backlog(Policy("drop_newest"), 2)
+    backlog.put(inserts(1, 5))
+    assert len(backlog.take(None)) == 2
+    assert backlog.has_news
+    batch = backlog.take(None)
+    assert (len(batch), batch.gap.first_lsn, batch.gap.last_lsn, batch.gap.count) == (0, 3, 5, 3)
+    assert not backlog.has_news
+
+
+def test_a_batch_larger_than_the_buffer_comes_whole_to_who_has_read_all():
+    for kind in ("block", "disconnect"):
+        backlog = Backlog(Policy(kind), 2)
+        assert backlog.put(inserts(1, 5))
+        assert len(backlog.take(None)) == 5
+
+
+def test_a_few_large_batches_wait_although_they_are_too_much():
+    """Only where nothing may be lost: to read them back from the log would cost more."""
+    backlog, count = Backlog(Policy("block"), 16), 0
+    while backlog.put(inserts(1 + 10 * count, 10)):
+        count += 1
+    assert 2 < count < 20
+    backlog = Backlog(Policy("disconnect"), 16)
+    assert backlog.put(inserts(1, 10))
+    assert not backlog.put(inserts(11, 10))
+
+
+def test_clear_forgets_everything():
+    for policy in ("block", "drop_oldest", "drop_newest", "conflate", "sample(1)"):
+        backlog = Backlog(Policy.parse(policy), 2)
+        backlog.put(inserts(1, 2))
+        backlog.put(inserts(3, 4))
+        backlog.clear()
+        assert not backlog.has_news
+        assert backlog.take(None) is None
+        backlog.put(inserts(7, 2))
+        assert backlog.take(None).gap is None
