@@ -72,16 +72,17 @@ def per_call(push: Callable[[Any], object], row: object, calls: int) -> float:
 
 
 class Counter:
-    """A callback that waits for a number of rows."""
+    """A callback that waits for a number of rows, and has them in the form they came in."""
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int, *, arrow: bool = False) -> None:
         self.wanted = wanted
         self.seen = 0
         self.done = threading.Event()
+        self._arrow = arrow
 
     def __call__(self, batch: ChangeBatch) -> None:
         """Count."""
-        self.seen += len(batch)
+        self.seen += batch.arrow.num_rows if self._arrow else len(batch.rows)
         if self.seen >= self.wanted:
             self.done.set()
 
@@ -247,7 +248,7 @@ class Bench:
         for _ in range(3):
             db, trades = opened("buffer_size = 2000000")
             batch = _batch(trades, rows)
-            counter = Counter(rows // 2 * count)
+            counter = Counter(rows // 2 * count, arrow=True)
             with db:
                 db.subscribe_callback(HIGH, counter)
                 began = time.perf_counter()

@@ -14,6 +14,7 @@ from millstream.dispatch import Commit, Dispatcher, Intake, select
 from millstream.errors import SubscriptionEndedError, TenantError, WrongObjectError
 from millstream.log import Retention
 from millstream.model.batch import ChangeBatch
+from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sources import EventTime, Inlet, Source
@@ -24,7 +25,7 @@ from millstream.views import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from millstream.log import Log
+    from millstream.log import Log, Reader
     from millstream.model.batch import Row
     from millstream.model.schema import Column
     from millstream.sql import Predicate, Projection, SelectPlan
@@ -278,19 +279,26 @@ class Engine:
         """What the log keeps of some topics, from an LSN on, up to another one."""
         if not topics:
             return
-        with self.log.read(*topics, start="earliest" if start is None else start) as reader:
-            while reader.position < until:
-                batch = reader.next_nowait()
-                if batch is None:
-                    if self.log.written_lsn >= until:
-                        return
-                    self.log.write_soon()
-                    batch = reader.next(timeout=0.05)
-                if batch is None:
-                    continue
-                if batch.first_lsn > until:
+        hold = self.log.hold(lsn=FIRST_LSN)  # retention waits until this was read
+        try:
+            with self.log.read(*topics, start="earliest" if start is None else start) as reader:
+                yield from self._up_to(until, reader)
+        finally:
+            hold.release()
+
+    def _up_to(self, until: int, reader: Reader) -> Iterator[ChangeBatch]:
+        while reader.position < until:
+            batch = reader.next_nowait()
+            if batch is None:
+                if self.log.written_lsn >= until:
                     return
-                yield batch if batch.lsn <= until else batch.slice(0, until - batch.first_lsn + 1)
+                self.log.write_soon()
+                batch = reader.next(timeout=0.05)
+            if batch is None:
+                continue
+            if batch.first_lsn > until:
+                return
+            yield batch if batch.lsn <= until else batch.slice(0, until - batch.first_lsn + 1)
 
     # ---- tenants
 

@@ -148,7 +148,7 @@ def _subscriptions(engine: Engine, registry: Registry) -> Iterator[Row]:
         )
     for durable in engine.positions.all():
         if not registry.is_open(durable.name):
-            lag = max(0, engine.log.lsn - max(0, durable.lsn))
+            lag = max(0, engine.dispatcher.lsn - max(0, durable.lsn))
             yield (
                 *(None, durable.name, None, "closed", durable.sql, None, None, None, None),
                 *(lag, None, None, max(0, durable.lsn)),

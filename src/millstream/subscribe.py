@@ -75,7 +75,7 @@ class Opener:
             has_state=snapshot is not None,
         )
         feed = Feed(self._engine.log, self._engine.dispatcher, plan, snapshot)
-        return self._registry.open(style, feed, wish, **more)
+        return self._open(style, feed, wish, **more)
 
     def inline(
         self,
@@ -135,7 +135,7 @@ class Opener:
         wish = Wish(
             sql=f"changes of {collection or 'everything'}", schema=schema, start=start, **options
         )
-        return self._registry.open(style, feed, wish)
+        return self._open(style, feed, wish)
 
     def event_maker(self, fields: Sequence[str] | None, include: Include) -> EventMaker:
         """What makes events of the batches."""
@@ -151,6 +151,11 @@ class Opener:
         feed = Feed(engine.log, engine.dispatcher, plan)
         names = ", ".join(channels) or "*"
         wish = Wish(sql=f"LISTEN {names}", schema=plan.schema)
+        return self._open(style, feed, wish, **more)
+
+    def _open(self, style: type[R], feed: Feed, wish: Wish, **more: Any) -> R:  # noqa: ANN401
+        # As for a query: what this thread pushed before is committed before.
+        self._engine.dispatcher.barrier()
         return self._registry.open(style, feed, wish, **more)
 
     def plan(self, select: Select, tenant: str | None) -> tuple[Definition, SelectPlan]:

@@ -8,6 +8,7 @@ import random
 import threading
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 import millstream as ms
@@ -124,16 +125,17 @@ def test_filters_and_projections(db, take):
         assert [row for batch in take(replayed, len(expected)) for row in batch.rows] == expected
 
 
-def test_arrow_of_a_batch(db, rows_of):
+def test_arrow_of_a_batch(db, take):
     db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
     subscription = db.subscribe("SELECT * FROM t", start="now")
     db.execute("INSERT INTO t VALUES (1, 1)")
     db.execute("UPDATE t SET n = 2")
-    first, second = subscription.recv(60), subscription.recv(60)
-    assert first.to_arrow().column_names == ["id", "n", "_op", "_weight", "_lsn"]
-    assert second.to_arrow().column("_op").to_pylist() == ["update", "update"]
-    assert second.to_arrow().column("_weight").to_pylist() == [-1, 1]
-    (change,) = second
+    batches = take(subscription, 3)
+    arrow = pa.Table.from_batches([batch.to_arrow() for batch in batches])
+    assert arrow.column_names == ["id", "n", "_op", "_weight", "_lsn"]
+    assert arrow.column("_op").to_pylist() == ["insert", "update", "update"]
+    assert arrow.column("_weight").to_pylist() == [1, -1, 1]
+    change = [change for batch in batches for change in batch][-1]
     assert (change.op, change.before, change.row) == ("update", (1, 1), (1, 2))
 
 
@@ -872,5 +874,9 @@ def test_retention_is_told_as_a_gap_and_healed(tmp_path, rows_of):
         assert batch.gap.last_lsn < batch.lsns[0]
         got = listed([batch])
         while got[-1] != 199:
-            got += listed([healed.recv(60)])
+            batch = healed.recv(60)
+            if batch.gap is not None:  # retention was faster once more
+                assert batch.kind == "snapshot"
+                got = []
+            got += listed([batch])
         assert got == list(range(got[0], 200))

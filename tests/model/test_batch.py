@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import RowError, SchemaMismatchError
 from millstream.model import ChangeBatch, ResumeToken, Schema
+from millstream.model.change import Gap
 
 SCHEMA = Schema.of(key=("k",), k="BIGINT", v="VARCHAR")
 rows = st.lists(
@@ -180,3 +181,171 @@ def test_a_watermark_takes_a_place_too():
     placed = batch.placed("t", 7, committed_at=5, origin=(uuid.uuid4(), 1))
     assert (len(placed), placed.first_lsn, placed.lsn, placed.watermark) == (0, 7, 7, 99)
     assert list(placed) == []
+
+
+# ---- what becomes of a batch on its way to a reader
+
+ORIGIN = (uuid.UUID(int=1), 1)
+
+
+@st.composite
+def placed_batches(draw, first=100):
+    """Batches of a log: whole, or as a filter left them, in either form."""
+    batch = draw(batches()).placed("t", first, committed_at=5, origin=ORIGIN)
+    if len(batch) and draw(st.booleans()):
+        mask = draw(st.lists(st.booleans(), min_size=len(batch), max_size=len(batch)))
+        if any(mask):
+            places = [n for n, kept in enumerate(mask) if kept]
+            how = draw(st.sampled_from(["places", "mask", "take"]))
+            if how == "places":
+                return batch.keep_places(places)
+            if how == "mask":
+                return batch.keep_mask(pa.array(mask))
+            return batch.take(pa.array(places))
+    return batch
+
+
+def content(batch):
+    assert len(batch) == len(batch.rows) == len(batch.weights) == len(batch.lsns)
+    return list(zip(batch.rows, batch.weights, batch.lsns, strict=True))
+
+
+@given(batches(), st.data())
+def test_three_ways_to_keep_rows_agree(batch, data):
+    batch = batch.placed("t", 100, committed_at=5, origin=ORIGIN)
+    mask = data.draw(st.lists(st.booleans(), min_size=len(batch), max_size=len(batch)))
+    places = [n for n, kept in enumerate(mask) if kept]
+    expected = [content(batch)[n] for n in places]
+    for kept in (
+        batch.keep_places(places),
+        batch.keep_mask(pa.array(mask, pa.bool_())),
+        batch.take(pa.array(places, pa.int64())),
+    ):
+        assert content(kept) == expected
+        assert kept.lsns_arrow().to_pylist() == [lsn for _, _, lsn in expected]
+        assert kept.to_arrow()["_lsn"].to_pylist() == [lsn for _, _, lsn in expected]
+        assert (kept.topic, kept.first_lsn, kept.lsn) == ("t", 100, batch.lsn)
+        assert kept.token == batch.token
+        assert kept.committed_at == 5
+
+
+@given(placed_batches(), st.data())
+def test_slices_are_adjoining_and_together_the_whole(batch, data):
+    cuts = data.draw(st.lists(st.integers(1, max(1, len(batch) - 1)), max_size=3, unique=True))
+    edges = [0, *sorted(c for c in cuts if c < len(batch)), len(batch)]
+    batch = batch.with_watermark(9)
+    parts = [batch.slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    assert [c for part in parts for c in content(part)] == content(batch)
+    assert parts[0].first_lsn == batch.first_lsn
+    assert parts[-1].lsn == batch.lsn
+    for one, other in zip(parts, parts[1:], strict=False):
+        assert one.lsn + 1 == other.first_lsn
+        assert one.lsn == list(one.lsns)[-1]
+    assert [part.watermark for part in parts] == [None] * (len(parts) - 1) + [9]
+
+
+@given(placed_batches(), st.data())
+def test_a_piece_stands_for_all_lsns(batch, data):
+    start = data.draw(st.integers(0, len(batch)))
+    stop = data.draw(st.integers(start, len(batch)))
+    piece = batch.piece(start, stop)
+    assert content(piece) == content(batch)[start:stop]
+    assert (piece.first_lsn, piece.lsn) == (batch.first_lsn, batch.lsn)
+
+
+@given(st.data(), st.integers(1, 4))
+def test_concat_is_one_after_the_other(data, count):
+    parts, first = [], 100
+    for _ in range(count):
+        parts.append(data.draw(placed_batches(first)))
+        first = parts[-1].lsn + 1 + data.draw(st.integers(0, 2))
+    whole = ChangeBatch.concat(parts)
+    assert content(whole) == [c for part in parts for c in content(part)]
+    assert whole.lsns_arrow().to_pylist() == list(whole.lsns)
+    assert (whole.first_lsn, whole.lsn) == (parts[0].first_lsn, parts[-1].lsn)
+    assert whole.is_arrow == all(part.is_arrow for part in parts)
+    assert whole.is_insert_only == all(part.is_insert_only for part in parts)
+
+
+def test_concat_keeps_the_newest_watermark_and_the_first_gap():
+    gap = Gap(1, 9, 9)
+    one = ChangeBatch.from_rows(SCHEMA, [(1, "a")], watermark=5)
+    one = one.placed("t", 10, committed_at=1, origin=ORIGIN).told(gap=gap)
+    two = ChangeBatch.from_rows(SCHEMA, [(2, "b")])
+    two = two.placed("t", 11, committed_at=2, origin=ORIGIN)
+    whole = ChangeBatch.concat([one, two])
+    assert (whole.watermark, whole.gap) == (5, gap)
+    assert ResumeToken.parse(whole.token).lsn == 11
+
+
+def test_concat_of_one_is_itself():
+    batch = ChangeBatch.from_rows(SCHEMA, [(1, "a")])
+    assert ChangeBatch.concat([batch]) is batch
+
+
+@given(placed_batches())
+def test_told_says_more_of_the_same_rows(batch):
+    gap = Gap(1, 2, 3)
+    told = batch.told(kind="snapshot", gap=gap)
+    assert content(told) == content(batch)
+    assert (told.kind, told.gap, told.token) == ("snapshot", gap, batch.token)
+    assert (batch.kind, batch.gap) == ("changes", None)
+    assert told.told().gap == gap
+    assert told.told().kind == "snapshot"
+
+
+@given(placed_batches())
+def test_with_columns_has_the_same_changes(batch):
+    schema = Schema.of(v="VARCHAR")
+    rows = [(row[1],) for row in batch.rows]
+    for other in (
+        batch.with_columns(schema, rows, None),
+        batch.with_columns(schema, None, schema.rows_to_arrow(rows)),
+    ):
+        assert other.rows == rows
+        assert (other.weights, list(other.lsns)) == (batch.weights, list(batch.lsns))
+        assert (other.schema, other.lsn, other.topic) == (schema, batch.lsn, batch.topic)
+
+
+def test_netted_stands_for_all_from_the_first():
+    first, last = (
+        ChangeBatch.from_rows(SCHEMA, [(n, "x")]).placed("t", n, committed_at=n, origin=ORIGIN)
+        for n in (10, 20)
+    )
+    net = last.netted(first.told(gap=Gap(1, 9, 9)), [(1, "a"), (1, "b")], [-1, 1], [15, 15])
+    assert (net.first_lsn, net.lsn, net.committed_at) == (10, 20, 10)
+    assert content(net) == [((1, "a"), -1, 15), ((1, "b"), 1, 15)]
+    assert [change.op for change in net] == ["update"]
+    assert net.gap == Gap(1, 9, 9)
+    assert ResumeToken.parse(net.token).lsn == 20
+
+
+def test_a_part_of_a_snapshot_is_nothing_to_go_on_from():
+    state = ChangeBatch(
+        *(SCHEMA, [(1, "a"), (2, "b"), (3, "c")], None, None),
+        topic="t",
+        lsn=50,
+        lsns=[50] * 3,
+        kind="snapshot",
+        origin=ORIGIN,
+    )
+    one, two = state.slice(0, 2), state.slice(2)
+    assert (one.lsn, two.lsn) == (0, 50)
+    assert (one.kind, two.kind) == ("snapshot", "snapshot")
+    assert list(one.lsns) == [50, 50]
+
+
+@given(placed_batches())
+def test_nothing_changes_the_batch_it_was_made_of(batch):
+    """Many subscribers read the same one."""
+    before = (content(batch), batch.first_lsn, batch.lsn, batch.watermark, batch.kind, batch.gap)
+    batch.told(kind="snapshot", gap=Gap(1, 1, 1))
+    batch.slice(0, len(batch) // 2)
+    batch.slice(len(batch) // 2)
+    batch.piece(0, 0)
+    batch.with_watermark(77)
+    ChangeBatch.concat([batch, batch])
+    assert before == (
+        *(content(batch), batch.first_lsn, batch.lsn, batch.watermark),
+        *(batch.kind, batch.gap),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.catalog.options import Options
 from millstream.errors import (
+    Error,
     InvalidNameError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -153,7 +155,12 @@ class Catalog:
                 hint="use another name, or IF NOT EXISTS, or DROP it first",
             )
         self._log.create_topic(name, definition.schema, retention=definition.options.kept)
-        self._write(_to_json(definition))
+        try:
+            self._write(_to_json(definition))
+        except Error:
+            with contextlib.suppress(Error):  # else it is dropped when the log is opened again
+                self._log.drop_topic(name)
+            raise
         self._objects[name.lower()] = definition
 
     def drop(self, name: str) -> Definition:

@@ -77,8 +77,11 @@ def _size(value: object) -> int:
     if type(value) is int and value > 0:
         return value
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    size = 0
     if found is not None:
-        return int(float(found[1]) * _UNITS[found[2].lower().replace("i", "")])
+        size = int(float(found[1]) * _UNITS[found[2].lower().replace("i", "")])
+    if size > 0:
+        return size
     raise ValueError("a size, such as '10 GB'")
 
 

@@ -25,7 +25,7 @@ from millstream.sources.bell import Bell
 from millstream.sources.inlet import Ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.log import Log
     from millstream.sources.event_time import EventTime
@@ -45,6 +45,9 @@ _MANY_ROWS: Final = 256
 
 _MERGED_ROWS: Final = 1 << 14
 """Small batches are joined up to this many rows: one commit, one filter, one delivery for all."""
+
+_COMMIT_ROWS: Final = 1 << 17
+"""A bulk load is committed in pieces of about this many rows."""
 
 _logger = logging.getLogger("millstream.dispatch")
 
@@ -243,8 +246,9 @@ class Dispatcher:
         for intake, size in zip(intakes, sizes[1:], strict=True):
             if size:
                 self._take(intake, size, batches, tickets)
-        if batches:
-            self._commit(batches, tickets)
+        for commit in _commits(batches) if len(batches) > 1 and not tickets else (batches,):
+            if commit:
+                self._commit(commit, tickets)
         if sizes[0]:
             errands = self._errands[: sizes[0]]
             del self._errands[: sizes[0]]
@@ -398,6 +402,25 @@ class Dispatcher:
             except IndexError:
                 return
             errand.ticket.settle(self.lsn, self._failure)
+
+
+def _commits(batches: list[tuple[str, ChangeBatch]]) -> Iterator[list[tuple[str, ChangeBatch]]]:
+    """What is committed together: the whole cut, or, of one source alone, some rows at a time.
+
+    While one commit is written, the next one is filtered.
+    """
+    if batches[0][0] != batches[-1][0]:
+        yield batches
+        return
+    commit: list[tuple[str, ChangeBatch]] = []
+    rows = 0
+    for each in batches:
+        commit.append(each)
+        rows += len(each[1])
+        if rows >= _COMMIT_ROWS:
+            yield commit
+            commit, rows = [], 0
+    yield commit
 
 
 def _joined(batches: list[ChangeBatch]) -> list[ChangeBatch]:

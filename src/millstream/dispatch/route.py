@@ -165,18 +165,19 @@ class Routes:
 class Index:
     """The routes that ask for certain values of a column, by value."""
 
-    __slots__ = ("_routes", "_values", "column")
+    __slots__ = ("_routes", "_values", "_version", "column")
 
     def __init__(self, column: int) -> None:
         self.column = column
         self._routes: dict[Any, tuple[Route, ...]] = {}
-        self._values: tuple[list[Any], pa.Array] | None = None
+        self._version = 0
+        self._values: tuple[int, list[Any], pa.Array] | None = None
 
     def add(self, route: Route, values: Iterable[Any]) -> None:
         """A route asks for these values."""
         for value in values:
             self._routes[value] = (*self._routes.get(value, ()), route)
-        self._values = None
+        self._version += 1
 
     def remove(self, route: Route, values: Iterable[Any]) -> None:
         """It does no more."""
@@ -186,18 +187,18 @@ class Index:
                 self._routes[value] = left
             else:
                 del self._routes[value]
-        self._values = None
+        self._version += 1
 
     def split(self, batch: ChangeBatch) -> Iterable[tuple[Route, ChangeBatch]]:
         """The part of a batch that each route asks for."""
-        if batch.is_arrow:
-            return self._split_arrow(batch)
-        rows = batch.rows
-        if len(rows) == 1:
-            return [(route, batch) for route in self._routes.get(rows[0][self.column], ())]
-        if not rows:  # a lone watermark is for all
+        size = len(batch)
+        if not size:  # a lone watermark is for all
             everybody = dict.fromkeys(r for routes in list(self._routes.values()) for r in routes)
             return [(route, batch) for route in everybody]
+        if batch.is_arrow:
+            return self._split_arrow(batch)
+        if size == 1:
+            return [(route, batch) for route in self._routes.get(batch.rows[0][self.column], ())]
         return self._split_rows(batch)
 
     def _split_rows(self, batch: ChangeBatch) -> Iterator[tuple[Route, ChangeBatch]]:
@@ -241,8 +242,9 @@ class Index:
                 yield route, batch.take(places.take(pc.sort_indices(places)))
 
     def _value_set(self, kind: pa.DataType) -> tuple[list[Any], pa.Array]:
-        found = self._values
-        if found is None:
+        version, found = self._version, self._values
+        if found is None or found[0] != version:
             values = list(self._routes)
-            found = self._values = (values, pa.array(values, kind))
-        return found
+            # With the version from before: what was added meanwhile is looked for the next time.
+            found = self._values = (version, values, pa.array(values, kind))
+        return found[1], found[2]

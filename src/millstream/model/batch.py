@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,14 @@ _HIDDEN = (
     pa.field("_weight", pa.int64(), nullable=False),
     pa.field("_lsn", pa.int64(), nullable=False),
 )
+
+
+class _Masked(NamedTuple):
+    """The rows of an Arrow batch where a mask is true, yet to be taken out."""
+
+    batch: pa.RecordBatch
+    mask: pa.BooleanArray
+    size: int
 
 
 class ChangeBatch:
@@ -81,7 +89,7 @@ class ChangeBatch:
         self,
         schema: Schema,
         rows: list[Row] | None,
-        arrow: pa.RecordBatch | None,
+        arrow: pa.RecordBatch | _Masked | None,
         weights: pa.Array | None,
         *,
         topic: str = "",
@@ -168,7 +176,10 @@ class ChangeBatch:
 
     def __len__(self) -> int:
         """The number of weighted rows; an update counts two."""
-        return len(self._rows) if self._rows is not None else int(self._held_arrow().num_rows)
+        if self._rows is not None:
+            return len(self._rows)
+        held = self._arrow
+        return held.size if isinstance(held, _Masked) else int(self._held_arrow().num_rows)
 
     def __repr__(self) -> str:
         name = f" of {self.topic}" if self.topic else ""
@@ -186,7 +197,7 @@ class ChangeBatch:
         """The user's columns as an Arrow record batch, without LSNs and weights."""
         if self._arrow is None:
             self._arrow = self.schema.rows_to_arrow(self.rows)
-        return self._arrow
+        return self._held_arrow()
 
     @property
     def is_arrow(self) -> bool:
@@ -342,8 +353,10 @@ class ChangeBatch:
     def keep_mask(self, mask: pa.BooleanArray) -> ChangeBatch:
         """The rows where a mask is true; the batch stands for the same LSNs as before."""
         weights = None if self._weights is None else self._weights.filter(mask)
-        # The LSNs are counted out only when somebody asks for them: few do.
-        return self._with(self.schema, None, self.arrow.filter(mask), weights, (self, mask))
+        # Rows are taken out, and LSNs counted out, when somebody asks for them, by who asks: the
+        # dispatcher has better things to do.
+        kept = _Masked(self.arrow, mask, mask.true_count)
+        return self._with(self.schema, None, kept, weights, (self, mask))
 
     def take(self, places: pa.Array) -> ChangeBatch:
         """The rows at some places, in that order, as Arrow."""
@@ -385,7 +398,7 @@ class ChangeBatch:
         return self._with(
             self.schema,
             self._rows[start:stop] if self._rows is not None else None,
-            self._arrow.slice(start, stop - start) if self._arrow is not None else None,
+            self.arrow.slice(start, stop - start) if self._arrow is not None else None,
             None if self._weights is None else self._weights.slice(start, stop - start),
             None if lsns is None else lsns[start:stop],
         )
@@ -414,7 +427,7 @@ class ChangeBatch:
         self,
         schema: Schema,
         rows: list[Row] | None,
-        arrow: pa.RecordBatch | None,
+        arrow: pa.RecordBatch | _Masked | None,
         weights: pa.Array | None,
         lsns: _Lsns,
     ) -> ChangeBatch:
@@ -475,9 +488,12 @@ class ChangeBatch:
         return pc.if_else(pc.or_(old, new), "update", ops)
 
     def _held_arrow(self) -> pa.RecordBatch:
-        if self._arrow is None:
+        held = self._arrow
+        if held is None:
             raise AssertionError("a ChangeBatch holds rows or Arrow")
-        return self._arrow
+        if isinstance(held, _Masked):  # two threads may do it at once, with the same result
+            self._arrow = held = held.batch.filter(held.mask)
+        return held
 
 
 def _joined_lsns(batches: Sequence[ChangeBatch]) -> list[int] | pa.Array | None:

@@ -287,8 +287,12 @@ def _checked_batch(batch: ChangeBatch, schema: Schema) -> list[ChangeBatch]:
             f"a batch with ({batch.schema.ddl}) for ({schema.ddl})",
             hint="Make the batch with the schema it is for, or give batch.arrow.",
         )
-    # A batch without rows may still bring a watermark.
-    return [batch] if len(batch) or batch.watermark is not None else []
+    if not len(batch) and batch.watermark is None:  # without rows, a watermark may still come
+        return []
+    # Another one: it will get LSNs, and the user's own may be pushed again, or be a subscriber's.
+    rows, arrow = (None, batch.arrow) if batch.is_arrow else (batch.rows, None)
+    weights = None if batch.is_insert_only else batch.weights_arrow()
+    return [ChangeBatch(schema, rows, arrow, weights, watermark=batch.watermark)]
 
 
 def _from_arrow(data: Any, schema: Schema) -> list[ChangeBatch]:  # noqa: ANN401

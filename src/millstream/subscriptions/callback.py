@@ -206,7 +206,11 @@ class InlineSubscription:
         inlet = self._inlet
         inlet.set_inline(tuple(each for each in inlet.inline if each is not self))
         if told and self._on_complete is not None:
-            self._on_complete()
+            try:
+                self._on_complete()
+            except Exception as raised:  # noqa: BLE001 - the user's own
+                self.errors += 1
+                tell(self._on_error, raised, self.sql)
 
     def __enter__(self) -> Self:
         return self

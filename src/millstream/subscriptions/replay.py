@@ -64,6 +64,7 @@ class Replay:
             if batch is None:
                 if timeout <= 0:
                     return None
+                self._log.write_soon()
                 batch, timeout = self._reader.next(timeout), 0.0
                 if batch is None:
                     return None

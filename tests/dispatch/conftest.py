@@ -1,0 +1,18 @@
+"""A database, and its dispatcher."""
+
+from __future__ import annotations
+
+import pytest
+
+import millstream as ms
+
+
+@pytest.fixture
+def db():
+    with ms.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def dispatcher(db):
+    return db._engine.dispatcher
