@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import threading
@@ -197,10 +198,10 @@ class Database:
     def insert(
         self,
         name: str,
-        data: Any,
+        data: Any,  # noqa: ANN401 - any shape of rows
         *,
         replace: bool = False,
-        tenant: str | None = None,  # noqa: ANN401
+        tenant: str | None = None,
     ) -> int:
         """Add rows to a source or a table, all or none; returns how many.
 
@@ -525,15 +526,12 @@ class _Closer:
     def __call__(self) -> None:
         if self._engine.dispatcher.is_forked:
             return
-        try:
+        with contextlib.ExitStack() as steps:  # each of them is taken, whatever the others raise
+            if self._temporary is not None:
+                steps.callback(shutil.rmtree, self._temporary, ignore_errors=True)
+            steps.callback(self._engine.log.close)
+            steps.callback(self._registry.end_all)
             self._engine.close()
-            self._registry.end_all()
-        finally:
-            try:
-                self._engine.log.close()
-            finally:
-                if self._temporary is not None:
-                    shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def _close_forgotten(closer: _Closer) -> None:

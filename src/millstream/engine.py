@@ -332,8 +332,10 @@ class Engine:
 
     def whole(self, topic: str, tenant: str | None) -> SelectPlan | None:
         """The plan of all that a tenant may see of a topic; None when that is nothing."""
-        definition = self.catalog[topic] if topic in self.catalog else None
-        if definition is None or (tenant is not None and definition.options.tenant is None):
+        if topic not in self.catalog:
+            return None
+        definition = self.catalog[topic]
+        if tenant is not None and definition.options.tenant is None:
             return None
         known = (definition, tenant)
         plan = self._whole.get(known)

@@ -145,7 +145,7 @@ class Opener:
         """A subscription to notifications on some channels, or on all."""
         engine = self._engine
         where = f" WHERE channel IN ({', '.join(map(quote_string, channels))})" if channels else ""
-        sql = f"SELECT channel, payload FROM {NOTIFICATIONS}{where}"
+        sql = f"SELECT channel, payload FROM {NOTIFICATIONS}{where}"  # noqa: S608 - quoted above
         extra = None if tenant is None else ("tenant", tenant)
         plan = plan_select(_select(sql), engine.notifications.schema, extra=extra)
         feed = Feed(engine.log, engine.dispatcher, plan)

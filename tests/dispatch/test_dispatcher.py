@@ -252,9 +252,6 @@ class TestFailure:
         assert db.query("SELECT * FROM t").fetchall() == []
         db.insert("t", [(1,)])
 
-    # BUG in dispatch/dispatcher.py: rows that were pushed and could not be placed when the database
-    # closes are lost without a word; ``Database.close`` promises a LogFullError.
-    @pytest.mark.xfail
     def test_a_full_disk_at_the_end_is_told(self, monkeypatch):
         db = ms.open()
         (a,) = numbers(db, "a")
@@ -269,9 +266,6 @@ class TestFailure:
         with pytest.raises(LogFullError):
             db.close()
 
-    # BUG in dispatch/dispatcher.py: ``_run`` tells inlets and subscribers, but not those who wait
-    # for an errand or for a sync push: they wait for ever.
-    @pytest.mark.xfail
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
     def test_a_bug_in_the_dispatcher_lets_nobody_wait_for_ever(self, monkeypatch):
         db = ms.open()

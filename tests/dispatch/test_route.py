@@ -218,7 +218,7 @@ class TestFailure:
 
 
 # BUG in dispatch/route.py: ``_split_arrow`` gives nothing of a batch without rows.
-@pytest.mark.parametrize("arrow", [False, pytest.param(True, marks=pytest.mark.xfail)])
+@pytest.mark.parametrize("arrow", [False, True])
 def test_a_lone_watermark_comes_to_everybody(arrow):
     """With an index or without: which of the two a query gets is no business of its reader."""
     batch = ChangeBatch.from_rows(SCHEMA, [], watermark=5)
@@ -232,9 +232,6 @@ def test_a_lone_watermark_comes_to_everybody(arrow):
     assert [b.watermark for b in indexed.got] == [5]
 
 
-# BUG in dispatch/route.py: ``_value_set`` keeps values that were listed before ``add`` reset them,
-# so that the new route gets nothing of any Arrow batch from then on.
-@pytest.mark.xfail
 def test_a_route_that_comes_while_the_index_is_made_is_in_it(monkeypatch):
     """Another thread subscribes just when the dispatcher lists the values that are asked for."""
     routes, late = Routes(), Reader()

@@ -10,7 +10,6 @@ everything that was pushed before it.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -48,8 +47,6 @@ _MERGED_ROWS: Final = 1 << 14
 
 _COMMIT_ROWS: Final = 1 << 17
 """A bulk load is committed in pieces of about this many rows."""
-
-_logger = logging.getLogger("millstream.dispatch")
 
 
 class Intake:
@@ -124,9 +121,11 @@ class Dispatcher:
         self._inflow: tuple[tuple[Intake, ...], tuple[list[Any], ...]] = ((), (self._errands,))
         self._routes: dict[str, Routes] = {}
         self._everything = Routes()
+        self._tickets: list[Ticket] = []  # of the cut at hand
         self._fanned_out: Batches = []  # what subscribers have, and the log has not yet
         self._stopping = False
         self._failure: Error | None = None
+        self._lost: LogError | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="millstream-dispatcher", daemon=True)
         _FORKED.add(self)
@@ -222,13 +221,15 @@ class Dispatcher:
             while self._turn():
                 pass
         except BaseException as error:
-            _logger.exception("the dispatcher stopped")
             self._fail(
                 LogFailedError(
                     f"the dispatcher stopped: {type(error).__name__}: {error}",
                     hint="open the database again; this is a bug in Millstream, please report it",
                 )
             )
+            for ticket in self._tickets:
+                ticket.settle(self.lsn, self._failure)
+            self._refuse_errands()
             raise
 
     def _turn(self) -> bool:
@@ -242,18 +243,15 @@ class Dispatcher:
             self._rest()
             return True
         batches: list[tuple[str, ChangeBatch]] = []
-        tickets: list[Ticket] = []
+        tickets = self._tickets = []
         for intake, size in zip(intakes, sizes[1:], strict=True):
             if size:
                 self._take(intake, size, batches, tickets)
         for commit in _commits(batches) if len(batches) > 1 and not tickets else (batches,):
             if commit:
                 self._commit(commit, tickets)
-        if sizes[0]:
-            errands = self._errands[: sizes[0]]
-            del self._errands[: sizes[0]]
-            for errand in errands:
-                self._run_errand(errand)
+        for _ in range(sizes[0]):
+            self._run_errand(self._errands.pop(0))
         return True
 
     def _rest(self) -> None:
@@ -318,7 +316,8 @@ class Dispatcher:
                 # buffer is full, too.
                 stalled = self._stall(error)
                 if self._stopping:
-                    self._fail(error)
+                    self._lost = _lost(error, batches)
+                    self._fail(self._lost)
                     return False
                 self.bell.sleep(_RETRY)
             else:
@@ -378,7 +377,11 @@ class Dispatcher:
     # ---- the end
 
     def stop(self) -> None:
-        """Commit what is there, and end. Twice is fine."""
+        """Commit what is there, and end. Twice is fine.
+
+        Raises:
+            LogError: the log takes nothing, and what was pushed is lost; it says how much.
+        """
         self._stopping = True
         self.bell.ring()
         if not self.is_here():
@@ -386,11 +389,15 @@ class Dispatcher:
         if self._failure is None:
             self._failure = ClosedError("the database is closed", hint="open it again")
         self._refuse_errands()
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
 
     def _fail(self, error: Error) -> None:
         self._failure = error
         for intake in self._intakes:
             intake.inlet.close(error)
+            intake.inlet.give_up(error)
         for routes in (*self._routes.values(), self._everything):
             for subscriber in routes.subscribers:
                 subscriber.fail(error)
@@ -458,6 +465,13 @@ def _join(run: list[ChangeBatch]) -> ChangeBatch:
     if run[0].is_arrow:
         return ChangeBatch(schema, None, pa.concat_batches([b.arrow for b in run]), None)
     return ChangeBatch(schema, [row for batch in run for row in batch.rows], None, None)
+
+
+def _lost(error: LogError, batches: Batches) -> LogError:
+    """The error of a log that takes nothing at the very end."""
+    rows = sum(len(batch) for _, batch in batches)
+    told = f"{rows:,} rows that were pushed could not be written, and are lost; "
+    return type(error)(error.message, hint=told + error.hint)
 
 
 def forked() -> ClosedError:

@@ -309,7 +309,9 @@ class ChangeBatch:
             origin=origin,
         )
 
-    def put_at(self, topic: str, first_lsn: int, committed_at: int, origin: tuple[UUID, int]) -> None:
+    def put_at(
+        self, topic: str, first_lsn: int, committed_at: int, origin: tuple[UUID, int]
+    ) -> None:
         """The same for the batch itself: for who has just made it, before anybody else sees it."""
         rows = self._rows
         size = len(rows) if rows is not None else self._held_arrow().num_rows

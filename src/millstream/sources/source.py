@@ -81,7 +81,7 @@ class Source:
         def watcher() -> None:
             source = myself()
             if source is not None:
-                source._write_push()
+                source._write_push()  # noqa: SLF001 - its own
 
         self._watcher = watcher
         inlet.watchers.append(watcher)

@@ -87,8 +87,8 @@ class CallbackSubscription(Subscription):
         to find it: that is a quarter of the way from a push to here.
         """
         slot = self._slot
-        while self._is_unhurried and self._inbox.hand_to(slot.put):
-            if not self._is_unhurried:  # paused just now: take it back
+        while self._may_be_handed() and self._inbox.hand_to(slot.put):
+            if not self._may_be_handed():  # paused just now: take it back
                 self._inbox.rouse()
             batch = slot.get()
             if batch is not None:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from millstream.errors import ClosedError, InvalidOptionError
 from millstream.model.clock import system_clock
 from millstream.subscriptions.backlog import MERGED_ROWS
-from millstream.subscriptions.inbox import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
+    from millstream.subscriptions.inbox import Inbox
 
 State = Literal["active", "paused", "cancelled", "completed", "failed"]
 
@@ -162,8 +162,7 @@ class Reading:
                 return delay if inbox.wake_on_more(wake) else 0.0
         return None if inbox.wake_on_news(wake) else 0.0
 
-    @property
-    def _is_unhurried(self) -> bool:
+    def _may_be_handed(self) -> bool:
         """Whether batches may be handed over just as they come."""
         pace = self._pace
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -52,7 +52,7 @@ class Wish:
     start: Start = None
     backpressure: str = "block"
     buffer_rows: int = 65536
-    pace: Pace = Pace()
+    pace: Pace = field(default_factory=Pace)
     name: str | None = None
     target: str = ""
     tenant: str | None = None

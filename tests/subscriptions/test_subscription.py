@@ -1,0 +1,458 @@
+"""The channel style, with a database behind it."""
+
+from __future__ import annotations
+
+import gc
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import millstream as ms
+from millstream.errors import (
+    ClosedError,
+    Error,
+    ForeignTokenError,
+    InvalidOptionError,
+    InvalidTokenError,
+    SqlUnsupportedError,
+    SubscriptionEndedError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+)
+
+from ..held import PATIENCE, Doing, held, until  # noqa: TID252 - tests have no name
+
+
+def rows_of(subscription, count):
+    got = []
+    while len(got) < count:
+        batch = subscription.recv(PATIENCE)
+        assert batch is not None
+        got += batch.rows
+    return got
+
+
+class TestSeeing:
+    def test_what_is_pushed_after_it_returned_is_seen(self, db, source):
+        for n in range(50):
+            with db.subscribe(f"SELECT n FROM s WHERE n >= {n}") as subscription:
+                source.push((n, None))
+                assert rows_of(subscription, 1) == [(n,)]
+
+    def test_filter_and_projection(self, db, source):
+        subscription = db.subscribe("SELECT t AS name, n * 2 AS twice FROM s WHERE n > 1")
+        source.push_batch([(1, "a"), (2, "b"), (3, "c")])
+        batch = subscription.recv(PATIENCE)
+        assert batch.rows == [("b", 4), ("c", 6)]
+        assert batch.schema.names == subscription.schema.names == ("name", "twice")
+        assert list(batch.lsns) == [db.lsn - 1, db.lsn]
+
+    def test_a_table_gives_its_rows_and_then_what_changes(self, db, table):
+        db.insert(table, [(1, "a"), (2, "b")])
+        subscription = db.subscribe("SELECT * FROM t")
+        db.insert(table, [(1, "c")], replace=True)
+        db.execute("DELETE FROM t WHERE id = 2")
+        first = subscription.recv(PATIENCE)
+        assert (first.kind, first.rows) == ("snapshot", [(1, "a"), (2, "b")])
+        changes = []
+        while len(changes) < 2:
+            batch = subscription.recv(PATIENCE)
+            assert batch.kind == "changes"
+            changes += [(c.op, c.before, c.row) for c in batch]
+        assert changes == [("update", (1, "a"), (1, "c")), ("delete", (2, "b"), (2, "b"))]
+
+    def test_an_empty_table_is_a_snapshot_too(self, db, table):
+        subscription = db.subscribe("SELECT * FROM t WHERE id > 100")
+        batch = subscription.recv(PATIENCE)
+        assert (batch.kind, batch.rows, batch.lsn) == ("snapshot", [], 0)
+
+    def test_an_update_that_leaves_the_filter_is_a_delete(self, db, table):
+        db.insert(table, [(1, "in")])
+        subscription = db.subscribe("SELECT * FROM t WHERE v = 'in'", start="now")
+        db.execute("UPDATE t SET v = 'out'; UPDATE t SET v = 'other'; UPDATE t SET v = 'in'")
+        db.flush()
+        ops = []
+        while len(ops) < 2:
+            ops += [(c.op, c.row) for c in subscription.recv(PATIENCE)]
+        assert ops == [("delete", (1, "in")), ("insert", (1, "in"))]
+
+    def test_columns_that_are_added_later_are_not_of_a_query_that_named_its_own(self, db, source):
+        subscription = db.subscribe("SELECT n, t FROM s")
+        db.execute("ALTER SOURCE s ADD COLUMN u BIGINT")
+        source.push((1, "a", 5))
+        assert rows_of(subscription, 1) == [(1, "a")]
+
+    def test_many_tell_the_same(self, db, source):
+        subscriptions = [db.subscribe("SELECT * FROM s") for _ in range(20)]
+        source.push_batch([(n, None) for n in range(10)])
+        for each in subscriptions:
+            assert rows_of(each, 10) == [(n, None) for n in range(10)]
+
+
+class TestWaiting:
+    def test_recv_waits_until_something_comes(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s")
+        receiving = Doing(subscription.recv)
+        until(lambda: subscription._inbox._waiters)
+        source.push((1, None))
+        assert receiving.result().rows == [(1,)]
+
+    def test_not_longer_than_it_was_told(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s")
+        assert subscription.recv(timeout=0) is None
+        assert subscription.recv(timeout=0.001) is None
+        assert subscription.try_recv() is None
+        assert subscription._inbox._waiters == ()
+
+    def test_cancel_and_close_end_the_wait(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s")
+        receiving = Doing(subscription.recv)
+        until(lambda: subscription._inbox._waiters)
+        subscription.cancel()
+        with pytest.raises(ClosedError):
+            receiving.result()
+
+    def test_drop_ends_the_wait(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s")
+        receiving = Doing(subscription.recv)
+        until(lambda: subscription._inbox._waiters)
+        db.execute("DROP SOURCE s")
+        with pytest.raises(SubscriptionEndedError):
+            receiving.result()
+        assert subscription.state == "failed"
+
+    def test_iterating_ends_with_the_database(self):
+        with ms.open() as db:
+            db.execute("CREATE SOURCE s (n BIGINT)")
+            subscription = db.subscribe("SELECT * FROM s")
+            db.insert("s", [(1,), (2,)])
+            reading = Doing(lambda: [row for batch in subscription for row in batch.rows])
+            until(lambda: subscription.metrics.delivered == 2)
+        assert reading.result() == [(1,), (2,)]
+        assert subscription.state == "completed"
+
+
+class TestPace:
+    def test_max_rows(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", max_rows=3)
+        source.push_batch([(n, None) for n in range(8)])
+        sizes = [len(subscription.recv(PATIENCE)) for _ in range(3)]
+        assert sizes == [3, 3, 2]
+
+    def test_max_delay_gathers(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", max_rows=3, max_delay=3600)
+        source.push((1, None))
+        source.push((2, None))
+        db.flush()
+        assert subscription.try_recv() is None
+        receiving = Doing(subscription.recv)
+        source.push((3, None))
+        assert receiving.result().rows == [(1,), (2,), (3,)]
+
+    def test_max_delay_is_over_at_the_end(self):
+        with ms.open() as db:
+            db.execute("CREATE SOURCE s (n BIGINT)")
+            subscription = db.subscribe("SELECT n FROM s", max_delay=3600)
+            db.insert("s", [(1,)])
+        assert subscription.recv(PATIENCE).rows == [(1,)]
+
+    def test_max_delay_gives_what_there_is_when_time_is_up(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", max_rows=100, max_delay=0.001)
+        source.push((1, None))
+        assert subscription.recv(PATIENCE).rows == [(1,)]
+
+    def test_demand(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", demand=0)
+        source.push_batch([(n, None) for n in range(10)])
+        db.flush()
+        assert subscription.try_recv() is None
+        subscription.request(2)
+        assert subscription.recv(PATIENCE).rows == [(0,), (1,)]
+        assert subscription.try_recv() is None
+        receiving = Doing(subscription.recv)
+        until(lambda: subscription._inbox._sleepers)
+        subscription.request(3)
+        assert receiving.result().rows == [(2,), (3,), (4,)]
+        assert subscription.metrics.delivered == 5
+
+    def test_pause_and_resume(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s")
+        subscription.pause()
+        assert subscription.state == "paused"
+        source.push((1, None))
+        db.flush()
+        assert subscription.try_recv() is None
+        receiving = Doing(subscription.recv)
+        until(lambda: subscription._inbox._sleepers)
+        subscription.resume()
+        assert receiving.result().rows == [(1,)]
+        assert subscription.state == "active"
+
+    def test_one_that_is_paused_ends(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s")
+        subscription.pause()
+        receiving = Doing(subscription.recv)
+        until(lambda: subscription._inbox._sleepers)
+        subscription.cancel()
+        with pytest.raises(ClosedError):
+            receiving.result()
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            *({"max_rows": 0}, {"max_rows": True}, {"max_delay": -1}, {"max_delay": "x"}),
+            *({"demand": -1}, {"buffer_rows": 0}, {"backpressure": "wait"}, {"start": "later"}),
+            *({"start": -1}, {"start": 10**9}, {"start": True}, {"backpressure": "conflate"}),
+        ],
+    )
+    def test_options_that_cannot_be_are_refused_and_leave_nothing(self, db, source, options):
+        with pytest.raises((InvalidOptionError, InvalidTokenError)):
+            db.subscribe("SELECT n FROM s", **options)
+        assert len(db._engine.dispatcher.routes("s")) == 0
+        with pytest.raises(InvalidOptionError):
+            db.subscribe("SELECT n FROM s").request(0)
+
+    @pytest.mark.parametrize("sql", ["DELETE FROM t", "SELECT 1; SELECT 2", "SHOW SOURCES"])
+    def test_takes_one_select(self, db, source, sql):
+        with pytest.raises(Error):
+            db.subscribe(sql)
+
+    def test_has_no_limit(self, db, source):
+        with pytest.raises(SqlUnsupportedError, match="LIMIT"):
+            db.subscribe("SELECT * FROM s LIMIT 5")
+
+
+class TestPolicies:
+    @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "sample(3)"])
+    def test_delivered_and_dropped_are_all_there_was(self, db, source, dispatcher, policy):
+        subscription = db.subscribe("SELECT n FROM s", backpressure=policy, buffer_rows=10)
+        first = db.lsn + 1
+        for n in range(100):
+            source.push((n, None))
+            if n % 10 == 0:
+                db.flush()
+        db.flush()
+        got, told = [], 0
+        while (batch := subscription.try_recv()) is not None:
+            got += batch.lsns
+            told += batch.gap.count if batch.gap is not None else 0
+        metrics = subscription.metrics
+        assert metrics.delivered == len(got)
+        assert metrics.delivered + metrics.dropped == 100
+        if policy != "sample(3)":
+            assert told == metrics.dropped
+        assert got == sorted(set(got))
+        assert set(got) <= set(range(first, first + 100))
+        assert subscription.backpressure == policy
+
+    def test_conflate_keeps_a_copy_exact(self, db, table):
+        db.insert(table, [(n, "0") for n in range(5)])
+        subscription = db.subscribe("SELECT * FROM t", backpressure="conflate", buffer_rows=2)
+        for n in range(50):
+            db.insert(table, [(n % 7, str(n))], replace=True)
+        db.execute("DELETE FROM t WHERE id > 4; UPDATE t SET id = 4 - id")
+        db.flush()
+        copy, count = {}, 0
+        while (batch := subscription.try_recv()) is not None:
+            count += 1
+            for change in batch:
+                if change.op == "delete":
+                    del copy[change.row[0]]
+                else:
+                    copy[change.row[0]] = change.row
+        assert sorted(copy.values()) == sorted(db.query("SELECT * FROM t").fetchall())
+        assert count == 2
+        metrics = subscription.metrics
+        assert metrics.conflated > 0
+        assert metrics.dropped == 0
+
+
+class TestStart:
+    def test_earliest_gives_all_and_goes_on(self, db, source):
+        source.push_batch([(n, None) for n in range(5)])
+        subscription = db.subscribe("SELECT n FROM s", start="earliest")
+        source.push((5, None))
+        assert rows_of(subscription, 6) == [(n,) for n in range(6)]
+
+    def test_an_lsn_is_the_first_that_is_wanted(self, db, source):
+        source.push_batch([(n, None) for n in range(5)])
+        lsn = db.flush()
+        subscription = db.subscribe("SELECT n FROM s", start=lsn - 1)
+        assert rows_of(subscription, 2) == [(3,), (4,)]
+        assert db.subscribe("SELECT n FROM s", start=lsn + 1).try_recv() is None
+
+    def test_a_token_goes_on_after_its_batch(self, db, source):
+        source.push_batch([(n, None) for n in range(10)])
+        subscription = db.subscribe("SELECT n FROM s", start="earliest", max_rows=3)
+        got = rows_of(subscription, 3)
+        while len(got) < 10:
+            token = subscription.token
+            subscription.cancel()
+            subscription = db.subscribe("SELECT n FROM s", start=token, max_rows=3)
+            batch = subscription.recv(PATIENCE)
+            got += batch.rows
+        assert got == [(n,) for n in range(10)]
+
+    def test_a_token_works_after_a_restart(self, tmp_path):
+        with ms.open(tmp_path) as db:
+            db.execute("CREATE SOURCE s (n BIGINT)")
+            subscription = db.subscribe("SELECT * FROM s")
+            db.insert("s", [(1,)])
+            token = subscription.recv(PATIENCE).token
+            db.insert("s", [(2,)])
+        with ms.open(tmp_path) as db:
+            assert rows_of(db.subscribe("SELECT * FROM s", start=token), 1) == [(2,)]
+
+    def test_a_token_of_another_database_is_refused(self, db, source):
+        with ms.open() as other:
+            other.execute("CREATE SOURCE s (n BIGINT)")
+            other.insert("s", [(1,)])
+            token = other.subscribe("SELECT * FROM s").token
+        with pytest.raises(ForeignTokenError):
+            db.subscribe("SELECT * FROM s", start=token)
+        with pytest.raises(InvalidTokenError):
+            db.subscribe("SELECT * FROM s", start="ms1x")
+
+    def test_a_time(self, db, source):
+        source.push_batch([(1, None)])
+        db.flush()
+        past = datetime.now(UTC) - timedelta(days=1)
+        assert rows_of(db.subscribe("SELECT n FROM s", start=past), 1) == [(1,)]
+        future = datetime.now(UTC) + timedelta(days=1)
+        subscription = db.subscribe("SELECT n FROM s", start=future)
+        assert subscription.try_recv() is None
+        source.push((2, None))
+        assert rows_of(subscription, 1) == [(2,)]
+
+    def test_a_snapshot_of_a_source_is_all_that_is_kept(self, db, source):
+        source.push_batch([(1, None), (2, None)])
+        db.flush()
+        subscription = db.subscribe("SELECT n FROM s", start="snapshot")
+        source.push((3, None))
+        batches = []
+        while sum(map(len, batches)) < 3:
+            batches.append(subscription.recv(PATIENCE))
+        assert [(b.kind, b.rows) for b in batches] == [
+            ("snapshot", [(1,), (2,)]),
+            ("changes", [(3,)]),
+        ]
+
+
+class TestDurable:
+    def test_goes_on_after_what_was_acknowledged(self, tmp_path):
+        with ms.open(tmp_path) as db:
+            db.execute("CREATE SOURCE s (n BIGINT)")
+            subscription = db.subscribe("SELECT * FROM s", name="reader", max_rows=2)
+            db.insert("s", [(n,) for n in range(6)])
+            subscription.ack(subscription.recv(PATIENCE))
+            subscription.recv(PATIENCE)
+        with ms.open(tmp_path) as db:
+            subscription = db.subscribe("SELECT * FROM s", name="reader")
+            assert rows_of(subscription, 4) == [(n,) for n in range(2, 6)]
+            subscription.ack()
+            subscription.cancel()
+            again = db.subscribe("SELECT * FROM s", name="reader")
+            assert again.try_recv() is None
+            assert again.metrics.acknowledged == db.lsn
+
+    def test_one_that_never_acknowledged_begins_where_it_began(self, db, source):
+        db.subscribe("SELECT n FROM s", name="r").cancel()
+        source.push((1, None))
+        for _ in range(2):
+            with db.subscribe("SELECT n FROM s", name="r") as subscription:
+                assert rows_of(subscription, 1) == [(1,)]
+
+    def test_a_part_of_a_snapshot_is_not_the_whole(self, db, table):
+        db.insert(table, [(n, "x") for n in range(10)])
+        with db.subscribe("SELECT id FROM t", name="r", max_rows=4) as subscription:
+            subscription.ack(subscription.recv(PATIENCE))
+            subscription.ack()
+        with db.subscribe("SELECT id FROM t", name="r") as subscription:
+            batch = subscription.recv(PATIENCE)
+            assert (batch.kind, len(batch)) == ("snapshot", 10)
+            subscription.ack()
+        db.insert(table, [(10, "y")])
+        with db.subscribe("SELECT id FROM t", name="r") as subscription:
+            assert subscription.recv(PATIENCE).rows == [(10,)]
+
+    def test_what_it_has_not_seen_cannot_be_acknowledged(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", name="r", max_rows=1)
+        source.push_batch([(1, None), (2, None)])
+        subscription.recv(PATIENCE)
+        subscription.ack(10**9)
+        subscription.cancel()
+        assert rows_of(db.subscribe("SELECT n FROM s", name="r"), 1) == [(2,)]
+
+    def test_a_name_has_one_reader_and_one_query(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", name="r")
+        with pytest.raises(SubscriptionExistsError, match="open already"):
+            db.subscribe("SELECT n FROM s", name="r")
+        subscription.cancel()
+        with pytest.raises(SubscriptionExistsError, match="another query"):
+            db.subscribe("SELECT t FROM s", name="r")
+        db.subscribe("SELECT n FROM s", name="r")
+
+    def test_only_a_named_one_acknowledges(self, db, source):
+        with pytest.raises(InvalidOptionError):
+            db.subscribe("SELECT n FROM s").ack()
+
+    def test_is_listed_and_dropped(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", name="r")
+        with pytest.raises(SubscriptionExistsError):
+            db.execute("DROP SUBSCRIPTION r")
+        subscription.cancel()
+        (row,) = db.query("SHOW SUBSCRIPTIONS").to_pylist()
+        assert (row["name"], row["state"]) == ("r", "closed")
+        db.execute("DROP SUBSCRIPTION r")
+        assert db.query("SHOW SUBSCRIPTIONS").fetchall() == []
+        with pytest.raises(SubscriptionNotFoundError):
+            db.execute("DROP SUBSCRIPTION r")
+
+    def test_keeps_what_it_needs_from_retention(self, tmp_path):
+        with ms.open(tmp_path, segment_bytes=2000) as db:
+            db.execute("CREATE SOURCE s (n BIGINT, t VARCHAR) WITH (retention_bytes = 1)")
+            db.subscribe("SELECT n FROM s", name="r").cancel()
+            for n in range(60):
+                db.insert("s", [(n, "x" * 100)])
+                db.flush()
+            db._engine.log.retain()
+            subscription = db.subscribe("SELECT n FROM s", name="r")
+            assert rows_of(subscription, 60) == [(n,) for n in range(60)]
+            subscription.ack()
+            db.flush()
+            db._engine.log.retain()
+            assert db._engine.log.topic("s").low_lsn > 1
+
+    def test_goes_with_its_source(self, db, source):
+        db.subscribe("SELECT n FROM s", name="r").cancel()
+        db.execute("DROP SOURCE s; CREATE SOURCE s (n BIGINT)")
+        subscription = db.subscribe("SELECT n FROM s", name="r")
+        db.insert("s", [(1,)])
+        assert rows_of(subscription, 1) == [(1,)]
+
+
+class TestLifecycle:
+    def test_a_forgotten_one_leaves(self, db, source, dispatcher):
+        subscription = db.subscribe("SELECT n FROM s", name="r")
+        assert len(dispatcher.routes("s")) == 1
+        del subscription
+        gc.collect()
+        assert len(dispatcher.routes("s")) == 0
+        db.subscribe("SELECT n FROM s", name="r")
+
+    def test_says_what_it_is(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s", name="r")
+        assert repr(subscription) == "<Subscription 'r' active: SELECT n FROM s>"
+        assert (subscription.target, subscription.style) == ("s", "channel")
+
+    def test_metrics(self, db, source, dispatcher):
+        subscription = db.subscribe("SELECT n FROM s", max_rows=2)
+        with held(dispatcher):
+            source.push_batch([(n, None) for n in range(5)])
+        db.flush()
+        subscription.recv(PATIENCE)
+        metrics = subscription.metrics
+        assert (metrics.delivered, metrics.lag_rows, metrics.dropped) == (2, 3, 0)
+        assert metrics.lag_seconds >= 0
+        assert metrics.position == db.lsn - 3
+        assert metrics.acknowledged is None
