@@ -5,7 +5,8 @@ Gives: batches with their LSNs, filtered and projected, to whoever subscribed.
 Never knows: how a subscriber buffers, what a table holds, Spark.
 """
 
-from millstream.dispatch.dispatcher import Commit, Dispatcher, Intake, forked
+from millstream.dispatch.dispatcher import Dispatcher, forked
+from millstream.dispatch.errands import Commit, Intake
 from millstream.dispatch.route import Routes, Subscriber, select
 
 __all__ = ["Commit", "Dispatcher", "Intake", "Routes", "Subscriber", "forked", "select"]

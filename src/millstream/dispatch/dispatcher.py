@@ -13,25 +13,23 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import pyarrow as pa
-
+from millstream.dispatch.errands import Call, Commit
+from millstream.dispatch.joining import commits, joined
 from millstream.dispatch.route import Routes
 from millstream.errors import ClosedError, Error, LogError, LogFailedError
-from millstream.model.batch import ChangeBatch
 from millstream.sources.bell import Bell
-from millstream.sources.inlet import Ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
+    from millstream.dispatch.errands import Batches, Intake
     from millstream.log import Log
-    from millstream.sources.event_time import EventTime
-    from millstream.sources.inlet import Inlet
+    from millstream.model.batch import ChangeBatch
+    from millstream.sources.inlet import Ticket
 
 T = TypeVar("T")
-Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
 
 _RETRY: Final = 0.5
 """Seconds after which a log that takes nothing is tried again."""
@@ -41,59 +39,6 @@ _LINGER: Final = 0.0005
 
 _MANY_ROWS: Final = 256
 """Rows that are written to the file at once, and not when it is quiet."""
-
-_MERGED_ROWS: Final = 1 << 14
-"""Small batches are joined up to this many rows: one commit, one filter, one delivery for all."""
-
-_COMMIT_ROWS: Final = 1 << 17
-"""A bulk load is committed in pieces of about this many rows."""
-
-
-class Intake:
-    """What the dispatcher knows of one source."""
-
-    __slots__ = ("event_time", "has_event_time", "inlet", "topic")
-
-    def __init__(self, topic: str, inlet: Inlet, event_time: EventTime) -> None:
-        self.topic = topic
-        self.inlet = inlet
-        self.event_time = event_time
-        self.has_event_time = event_time.has_column
-
-
-class Commit:
-    """Changes that somebody has worked out, to be committed as one.
-
-    Args:
-        batches: the topics and what is added to them, or a function that says so at the time.
-        applied: called with the batches at their places, before anybody else sees them.
-        sync: whether the ticket is settled only when they are on the disk.
-    """
-
-    __slots__ = ("applied", "batches", "sync", "ticket")
-
-    def __init__(
-        self,
-        batches: Batches | Callable[[], Batches],
-        applied: Callable[[list[ChangeBatch]], None] | None = None,
-        *,
-        sync: bool = False,
-    ) -> None:
-        self.batches = batches
-        self.applied = applied
-        self.sync = sync
-        self.ticket = Ticket()
-
-
-class Call:
-    """Something to be done by the dispatcher's thread."""
-
-    __slots__ = ("function", "result", "ticket")
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.function = function
-        self.result: Any = None
-        self.ticket = Ticket()
 
 
 class Dispatcher:
@@ -247,7 +192,7 @@ class Dispatcher:
         for intake, size in zip(intakes, sizes[1:], strict=True):
             if size:
                 self._take(intake, size, batches, tickets)
-        for commit in _commits(batches) if len(batches) > 1 and not tickets else (batches,):
+        for commit in commits(batches) if len(batches) > 1 and not tickets else (batches,):
             if commit:
                 self._commit(commit, tickets)
         for _ in range(sizes[0]):
@@ -287,7 +232,7 @@ class Dispatcher:
     ) -> None:
         drained, waiting = intake.inlet.drain(size)
         tickets += waiting
-        for batch in drained if len(drained) == 1 else _joined(drained):
+        for batch in drained if len(drained) == 1 else joined(drained):
             if intake.has_event_time or batch.watermark is not None:
                 intake.event_time.observe(batch)
             if len(batch) or batch.watermark is not None:
@@ -409,62 +354,6 @@ class Dispatcher:
             except IndexError:
                 return
             errand.ticket.settle(self.lsn, self._failure)
-
-
-def _commits(batches: list[tuple[str, ChangeBatch]]) -> Iterator[list[tuple[str, ChangeBatch]]]:
-    """What is committed together: the whole cut, or, of one source alone, some rows at a time.
-
-    While one commit is written, the next one is filtered.
-    """
-    if batches[0][0] != batches[-1][0]:
-        yield batches
-        return
-    commit: list[tuple[str, ChangeBatch]] = []
-    rows = 0
-    for each in batches:
-        commit.append(each)
-        rows += len(each[1])
-        if rows >= _COMMIT_ROWS:
-            yield commit
-            commit, rows = [], 0
-    yield commit
-
-
-def _joined(batches: list[ChangeBatch]) -> list[ChangeBatch]:
-    """Small neighbours as one: insert-only, in one form, without a watermark between them."""
-    if len(batches) < 2:
-        return batches
-    joined: list[ChangeBatch] = []
-    run: list[ChangeBatch] = []
-    rows = 0
-    for batch in batches:
-        rows += len(batch)
-        if run and not (rows <= _MERGED_ROWS and _may_join(run[-1], batch)):
-            joined.append(_join(run))
-            run, rows = [], len(batch)
-        run.append(batch)
-    joined.append(_join(run))
-    return joined
-
-
-def _may_join(one: ChangeBatch, other: ChangeBatch) -> bool:
-    return (
-        one.is_arrow == other.is_arrow
-        and one.watermark is None
-        and other.watermark is None
-        and one.schema is other.schema
-        and one.is_insert_only
-        and other.is_insert_only
-    )
-
-
-def _join(run: list[ChangeBatch]) -> ChangeBatch:
-    if len(run) == 1:
-        return run[0]
-    schema = run[0].schema
-    if run[0].is_arrow:
-        return ChangeBatch(schema, None, pa.concat_batches([b.arrow for b in run]), None)
-    return ChangeBatch(schema, [row for batch in run for row in batch.rows], None, None)
 
 
 def _lost(error: LogError, batches: Batches) -> LogError:
