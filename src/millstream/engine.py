@@ -54,7 +54,7 @@ class Engine:
         self.dispatcher = Dispatcher(log)
         self._intakes: dict[str, Intake] = {}
         self._tables: dict[str, Table] = {}
-        self._whole: dict[tuple[Definition, str | None], SelectPlan] = {}
+        self._whole: dict[tuple[str, str | None], tuple[Definition, SelectPlan]] = {}
         self.positions = Positions(log, self.dispatcher, self._watermarks)
         for definition in self.catalog:
             self._run(definition)
@@ -337,12 +337,11 @@ class Engine:
         definition = self.catalog[topic]
         if tenant is not None and definition.options.tenant is None:
             return None
-        known = (definition, tenant)
-        plan = self._whole.get(known)
-        if plan is None:
+        known, plan = self._whole.get((topic, tenant), (None, None))
+        if plan is None or known is not definition:
             extra = self.tenant_column(definition, tenant)
             plan = plan_all(definition.name, definition.schema, extra)
-            self._whole[known] = plan
+            self._whole[topic, tenant] = (definition, plan)
         return plan
 
     def notify(self, channel: str, payload: str, tenant: str | None) -> None:

@@ -295,6 +295,17 @@ class TestMerging:
         assert len(backlog.take(1)) == 1
         assert len(backlog.take(None)) == 3
 
+    def test_nor_a_delete_and_an_insert_which_would_be_an_update(self):
+        """What a reader is told does not depend on how fast it is."""
+        backlog = Backlog(Policy("block"), 100)
+        backlog.put(place([(1, 0)], [-1], 1))
+        backlog.put(place([(1, 1)], None, 2))
+        backlog.put(place([(1, 1), (1, 2)], [-1, 1], 3))
+        ops = []
+        while (batch := backlog.take(None)) is not None:
+            ops += [change.op for change in batch]
+        assert ops == ["delete", "insert", "update"]
+
     def test_nor_of_two_forms_or_kinds(self):
         backlog = Backlog(Policy("block"), 100)
         backlog.put(place([(1, 1)], None, 1).told(kind="snapshot"))

@@ -37,9 +37,6 @@ _RETRY: Final = 0.5
 _LINGER: Final = 0.0005
 """Seconds of quiet after which rows are added to the log."""
 
-_MANY_ROWS: Final = 256
-"""Rows that are written to the file at once, and not when it is quiet."""
-
 
 class Dispatcher:
     """Ring 1. Runs from construction until ``stop``.
@@ -48,6 +45,7 @@ class Dispatcher:
         bell: what producers ring.
         lsn: the last LSN that was handed out, or is just being. Read it *after* joining the routes:
             every later batch will come through them.
+        offered_lsn: everything up to this LSN was offered to who should have it.
         published: how many rows were fanned out.
         wakes: whom to wake at the end of the fan-out, left here by those who were offered a batch.
         handed: who waits for just this batch, and is given it then.
@@ -55,7 +53,7 @@ class Dispatcher:
 
     def __init__(self, log: Log) -> None:
         self.bell = Bell()
-        self.lsn = log.lsn
+        self.lsn = self.offered_lsn = log.lsn
         self.published = 0
         self.wakes: list[Callable[[], None]] = []
         self.handed: list[tuple[Callable[[ChangeBatch], None], ChangeBatch]] = []
@@ -213,15 +211,13 @@ class Dispatcher:
             bell.sleep()
         elif not bell.sleep(_LINGER):
             self._add_to_log()
-            self._log.write_soon()
 
     def _add_to_log(self) -> None:
         """Add what subscribers have already; before anything else is given an LSN."""
         batches, self._fanned_out = self._fanned_out, []
         if batches:
             self._log.add(batches)
-            if sum(len(batch) for _, batch in batches) > _MANY_ROWS:
-                self._log.write_soon()
+            self._log.write_soon()
 
     def _take(
         self,
@@ -287,6 +283,7 @@ class Dispatcher:
                 routes.deliver(batch)
             if len(everything):
                 everything.deliver(batch)
+        self.offered_lsn = self.lsn
         for hand_over, batch in self.handed:
             hand_over(batch)
         for wake in self.wakes:

@@ -245,10 +245,12 @@ class Inlet:
         else:
             items = self.items[:count]
             del self.items[:count]
-        if self._parcels or self._watermark is not None:
-            batches, tickets = self._unpack(items)
-        else:
-            batches, tickets = [ChangeBatch(self.schema, self._fitting(items), None, None)], []
+        if self._waiting:
+            self._let_in()
+        if not self._parcels and self._watermark is None:
+            self.pushed += len(items)
+            return [ChangeBatch(self.schema, self._fitting(items), None, None)], []
+        batches, tickets = self._unpack(items)
         if self._waiting:
             self._let_in()
         self.pushed += sum(map(len, batches))
@@ -309,8 +311,8 @@ class Inlet:
     def _fitting(self, rows: list[Row | Parcel]) -> list[Row]:
         """The rows, those from before an ALTER with NULLs in the columns they lack."""
         fitting: list[Row] = rows  # type: ignore[assignment] # parcels are out by now
-        width = len(self.schema.columns)
-        if self._evolved and set(map(len, fitting)) != {width}:
+        if self._evolved:
+            width = len(self.schema.columns)
             fitting = [row + (None,) * (width - len(row)) for row in fitting]
         return fitting
 

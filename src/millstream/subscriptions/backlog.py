@@ -239,6 +239,7 @@ class Backlog:
             and following.schema is last.schema
             and following.kind == last.kind
             and (following.is_arrow == last.is_arrow)
+            and not _ends_with_delete(last)  # which the next insert would make an update of
         )
 
     def _told_now(self) -> ChangeBatch | None:
@@ -264,6 +265,10 @@ def _first_lsn(batch: ChangeBatch, start: int) -> int:
 
 def _last_lsn(batch: ChangeBatch, end: int) -> int:
     return batch.lsn if end == len(batch) else batch.lsns[end - 1]
+
+
+def _ends_with_delete(batch: ChangeBatch) -> bool:
+    return not batch.is_insert_only and len(batch) > 0 and batch.weights_arrow()[-1].as_py() < 0
 
 
 def whole(batch: ChangeBatch, end: int) -> int:

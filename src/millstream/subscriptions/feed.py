@@ -56,6 +56,10 @@ class Feed:
         """Every commit after this LSN will be offered to who has joined before."""
         return self.dispatcher.lsn
 
+    def offered_lsn(self) -> int:
+        """Every commit up to this LSN was offered to who had joined."""
+        return self.dispatcher.offered_lsn
+
     def earliest(self) -> int:
         """The first LSN that is kept."""
         return max(self.log.topic(self.plan.target).low_lsn, FIRST_LSN)

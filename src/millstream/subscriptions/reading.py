@@ -275,7 +275,7 @@ class Reading:
     def _settled_lsn(self) -> int:
         """Up to where everything was handed over, rows that the query does not keep included."""
         inbox = self._inbox
-        lsn = inbox.feed.lsn()  # before the look at the backlog: what is offered later is later
+        lsn = inbox.feed.offered_lsn()  # before the look at the backlog: what comes later is later
         if inbox.is_over or inbox.is_reading_log or inbox.backlog.has_news or inbox.has_more_ahead:
             return inbox.position
         return max(lsn, inbox.position)

@@ -1,0 +1,254 @@
+"""The change bus: every committed mutation, in LSN order."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import millstream as ms
+from millstream.errors import Error, InvalidOptionError, ObjectNotFoundError, TenantError
+from millstream.model import ChangeBatch, Schema
+from millstream.subscriptions import EventMaker
+
+from ..held import PATIENCE  # noqa: TID252 - tests have no name
+
+SCHEMA = Schema.of(key=("id",), id="BIGINT NOT NULL", a="BIGINT", b="VARCHAR")
+
+
+def events(bus, count):
+    return [bus.recv(PATIENCE) for _ in range(count)]
+
+
+def made(rows, weights=None, **options):
+    batch = ChangeBatch.from_rows(SCHEMA, rows, weights=weights)
+    batch = batch.placed("t", 10, committed_at=5_000_000, origin=None)
+    return list(EventMaker(lambda _: None, **options)(batch))
+
+
+class TestEvents:
+    def test_tell_key_place_and_time(self):
+        (event,) = made([(1, 2, "x")])
+        assert (event.lsn, event.collection, event.op, event.key) == (10, "t", "insert", {"id": 1})
+        assert event.timestamp == datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+        assert (event.before, event.after, event.changed, event.tenant) == (None, None, None, None)
+
+    @pytest.mark.parametrize(
+        ("include", "expected"),
+        [
+            ("keys", (None, None, None)),
+            ("after", (None, {"id": 1, "a": 3, "b": "x"}, None)),
+            ("both", ({"id": 1, "a": 2, "b": "x"}, {"id": 1, "a": 3, "b": "x"}, None)),
+            ("changed", (None, None, {"a": 3})),
+        ],
+    )
+    def test_of_an_update(self, include, expected):
+        (event,) = made([(1, 2, "x"), (1, 3, "x")], [-1, 1], include=include)
+        assert event.op == "update"
+        assert (event.before, event.after, event.changed) == expected
+        assert event.lsn == 11
+
+    @pytest.mark.parametrize("include", ["keys", "after", "both", "changed"])
+    def test_of_a_delete(self, include):
+        (event,) = made([(1, 2, "x")], [-1], include=include)
+        assert (event.op, event.key, event.after) == ("delete", {"id": 1}, None)
+        expected = {"id": 1, "a": 2, "b": "x"} if include in {"both", "changed"} else None
+        assert event.before == expected
+
+    def test_fields(self):
+        (event,) = made([(1, 2, "x"), (1, 3, "y")], [-1, 1], include="both", fields=["b"])
+        assert (event.before, event.after) == ({"b": "x"}, {"b": "y"})
+        assert event.key == {"id": 1}
+
+    def test_without_a_key(self):
+        schema = Schema.of(n="BIGINT")
+        batch = ChangeBatch.from_rows(schema, [(1,)])
+        (event,) = EventMaker(lambda _: None)(batch)
+        assert event.key is None
+
+    def test_options_that_cannot_be(self):
+        with pytest.raises(InvalidOptionError):
+            EventMaker(lambda _: None, include="all")
+        with pytest.raises(InvalidOptionError):
+            EventMaker(lambda _: None, fields="abc")
+
+    @given(
+        st.lists(
+            st.tuples(st.integers(0, 2), st.integers(0, 2), st.just("x")), min_size=1, max_size=6
+        ),
+        st.data(),
+    )
+    def test_both_is_enough_to_keep_a_copy(self, rows, data):
+        weights = data.draw(
+            st.lists(st.sampled_from([1, -1]), min_size=len(rows), max_size=len(rows))
+        )
+        total, copy = {}, {}
+        for row, weight in zip(rows, weights, strict=True):
+            total[row] = total.get(row, 0) + weight
+        for event in made(rows, weights, include="both"):
+            for image, weight in ((event.before, -1), (event.after, 1)):
+                if image is not None:
+                    row = tuple(image.values())
+                    copy[row] = copy.get(row, 0) + weight
+        assert {k: v for k, v in copy.items() if v} == {k: v for k, v in total.items() if v}
+
+
+class TestBus:
+    def test_of_one_collection(self, db, table, source):
+        bus = db.changes("t", include="changed")
+        source.push((1, None))
+        db.insert(table, [(1, "a")])
+        db.execute("UPDATE t SET v = 'b'; DELETE FROM t")
+        got = events(bus, 3)
+        assert [(e.collection, e.op, e.key) for e in got] == [
+            ("t", "insert", {"id": 1}),
+            ("t", "update", {"id": 1}),
+            ("t", "delete", {"id": 1}),
+        ]
+        assert [e.changed for e in got] == [None, {"v": "b"}, None]
+        assert [e.lsn for e in got] == sorted({e.lsn for e in got})
+
+    def test_of_everything_those_yet_to_be_made_included(self, db, source):
+        bus = db.changes(include="after")
+        source.push((1, "a"))
+        db.execute("CREATE TABLE later (id BIGINT PRIMARY KEY)")
+        db.insert("later", [(7,)])
+        source.push((2, "b"))
+        got = events(bus, 3)
+        assert [(e.collection, e.after) for e in got] == [
+            ("s", {"n": 1, "t": "a"}),
+            ("later", {"id": 7}),
+            ("s", {"n": 2, "t": "b"}),
+        ]
+
+    def test_what_is_the_databases_own_is_not_told(self, db, source):
+        bus = db.changes()
+        db.notify("channel", "x")
+        db.subscribe("SELECT n FROM s", name="durable").ack()
+        source.push((1, None))
+        assert events(bus, 1)[0].collection == "s"
+
+    def test_from_the_earliest_on(self, db, source):
+        source.push((1, None))
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        db.insert("t", [(5,)])
+        db.flush()
+        bus = db.changes(start="earliest", include="after")
+        source.push((2, None))
+        assert [e.after for e in events(bus, 3)] == [
+            {"n": 1, "t": None},
+            {"id": 5},
+            {"n": 2, "t": None},
+        ]
+
+    def test_a_slow_reader_loses_nothing_although_logs_come_and_go(self, db, source):
+        bus = db.changes(include="after", buffer_rows=4)
+        expected = []
+        for n in range(30):
+            source.push((n, None))
+            expected.append(("s", n))
+            if n % 5 == 0:
+                db.execute(f"CREATE SOURCE extra{n} (n BIGINT)")
+            db.insert(f"extra{n - n % 5}", [(n,)])
+            expected.append((f"extra{n - n % 5}", n))
+            db.flush()
+        got = [(e.collection, e.after["n"]) for e in events(bus, 60)]
+        assert got == expected
+        db.execute("CREATE SOURCE last (n BIGINT)")
+        db.insert("last", [(1,)])
+        assert events(bus, 1)[0].collection == "last"
+
+    def test_one_that_reads_an_old_place_of_a_log_that_is_new(self, tmp_path):
+        """The other logs' retention is not its own."""
+        with ms.open(tmp_path, segment_bytes=2000) as db:
+            db.execute("CREATE SOURCE a (n BIGINT, t VARCHAR) WITH (retention_bytes = 1)")
+            bus = db.changes(include="after", buffer_rows=2)
+            for n in range(60):
+                db.insert("a", [(n, "x" * 100)])
+                db.flush()
+            db._engine.log.retain()
+            db.execute("CREATE SOURCE b (n BIGINT)")
+            db.insert("b", [(99,)])
+            got = []
+            while not got or got[-1] != 99:
+                got.append(bus.recv(PATIENCE).after["n"])
+            assert got[-2] == 59
+
+    def test_a_token_goes_on(self, db, source):
+        bus = db.changes(include="after")
+        source.push((1, None))
+        assert events(bus, 1)[0].after["n"] == 1
+        token = bus.token
+        bus.cancel()
+        source.push((2, None))
+        again = db.changes(start=token, include="after")
+        assert events(again, 1)[0].after["n"] == 2
+
+    def test_ends(self, db, source):
+        bus = db.changes()
+        assert bus.try_recv() is None
+        assert bus.recv(timeout=0) is None
+        bus.cancel()
+        with pytest.raises(ms.errors.ClosedError):
+            bus.recv(PATIENCE)
+        assert list(bus) == []
+
+    def test_iterating(self, db, source):
+        with db.changes(include="after") as bus:
+            source.push_batch([(n, None) for n in range(3)])
+            got = []
+            for event in bus:
+                got.append(event.after["n"])
+                if len(got) == 3:
+                    break
+        assert got == [0, 1, 2]
+        assert bus.metrics.delivered == 3
+
+    def test_an_unknown_collection(self, db):
+        with pytest.raises(ObjectNotFoundError):
+            db.changes("nothing")
+        with pytest.raises((Error, TypeError)):
+            db.changes(colour="red")
+
+
+class TestTenants:
+    @pytest.fixture(autouse=True)
+    def tenants(self, db):
+        db.execute("CREATE SOURCE mine (who VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'who')")
+        db.execute("CREATE SOURCE nobodys (n BIGINT)")
+
+    @pytest.mark.parametrize("collection", ["mine", None])
+    def test_see_their_own_only(self, db, collection):
+        bus = db.changes(collection, tenant="a", include="after")
+        db.insert("nobodys", [(0,)])
+        db.insert("mine", [("a", 1), ("b", 2), ("a", 3)])
+        got = events(bus, 2)
+        assert [(e.tenant, e.after["n"]) for e in got] == [("a", 1), ("a", 3)]
+        assert bus.try_recv() is None
+
+    def test_everybody_is_told_whose_it_is(self, db):
+        bus = db.changes()
+        db.insert("mine", [("a", 1), ("b", 2)])
+        db.insert("nobodys", [(0,)])
+        assert [e.tenant for e in events(bus, 3)] == ["a", "b", None]
+
+    def test_rows_of_nobody_are_for_no_tenant(self, db):
+        with pytest.raises(TenantError):
+            db.changes("nobodys", tenant="a")
+
+
+def test_stream(db, table):
+    async def main():
+        async with asyncio.timeout(PATIENCE):
+            async with db.changes_stream("t", include="after") as bus:
+                db.insert(table, [(1, "a"), (2, "b")])
+                got = []
+                async for event in bus:
+                    got.append(event.after["v"])
+                    if len(got) == 2:
+                        return got
+
+    assert asyncio.run(main()) == ["a", "b"]
