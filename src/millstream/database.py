@@ -18,6 +18,7 @@ from millstream.engine import Engine
 from millstream.errors import ClosedError, InvalidOptionError, SqlUnsupportedError
 from millstream.execute import Executor
 from millstream.log import Log
+from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sources import Writer
@@ -100,11 +101,14 @@ class Database:
             retention_interval=retention_interval,
             segment_bytes=segment_bytes,
         )
+        hold = log.hold(lsn=FIRST_LSN)  # until durable subscriptions hold what they need
         try:
             self._engine = Engine(log)
         except BaseException:
             log.close()
             raise
+        finally:
+            hold.release()
         self._registry = Registry(log, self._engine.positions)
         opener = self._opener = Opener(self._engine, self._registry)
         self._channels = Channels(

@@ -90,9 +90,8 @@ class Engine:
                 self.dispatcher.remove(intake)
                 intake.inlet.abandon()
             self.positions.drop_target(definition.name)
-            error = SubscriptionEndedError(f"{definition.name} was dropped")
-            for subscriber in self.dispatcher.routes(definition.name).subscribers:
-                subscriber.fail(error)
+            ended = SubscriptionEndedError(f"{definition.name} was dropped")
+            self.dispatcher.drop_routes(definition.name, ended)
 
         self.dispatcher.call(drop)
 

@@ -9,7 +9,9 @@ from millstream.errors import InvalidOptionError, SqlError
 from millstream.sql import parse
 
 
-def options(text, *, table=False, columns="a BIGINT, t VARCHAR NOT NULL, u VARCHAR, n INT NOT NULL"):
+def options(
+    text, *, table=False, columns="a BIGINT, t VARCHAR NOT NULL, u VARCHAR, n INT NOT NULL"
+):
     kind = "TABLE" if table else "SOURCE"
     columns = columns.replace("a BIGINT", "a BIGINT PRIMARY KEY") if table else columns
     (statement,) = parse(f"CREATE {kind} s ({columns}) WITH ({text})")

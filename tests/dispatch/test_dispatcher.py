@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
 
 import millstream as ms
-from millstream.dispatch import Commit, dispatcher as module
+from millstream.dispatch import Commit
+from millstream.dispatch import dispatcher as module
 from millstream.errors import ClosedError, DuplicateKeyError, LogFailedError, LogFullError
 from millstream.model import ChangeBatch
 
@@ -173,10 +175,8 @@ class TestStop:
             closing = Doing(db.close)
         closing.result()
         for each in waiting:
-            try:
+            with contextlib.suppress(ClosedError):
                 each.result()
-            except ClosedError:
-                pass
 
 
 class TestFailure:
@@ -283,10 +283,8 @@ class TestFailure:
         for each in waiting:
             each._thread.join(0.2)  # to be told takes no time
         left = [each for each in waiting if not each.is_done]
-        try:
+        with contextlib.suppress(LogFailedError):
             db.close()
-        except LogFailedError:
-            pass
         assert not left
 
 

@@ -98,8 +98,7 @@ class Reader:
 @given(st.lists(queries, min_size=1, max_size=8), rows, st.booleans(), st.data())
 def test_the_index_agrees_with_plain_evaluation(sqls, content, arrow, data):
     weights = data.draw(
-        st.none()
-        | st.lists(st.sampled_from([1, -1]), min_size=len(content), max_size=len(content))
+        st.none() | st.lists(st.sampled_from([1, -1]), min_size=len(content), max_size=len(content))
     )
     batch = placed(content, weights, arrow=arrow)
     routes, readers = Routes(), []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import uuid
 
 import pandas as pd
@@ -241,11 +242,11 @@ def test_slices_are_adjoining_and_together_the_whole(batch, data):
     cuts = data.draw(st.lists(st.integers(1, max(1, len(batch) - 1)), max_size=3, unique=True))
     edges = [0, *sorted(c for c in cuts if c < len(batch)), len(batch)]
     batch = batch.with_watermark(9)
-    parts = [batch.slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [batch.slice(a, b) for a, b in itertools.pairwise(edges)]
     assert [c for part in parts for c in content(part)] == content(batch)
     assert parts[0].first_lsn == batch.first_lsn
     assert parts[-1].lsn == batch.lsn
-    for one, other in zip(parts, parts[1:], strict=False):
+    for one, other in itertools.pairwise(parts):
         assert one.lsn + 1 == other.first_lsn
         assert one.lsn == list(one.lsns)[-1]
     assert [part.watermark for part in parts] == [None] * (len(parts) - 1) + [9]

@@ -64,7 +64,10 @@ class TestDrain:
         one.put(Parcel([], 50))
         one.items.append((2,))
         batches, _ = one.drain(3)
-        assert [(numbers([b]), b.watermark) for b in batches if len(b)] == [([1], None), ([2], None)]
+        assert [(numbers([b]), b.watermark) for b in batches if len(b)] == [
+            ([1], None),
+            ([2], None),
+        ]
         assert [b.watermark for b in batches if not len(b)] == [50]
         assert [len(b) for b in batches] == [1, 0, 1]
 

@@ -536,7 +536,9 @@ class TestAlter:
         push = source.push
         db.execute("ALTER SOURCE numbers ADD COLUMN s VARCHAR")
         db.subscribe_callback(
-            "SELECT s, n FROM numbers", lambda b: seen.extend(b.rows), on_error=errors.append,
+            "SELECT s, n FROM numbers",
+            lambda b: seen.extend(b.rows),
+            on_error=errors.append,
             inline=True,
         )
         push((1,))

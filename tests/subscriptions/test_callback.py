@@ -285,9 +285,7 @@ class TestInline:
         assert len(db.query("SELECT * FROM s")) == 3
 
     def test_what_is_not_taken_is_not_told(self, db, dispatcher):
-        db.execute(
-            "CREATE SOURCE r (n BIGINT) WITH (buffer_size = 1, backpressure = 'reject')"
-        )
+        db.execute("CREATE SOURCE r (n BIGINT) WITH (buffer_size = 1, backpressure = 'reject')")
         source, log = db.source("r"), Log()
         log.subscribe(db, "SELECT n FROM r", inline=True)
         with held(dispatcher):

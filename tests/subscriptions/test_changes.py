@@ -250,5 +250,6 @@ def test_stream(db, table):
                     got.append(event.after["v"])
                     if len(got) == 2:
                         return got
+        return None
 
     assert asyncio.run(main()) == ["a", "b"]

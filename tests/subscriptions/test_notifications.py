@@ -133,5 +133,6 @@ def test_stream(db):
                     got.append(note.payload)
                     if len(got) == 2:
                         return got
+        return None
 
     assert asyncio.run(main()) == ["1", "2"]

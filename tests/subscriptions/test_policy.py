@@ -26,8 +26,21 @@ def test_a_sample_has_a_number(every):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Block", "drop", "sample", "sample()", "sample(0)", "sample(-1)", "sample(1.5)", None, 5]
-    + ["sample(x)", "sample(1) ", "block "],
+    [
+        "",
+        "Block",
+        "drop",
+        "sample",
+        "sample()",
+        "sample(0)",
+        "sample(-1)",
+        "sample(1.5)",
+        None,
+        5,
+        "sample(x)",
+        "sample(1) ",
+        "block ",
+    ],
 )
 def test_others_are_refused_with_those_there_are(text):
     with pytest.raises(InvalidOptionError) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import millstream as ms
 from millstream.errors import ClosedError, SubscriptionEndedError
 
-from ..held import PATIENCE, held  # noqa: TID252 - tests have no name
+from ..held import PATIENCE  # noqa: TID252 - tests have no name
 
 
 def run(coroutine):
@@ -21,9 +22,10 @@ def run(coroutine):
     return asyncio.run(bounded())
 
 
-async def waiting(subscription):
-    """Let a task that reads come to the point where it waits."""
-    while not (subscription._inbox._waiters or subscription._inbox._sleepers):
+async def waiting(subscription, reading=None):
+    """Let a task that reads come to the point where it waits, if it does."""
+    inbox = subscription._inbox
+    while not (inbox._waiters or inbox._sleepers or (reading is not None and reading.done())):
         await asyncio.sleep(0)
 
 
@@ -45,6 +47,7 @@ def test_gives_what_comes(db, source):
                     source.push((len(got) + 1, None))
                 else:
                     return got
+        return None
 
     assert run(main()) == [(1,), (2,), (3,)]
 
@@ -87,14 +90,12 @@ class TestCancellation:
             got = []
             for n in range(20):
                 reading = asyncio.create_task(subscription.recv())
-                await waiting(subscription)
+                await waiting(subscription, reading)
                 source.push((n, None))
                 if n % 2:  # cancelled when the row may be there already
                     reading.cancel()
-                    try:
+                    with contextlib.suppress(asyncio.CancelledError):
                         got += (await reading).rows
-                    except asyncio.CancelledError:
-                        pass
                 else:
                     got += (await reading).rows
                 assert subscription._inbox._waiters == ()
@@ -233,8 +234,7 @@ class TestEnd:
             kept.append(asyncio.create_task(subscription.recv()))
             await waiting(subscription)
 
-        with held(db._engine.dispatcher):
-            asyncio.run(main())
+        asyncio.run(main())
         source.push((1, None))
         assert db.query("SELECT n FROM s").fetchall() == [(1,)]
         assert kept[0].try_recv().rows == [(1,)]

@@ -152,6 +152,12 @@ class Dispatcher:
                 found = self._routes.setdefault(topic, Routes())
         return found
 
+    def drop_routes(self, topic: str, error: Error) -> None:
+        """End whoever reads a topic; who subscribes to another one of that name begins anew."""
+        routes = self._routes.pop(topic, None)
+        for subscriber in routes.subscribers if routes is not None else ():
+            subscriber.fail(error)
+
     @property
     def everything(self) -> Routes:
         """Routes that get the batches of every topic."""

@@ -80,7 +80,8 @@ def plan_select(
         parts = [added, *parts]
     whole = joined(Both, parts) if parts else None
     projection = _projection(binder, select, schema)
-    text = f"SELECT {projection.sql} FROM {select.target.lower()}"  # noqa: S608 - for people only
+    items = "*" if projection.is_identity else projection.sql
+    text = f"SELECT {items} FROM {select.target.lower()}"  # noqa: S608 - for people only
     if whole is not None:
         text += f" WHERE {whole.sql}"
     if select.limit is not None:
@@ -250,8 +251,8 @@ def _projection(binder: Binder, select: Select, schema: Schema) -> Projection:
         raise SqlColumnError(
             error.message, sql=select.sql, hint="Give one of them another name with AS."
         ) from error
-    plain = [node.index if isinstance(node, ColumnRef) else -1 for node in nodes]
-    identity = plain == list(range(len(schema.columns))) and made == schema
+    # A query that names all the columns is not the same: it has no more when one is added later.
+    identity = len(select.items) == 1 and select.items[0].is_star
     return Projection(nodes, made, is_identity=identity)
 
 

@@ -106,7 +106,7 @@ class Table:
             for row, weight in zip(batch.rows, batch.weights, strict=True):
                 if weight > 0:
                     rows[self._key_of(row)] = row
-                elif rows.get(self._key_of(row)) == row:
+                elif _same(rows.get(self._key_of(row)), row):
                     del rows[self._key_of(row)]
             self.lsn = batch.lsn
 
@@ -190,3 +190,8 @@ class Table:
             key=key,
             hint="UPDATE it, or write INSERT OR REPLACE or INSERT OR IGNORE",
         )
+
+
+def _same(one: Row | None, other: Row) -> bool:
+    """Whether two rows are the same; NaN, which no number equals, is the same as NaN."""
+    return one == other or repr(one) == repr(other)
