@@ -159,8 +159,6 @@ class TestBatches:
 
 
 class TestArrow:
-    EXPECTED = [("A", 1.0), ("B", None)]
-
     @pytest.mark.parametrize(
         "make",
         [
@@ -175,7 +173,7 @@ class TestArrow:
     )
     def test_every_shape_is_taken(self, trades, rows, make):
         assert trades.push_arrow(make({"price": [1.0, None], "symbol": ["A", "B"]})) == 2
-        assert rows("trades") == self.EXPECTED
+        assert rows("trades") == [("A", 1.0), ("B", None)]
 
     def test_reaches_an_arrow_consumer_without_a_row(self, db, trades):
         subscription = db.subscribe("SELECT * FROM trades WHERE price > 0")

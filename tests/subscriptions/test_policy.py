@@ -27,19 +27,16 @@ def test_a_sample_has_a_number(every):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "Block",
-        "drop",
-        "sample",
-        "sample()",
-        "sample(0)",
-        "sample(-1)",
-        "sample(1.5)",
-        None,
-        5,
-        "sample(x)",
-        "sample(1) ",
-        "block ",
+        *("", "Block", "block ", "drop", None, 5),
+        *(
+            "sample",
+            "sample()",
+            "sample(0)",
+            "sample(-1)",
+            "sample(1.5)",
+            "sample(x)",
+            "sample(1) ",
+        ),
     ],
 )
 def test_others_are_refused_with_those_there_are(text):

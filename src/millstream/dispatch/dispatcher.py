@@ -345,7 +345,7 @@ class Dispatcher:
         self._failure = error
         for intake in self._intakes:
             intake.inlet.close(error)
-            intake.inlet.give_up(error)
+            intake.inlet.abandon()
         for routes in (*self._routes.values(), self._everything):
             for subscriber in routes.subscribers:
                 subscriber.fail(error)

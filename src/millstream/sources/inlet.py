@@ -362,12 +362,6 @@ class Inlet:
             if parcel.ticket is not None:
                 parcel.ticket.settle(0, self.closed)
 
-    def give_up(self, error: Error) -> None:
-        """Let go of who waits for what is in the buffer: nobody will drain it."""
-        for item in list(self.items):
-            if isinstance(item, Parcel) and item.ticket is not None:
-                item.ticket.settle(0, error)
-
     def _tell(self) -> None:
         for watcher in tuple(self.watchers):
             watcher()
