@@ -22,8 +22,9 @@ from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sources import Writer
-from millstream.sources.formats import csv_rows, json_rows
-from millstream.sources.shapes import as_batches
+from millstream.sources.batches import as_batches
+from millstream.sources.csv_text import csv_rows
+from millstream.sources.json_text import json_rows
 from millstream.sql import (
     Describe,
     Explain,

@@ -211,7 +211,7 @@ def test_an_ack_is_never_ahead_of_what_was_given(tmp_path):
         db.execute("CREATE SOURCE s (n BIGINT); CREATE SOURCE other (n BIGINT)")
         mine = db.subscribe("SELECT n FROM s", name="mine")
         source, other = db.source("s"), db.source("other")
-        seen, deadline = 0, time.monotonic() + 3
+        seen, deadline = 0, time.monotonic() + 1.5
         pushed = 0
         while time.monotonic() < deadline:
             source.push((pushed,))
@@ -308,7 +308,7 @@ def test_killed_while_pushing(tmp_path):
     """Everything that was acknowledged is there, in order, once; batches are whole."""
     rng = random.Random(5)
     total = 0
-    for run in range(6):
+    for run in range(4):
         child = Child(tmp_path, run, PUSHING)
         child.wait_for(b"\n")
         deadline = time.monotonic() + rng.random() * 0.2
@@ -368,7 +368,7 @@ def test_a_durable_subscription_through_many_kills(tmp_path):
     rng = random.Random(6)
     given = -1  # everything up to here was given
     floor = -1  # acknowledged, and flushed to the disk
-    for run in range(6):
+    for run in range(4):
         child = Child(tmp_path, run, ACKNOWLEDGING)
         child.wait_for(b"acked")
         deadline = time.monotonic() + rng.random() * 0.3
@@ -409,14 +409,13 @@ db.flush()
 old = subscription.recv(60).token
 db.flush()
 say("flushed", old)
-sys.stdin.readline() if False else None
 while not os.path.exists(sys.argv[1] + ".go"):
     pass
 db.insert("s", [(n,) for n in range(10, 30)])
 while (batch := subscription.recv(60)).rows[-1] != (29,):
     pass
 db.execute("UPDATE t SET n = 1")
-while (changes := copy.recv(60)).rows[-1][1] != 1:
+while not (changes := copy.recv(60)).rows or changes.rows[-1][1] != 1:
     pass
 say("seen", batch.token, changes.token)
 while True:
@@ -490,7 +489,7 @@ db.close(); say("CLOSE")
 @pytest.mark.crash
 def test_killed_at_each_step_of_what_exists(tmp_path):
     """A statement that was acknowledged is done; one that was not, is done or not, never half."""
-    for countdown in (*range(1, 12), 14, 17, 20):
+    for countdown in (1, 2, 3, 4, 5, 7, 9, 11, 13, 16):
         path = tmp_path / str(countdown)
         work = AT_A_STEP.replace("int(sys.argv[3])", str(countdown))
         child = Child(path, 0, work)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
 from millstream.model.schema import Schema
-from millstream.sources import formats
-from millstream.sources.formats import csv_rows, json_rows
+from millstream.sources import csv_text
+from millstream.sources.csv_text import csv_rows
+from millstream.sources.json_text import json_rows
 
 TRADES = Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE", size="BIGINT")
 
@@ -342,7 +343,7 @@ def test_a_delimiter_that_cannot_be(delimiter):
 
 
 def test_csv_of_many_blocks(monkeypatch):
-    monkeypatch.setattr(formats, "_BLOCK", 1000)
+    monkeypatch.setattr(csv_text, "_BLOCK", 1000)
     lines = [f"S{n},{n}.5,{n}" for n in range(500)]
     batches = csv_rows("symbol,price,size\n" + "\n".join(lines), TRADES)
     assert len(batches) > 3

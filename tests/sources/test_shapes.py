@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from millstream.errors import RowError, SchemaError, SchemaMismatchError
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
-from millstream.sources.shapes import RowShape, as_batches, check_record
+from millstream.sources.batches import as_batches
+from millstream.sources.shapes import RowShape, check_record
 
 TRADES = Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE", size="BIGINT")
 ROW = ("AAPL", 187.5, 10)

@@ -6,23 +6,18 @@ Shapes are brought into the order of the columns here; whether the values fit is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from millstream.errors import RowError, SchemaMismatchError
 from millstream.model.arrow_cast import check_column_names
-from millstream.model.batch import ChangeBatch
 from millstream.model.record import record_columns
 from millstream.model.schema import Row, Schema
 
 if TYPE_CHECKING:
-    from millstream.model.schema import Column
     from millstream.model.types import SqlType
 
 Taker = Callable[[Any], Row]
@@ -30,12 +25,6 @@ Taker = Callable[[Any], Row]
 
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 _WIDER = {"BIGINT": _INTEGERS, "DOUBLE": frozenset({"DOUBLE", "REAL"})}
-
-# pandas calls an index without a name so when it exports it.
-_NAMELESS_INDEX = re.compile(r"__index_level_\d+__")
-
-# Whose buffers never change. Others, pandas and numpy first of all, lend theirs and write on.
-_IMMUTABLE = frozenset({"pyarrow", "polars", "duckdb", "millstream"})
 
 
 class RowShape:
@@ -82,7 +71,7 @@ class RowShape:
     def ordered(self, values: Iterable[object]) -> list[Row]:
         """Many rows in the order of the columns, their values not looked at yet."""
         if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-            raise _no_rows(values)
+            raise no_rows(values)
         rows: list[Any] = values if type(values) is list else list(values)
         kinds = set(map(type, rows))
         if kinds == {tuple}:
@@ -98,7 +87,7 @@ class RowShape:
         try:
             return self._taker(type(value))(value)
         except RowError as error:
-            raise _renumbered(error, number) from None
+            raise renumbered(error, number) from None
 
     def _take_all(self, kind: type, rows: list[Any]) -> list[Row]:
         names = self.schema.names
@@ -242,159 +231,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of any type
     return tuple(map(_plain, value)) if isinstance(value, tuple) else value
 
 
-# --- Many rows, or columns ------------------------------------------------------------------------
-
-
-def as_batches(data: object, schema: Schema) -> list[ChangeBatch]:
-    """Whatever holds rows, or columns, as batches of a schema; none when it is empty.
-
-    Rows come in a list or any iterable, columns in a dict of lists and arrays, a frame of pandas or
-    polars, or anything else that speaks Arrow. A dict of which every value is a list is columns,
-    unless one row could be just that: then it is a row.
-
-    >>> from millstream import Schema
-    >>> schema = Schema.of(symbol="VARCHAR", price="DOUBLE")
-    >>> [batch.rows for batch in as_batches({"symbol": ["A", "B"], "price": [1, 2]}, schema)]
-    [[('A', 1.0), ('B', 2.0)]]
-
-    Raises:
-        RowError: a value that does not fit; it names row and column.
-        SchemaMismatchError: columns that do not fit, or nothing that holds rows.
-    """
-    if isinstance(data, ChangeBatch):
-        return _checked_batch(data, schema)
-    if isinstance(data, Mapping) and data and _is_columns(data, schema):
-        return _from_columns(data, schema)
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _from_arrow(data, schema)
-    rows = RowShape(schema).rows(_listed(data))
-    return [ChangeBatch(schema, rows, None, None)] if rows else []
-
-
-def _listed(data: object) -> Iterable[object]:
-    if isinstance(data, Mapping):
-        return [data] if data else []
-    if is_dataclass(data) or (isinstance(data, tuple) and hasattr(data, "_fields")):
-        return [data]
-    if isinstance(data, Iterable):
-        return data
-    raise _no_rows(data)
-
-
-def _checked_batch(batch: ChangeBatch, schema: Schema) -> list[ChangeBatch]:
-    if batch.schema != schema:
-        raise SchemaMismatchError(
-            f"a batch with ({batch.schema.ddl}) for ({schema.ddl})",
-            hint="Make the batch with the schema it is for, or give batch.arrow.",
-        )
-    if not len(batch) and batch.watermark is None:  # without rows, a watermark may still come
-        return []
-    # Another one: it will get LSNs, and the user's own may be pushed again, or be a subscriber's.
-    rows, arrow = (None, batch.arrow) if batch.is_arrow else (batch.rows, None)
-    weights = None if batch.is_insert_only else batch.weights_arrow()
-    return [ChangeBatch(schema, rows, arrow, weights, watermark=batch.watermark)]
-
-
-def _from_arrow(data: Any, schema: Schema) -> list[ChangeBatch]:  # noqa: ANN401
-    try:
-        if hasattr(data, "__arrow_c_stream__"):
-            found = list(pa.RecordBatchReader.from_stream(data))
-        else:
-            found = [pa.record_batch(data)]
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise SchemaMismatchError(
-            f"the columns of a {type(data).__name__} cannot be had: {error}",
-            hint="Give a table or a frame, each column of one type.",
-        ) from error
-    batches, before = [], 0
-    for batch in found:
-        if batch.num_rows:
-            is_lent = _is_lent(data) or b"pandas" in (batch.schema.metadata or {})
-            batches.append(_conformed(batch, schema, before, is_lent=is_lent))
-        before += batch.num_rows
-    return batches
-
-
-def _conformed(batch: pa.RecordBatch, schema: Schema, before: int, *, is_lent: bool) -> ChangeBatch:
-    names = batch.schema.names
-    nameless = [each for each in names if _NAMELESS_INDEX.fullmatch(each)]
-    batch = batch.drop_columns([each for each in nameless if each not in schema.names])
-    try:
-        batch = schema.conform(batch)
-    except RowError as error:
-        raise _renumbered(error, before + error.row) from None
-    if is_lent:
-        batch = batch.copy_to(pa.default_cpu_memory_manager())
-    return ChangeBatch(schema, None, batch, None)
-
-
-def _is_columns(data: Mapping[Any, Any], schema: Schema) -> bool:
-    """Whether a dict holds columns: lists only, and not such as one row could have."""
-    kinds = {column.name: column.type.kind for column in schema.columns}
-    return all(map(_is_list_like, data.values())) and not all(
-        (kinds.get(name) == "ARRAY" and isinstance(value, (list, tuple)))
-        or (kinds.get(name) == "STRUCT" and isinstance(value, tuple))
-        for name, value in data.items()
-    )
-
-
-def _is_list_like(value: object) -> bool:
-    if isinstance(value, (list, tuple, range)):
-        return True
-    protocols = ("__arrow_c_array__", "__arrow_c_stream__", "__array__")
-    is_array = any(hasattr(value, name) for name in protocols)
-    return is_array and getattr(value, "ndim", 1) > 0  # numpy's single numbers have none
-
-
-def _from_columns(data: Mapping[Any, Any], schema: Schema) -> list[ChangeBatch]:
-    check_column_names(list(map(str, data)), schema.names)
-    given = [column for column in schema.columns if column.name in data]
-    arrays = [_column_array(column, data[column.name]) for column in given]
-    names = [column.name for column in given]
-    lengths = list(map(len, arrays))
-    if len(set(lengths)) > 1:
-        told = ", ".join(f"{name} {size}" for name, size in zip(names, lengths, strict=True))
-        raise SchemaMismatchError(
-            f"the columns have different lengths: {told}",
-            hint="Give every column as many values as the others, None where there is none.",
-        )
-    if not lengths[0]:
-        return []
-    is_lent = any(map(_is_lent, data.values()))
-    return [_conformed(pa.record_batch(arrays, names), schema, 0, is_lent=is_lent)]
-
-
-def _column_array(column: Column, values: Any) -> pa.Array:  # noqa: ANN401
-    # numpy's arrays of objects, and of arrays, hold what only the check of Python values knows.
-    if _maker(values) == "numpy" and (values.ndim != 1 or values.dtype == object):
-        values = values.tolist()
-    if isinstance(values, (list, tuple, range)):
-        alone = Schema((column,))
-        return alone.rows_to_arrow(RowShape(alone).rows(list(zip(values, strict=True)))).column(0)
-    try:
-        if hasattr(values, "__arrow_c_stream__"):
-            return pa.chunked_array(values).combine_chunks()
-        return pa.array(values)
-    except (pa.ArrowException, TypeError) as error:
-        raise SchemaMismatchError(
-            f"column {column.name!r}: a {type(values).__name__} cannot be read: {error}",
-            hint="Give a list, or an array of one dimension and one type.",
-        ) from error
-
-
-def _is_lent(data: object) -> bool:
-    """Whether its owner may write to the memory that Arrow would see, after the push."""
-    if isinstance(data, (list, tuple, range)):
-        return False
-    return _maker(data) not in _IMMUTABLE
-
-
-def _maker(data: object) -> str:
-    """The package that the class of an object comes from, without importing it."""
-    return type(data).__module__.partition(".")[0]
-
-
-def _no_rows(data: object) -> SchemaMismatchError:
+def no_rows(data: object) -> SchemaMismatchError:
+    """The error for what holds no rows."""
     return SchemaMismatchError(
         f"rows cannot be had from a {type(data).__name__}",
         hint="Give a list of rows, an Arrow table, a pandas or polars frame; one row goes into a "
@@ -402,7 +240,7 @@ def _no_rows(data: object) -> SchemaMismatchError:
     )
 
 
-def _renumbered(error: RowError, row: int) -> RowError:
+def renumbered(error: RowError, row: int) -> RowError:
     """The same error for the row's place in what was given, not in a part of it."""
     message = error.message.replace(f"row {error.row}", f"row {row}", 1)
     return RowError(message, row=row, column=error.column, hint=error.hint)

@@ -12,9 +12,10 @@ import pyarrow as pa
 from millstream.errors import ClosedError, InvalidOptionError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
+from millstream.sources.batches import as_batches
 from millstream.sources.fast_push import make_push
 from millstream.sources.inlet import Inlet, Parcel
-from millstream.sources.shapes import RowShape, as_batches
+from millstream.sources.shapes import RowShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

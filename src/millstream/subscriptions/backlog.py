@@ -7,13 +7,13 @@ reader where, or as conflated, when a later change has made it needless.
 from __future__ import annotations
 
 from collections import deque
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from millstream.model.batch import ChangeBatch
 from millstream.model.change import Gap
+from millstream.subscriptions.net import Net
 from millstream.subscriptions.policy import (
     BLOCK,
     CONFLATE,
@@ -26,7 +26,6 @@ from millstream.subscriptions.policy import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.model.batch import Row
 
 MERGED_ROWS: Final = 8192
 """Small batches are handed over as one, up to this many rows."""
@@ -289,63 +288,3 @@ def _with_partners(batch: ChangeBatch, places: Sequence[int]) -> list[int]:
         elif weights[place : place + 2] == [-1, 1]:
             kept.add(place + 1)
     return sorted(kept)
-
-
-class Net:
-    """Changes by key, netted: what a reader must do to come from where it is to now."""
-
-    __slots__ = ("_changes", "_first", "_last", "rows")
-
-    def __init__(self) -> None:
-        # By key: the rows whose weights do not add up to 0, and the latest LSN. Mostly it is the
-        # row that the reader has and the one that it should have; rows need not be hashable.
-        self._changes: dict[Row, tuple[list[tuple[Row, int]], int]] = {}
-        self._first: ChangeBatch | None = None
-        self._last: ChangeBatch | None = None
-        self.rows = 0
-
-    @property
-    def first(self) -> ChangeBatch | None:
-        """The first batch that was not taken yet."""
-        return self._first
-
-    def add(self, batch: ChangeBatch) -> None:
-        """Add the changes of a batch."""
-        self._first = self._first or batch
-        self._last = batch
-        places = [batch.schema.names.index(name) for name in batch.schema.key]
-        changes, rows = self._changes, self.rows
-        for row, weight, lsn in zip(batch.rows, batch.weights, batch.lsns, strict=True):
-            key = tuple(row[place] for place in places)
-            known, _ = changes.pop(key, ((), 0))
-            net = _added(known, row, weight)
-            rows += len(net) - len(known)
-            if net:
-                changes[key] = (net, lsn)
-        self.rows = rows
-
-    def take(self) -> ChangeBatch | None:
-        """All of it as one batch, each key once; None when nothing is left to tell."""
-        first, last, changes = self._first, self._last, self._changes
-        self._first = self._last = None
-        self._changes, self.rows = {}, 0
-        if first is None or last is None or not changes:
-            return None
-        rows: list[Row] = []
-        weights: list[int] = []
-        lsns: list[int] = []
-        for net, lsn in changes.values():
-            for row, weight in sorted(net, key=itemgetter(1)):  # what goes, then what comes
-                rows.append(row)
-                weights.append(weight)
-                lsns.append(lsn)
-        return last.netted(first, rows, weights, lsns)
-
-
-def _added(net: Sequence[tuple[Row, int]], row: Row, weight: int) -> list[tuple[Row, int]]:
-    """Weighted rows with one more."""
-    for place, (known, count) in enumerate(net):
-        if known == row:
-            rest = [*net[:place], *net[place + 1 :]]
-            return [*rest, (row, count + weight)] if count + weight else rest
-    return [*net, (row, weight)]
