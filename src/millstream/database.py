@@ -52,6 +52,7 @@ from millstream.subscriptions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from millstream.catalog import Definition
     from millstream.model.batch import ChangeBatch
     from millstream.sources import Source
     from millstream.sql import Statement
@@ -174,6 +175,8 @@ class Database:
     def _run(self, statement: Statement, tenant: str | None) -> Result | Subscription:
         if isinstance(statement, Select) and statement.live:
             return self._opener.query(Subscription, statement, tenant=tenant)
+        if tenant is not None:  # the channels are everybody's
+            return Executor(self._engine, self._registry, tenant)(statement)
         if isinstance(statement, Listen):
             self._channels.listen(statement.channel)
         elif isinstance(statement, Unlisten):
@@ -181,7 +184,7 @@ class Database:
         elif isinstance(statement, Show) and statement.kind == "channels":
             return Result.of_rows(_CHANNELS, [(name,) for name in self._channels.names])
         else:
-            return Executor(self._engine, self._registry, tenant)(statement)
+            return Executor(self._engine, self._registry)(statement)
         return Result.of_rows(_STATUS, [])
 
     # ---- pushing in
@@ -223,7 +226,7 @@ class Database:
         """
         self._check()
         definition = self._engine.catalog[name]
-        return self._insert(name, as_batches(data, definition.schema), replace, tenant)
+        return self._insert(definition, as_batches(data, definition.schema), replace, tenant)
 
     def insert_json(self, name: str, text: str | bytes, *, tenant: str | None = None) -> int:
         """Add rows from JSON: an array of objects, one object, or one object a line."""
@@ -242,14 +245,13 @@ class Database:
     ) -> int:
         """Add rows from CSV: text, bytes, a ``Path`` or an open file."""
         self._check()
-        schema = self._engine.catalog[name].schema
-        batches = csv_rows(data, schema, header=header, delimiter=delimiter)
-        return self._insert(name, batches, replace=False, tenant=tenant)
+        definition = self._engine.catalog[name]
+        batches = csv_rows(data, definition.schema, header=header, delimiter=delimiter)
+        return self._insert(definition, batches, replace=False, tenant=tenant)
 
     def _insert(
-        self, name: str, batches: list[ChangeBatch], replace: bool, tenant: str | None
+        self, definition: Definition, batches: list[ChangeBatch], replace: bool, tenant: str | None
     ) -> int:
-        definition = self._engine.catalog[name]
         if tenant is not None:
             check = Executor(self._engine, self._registry, tenant).check_tenant
             for batch in batches:
@@ -259,7 +261,8 @@ class Database:
                 self._engine.inlet(definition).enter(batches)
             return sum(map(len, batches))
         rows = [row for batch in batches for row in batch.rows]
-        return self._engine.insert_rows(definition, rows, "replace" if replace else "error")
+        conflict = "replace" if replace else "error"
+        return self._engine.insert_rows(definition, rows, conflict, tenant)
 
     def flush(self) -> int:
         """Wait until all that was pushed is on the disk and handed to subscribers.

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.catalog import Catalog, Definition
 from millstream.dispatch import Commit, Dispatcher, Intake, select
-from millstream.errors import SubscriptionEndedError, TenantError, WrongObjectError
+from millstream.errors import (
+    ObjectNotFoundError,
+    SubscriptionEndedError,
+    TenantError,
+    WrongObjectError,
+)
 from millstream.log import Retention
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
@@ -158,12 +163,17 @@ class Engine:
 
         Raises:
             WrongObjectError: it is no source.
+            ObjectNotFoundError: it was dropped, and perhaps made anew with other columns.
         """
-        intake = self._intakes.get(definition.name)
-        if intake is None:
+        if definition.kind != "source":
             raise WrongObjectError(
-                f"{definition.name} is a table, not a source",
+                f"{definition.name} is a {definition.kind}, not a source",
                 hint="write to it with INSERT, UPDATE, DELETE or db.insert",
+            )
+        intake = self._intakes.get(definition.name)
+        if intake is None or self.catalog[definition.name].created_at != definition.created_at:
+            raise ObjectNotFoundError(
+                f"the source {definition.name} was dropped", hint="CREATE SOURCE makes it anew"
             )
         return intake.inlet
 
@@ -172,14 +182,35 @@ class Engine:
         inlet = self.inlet(definition)
         return Source(inlet, self._intakes[definition.name].event_time, self.flush, record)
 
-    def insert_rows(self, definition: Definition, rows: list[Row], conflict: Any) -> int:  # noqa: ANN401
-        """Add checked rows to a source or a table; returns how many were taken."""
+    def insert_rows(
+        self,
+        definition: Definition,
+        rows: list[Row],
+        conflict: Any,  # noqa: ANN401
+        tenant: str | None = None,
+    ) -> int:
+        """Add checked rows to a source or a table; returns how many were taken.
+
+        Raises:
+            TenantError: a row of another tenant would be replaced.
+        """
         if definition.kind == "source":
             if rows:
                 batch = ChangeBatch(definition.schema, rows, None, None)
                 self.inlet(definition).enter([batch])
             return len(rows)
-        return self._change(definition, lambda table: table.insert(rows, conflict))
+        mine = self.tenant_column(definition, tenant)
+
+        def insert(table: Table) -> Changes:
+            changes = table.insert(rows, conflict)
+            place = 0 if mine is None else table.schema.names.index(mine[0])
+            if mine is not None and any(row[place] != mine[1] for row in changes.rows):
+                raise TenantError(
+                    "a row of another tenant has that key", hint="insert it with another key"
+                )
+            return changes
+
+        return self._change(definition, insert)
 
     def update(
         self, definition: Definition, predicate: Predicate | None, projection: Projection

@@ -146,7 +146,8 @@ class Executor:
         definition = self._engine.catalog[statement.target]
         rows = plan_insert(statement, definition.schema)
         self.check_tenant(definition, rows)
-        return self._done(self._engine.insert_rows(definition, rows, statement.conflict))
+        count = self._engine.insert_rows(definition, rows, statement.conflict, self._tenant)
+        return self._done(count)
 
     def update(self, statement: Update) -> Result:
         """UPDATE."""

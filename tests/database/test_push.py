@@ -117,7 +117,8 @@ def test_nothing_is_nothing(target):
 
 
 def test_json(target):
-    text = '[{"symbol": "a", "price": 1.5, "qty": 10, "ts": "2026-01-02T03:04:05.678901Z"}, {"symbol": "b"}]'
+    first = '{"symbol": "a", "price": 1.5, "qty": 10, "ts": "2026-01-02T03:04:05.678901Z"}'
+    text = f'[{first}, {{"symbol": "b"}}]'
     assert target.insert_json("t", text) == 2
     assert target.insert_json("t", '{"symbol": "c"}\n{"symbol": "d", "qty": 4}\n') == 2
     assert target.insert_json("t", b'{"symbol": "e"}') == 1

@@ -69,9 +69,9 @@ def test_deleted_rows_stay_deleted_whatever_is_in_them(tmp_path):
         db.insert("t", [(1, nan, [nan]), (2, nan, None), (3, 1.0, [1.0]), (4, -0.0, [nan])])
         db.execute("DELETE FROM t WHERE id < 3")
         db.execute("UPDATE t SET id = id + 10 WHERE id = 4")
-        assert sorted(id for (id,) in db.query("SELECT id FROM t")) == [3, 14]
+        assert sorted(key for (key,) in db.query("SELECT id FROM t")) == [3, 14]
     with ms.open(tmp_path) as db:
-        assert sorted(id for (id,) in db.query("SELECT id FROM t")) == [3, 14]
+        assert sorted(key for (key,) in db.query("SELECT id FROM t")) == [3, 14]
 
 
 def test_keys_that_traded_places_survive(tmp_path):
@@ -104,10 +104,9 @@ def test_a_token_survives(tmp_path, rows_of):
         db.execute("INSERT INTO t VALUES (1, 1)")
         db.insert("s", [(n,) for n in range(20)])
         token = subscription.recv(FOREVER).token
-        copy_token = ""
-        while not copy_token or not copy_rows:
-            batch = copy.recv(FOREVER)
-            copy_token, copy_rows = batch.token, batch.rows
+        while not (batch := copy.recv(FOREVER)).rows:
+            pass
+        copy_token = batch.token
         db.execute("UPDATE t SET n = 2")
     with ms.open(tmp_path) as db:
         db.execute("UPDATE t SET n = 3")
@@ -136,7 +135,11 @@ def test_a_durable_subscription_goes_on_after_its_ack(tmp_path, take):
             mine.recv(FOREVER)  # given, not acknowledged: it comes again
     with ms.open(tmp_path) as db:
         (shown,) = db.query("SHOW SUBSCRIPTIONS").to_pylist()
-        assert (shown["name"], shown["state"], shown["acknowledged"]) == ("mine", "closed", first.lsn)
+        assert (shown["name"], shown["state"], shown["acknowledged"]) == (
+            "mine",
+            "closed",
+            first.lsn,
+        )
         assert shown["lag_rows"] >= 15
         db.insert("s", [(20,)])
         with db.subscribe("SELECT n FROM s", name="mine") as mine:
@@ -292,7 +295,7 @@ def work(thread):
         elif thread == 1:
             source.push_batch([(run, thread, n + i) for i in range(3)]); n += 3
         elif thread == 2:
-            db.insert("s", {"run": [run] * 4, "thread": [2] * 4, "n": list(range(n, n + 4))}); n += 4
+            db.insert("s", [{"run": run, "thread": 2, "n": n + i} for i in range(4)]); n += 4
         else:
             db.execute(f"UPDATE t SET n = {run * 1_000_000 + n + 1}"); n += 1
         say(thread, n)
@@ -487,7 +490,7 @@ db.close(); say("CLOSE")
 
 
 @pytest.mark.crash
-def test_killed_at_each_step_of_what_exists(tmp_path):
+def test_killed_at_each_step_of_what_exists(tmp_path):  # noqa: PLR0912 - one for each step
     """A statement that was acknowledged is done; one that was not, is done or not, never half."""
     for countdown in (1, 2, 3, 4, 5, 7, 9, 11, 13, 16):
         path = tmp_path / str(countdown)
@@ -508,7 +511,9 @@ def test_killed_at_each_step_of_what_exists(tmp_path):
                 assert db.query("SELECT n FROM s").fetchall() == [(1,)]
             if "ALTER" in said:
                 assert len(db.query("DESCRIBE s")) == 2
-            shown = {s["name"]: s["acknowledged"] for s in db.query("SHOW SUBSCRIPTIONS").to_pylist()}
+            shown = {
+                s["name"]: s["acknowledged"] for s in db.query("SHOW SUBSCRIPTIONS").to_pylist()
+            }
             if "SUBSCRIBE" in said and "DROP" not in said:
                 assert "mine" in shown
             if "ACK" in said and "DROP" not in said:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import random
 import threading
@@ -61,7 +62,7 @@ class Session:
             assert len(lsns) == len(batch.rows)
             if len(lsns):
                 assert not self.lsns or lsns[0] > self.lsns[-1], "out of order, or twice"
-                assert all(a < b for a, b in zip(lsns, lsns[1:], strict=False))
+                assert all(a < b for a, b in itertools.pairwise(lsns))
             self.lsns.extend(lsns)
             if batch.gap is not None:
                 self.gaps += batch.gap.count
@@ -219,14 +220,18 @@ class Stress:
             session = Session(query, options["backpressure"])
             raised = []
 
-            def call(batch, session=session, slow=rng.random() < 0.3):
+            slow = rng.random() < 0.3
+
+            def call(batch, session=session, slow=slow):
                 session.take(batch)
                 if slow:
                     time.sleep(0.001)
                 if batch.lsn % 5 == 0:
                     raise ValueError(batch.lsn)
 
-            subscription = self.db.subscribe_callback(query, call, on_error=raised.append, **options)
+            subscription = self.db.subscribe_callback(
+                query, call, on_error=raised.append, **options
+            )
             # It may be called before its position could be looked at: count from the first row.
             session.start = None
             self.finish.wait(rng.choice([0.01, 0.2, 10**6]))
@@ -234,15 +239,27 @@ class Stress:
                 subscription.cancel()
                 assert subscription.join(60)
                 continue
-            wait(lambda s=subscription, ss=session: not s.metrics.lag_rows and s.metrics.delivered == len(ss.lsns))
+            self.settle(subscription, session, options)
             subscription.pause()
             assert not [e for e in raised if not isinstance(e, ValueError)], raised
             with session.lock:
                 session.metrics = subscription.metrics
             if session.policy == "block" and session.lsns:
-                session.start, session.end, session.ended_early = session.lsns[0] - 1, self.end_lsn, False
+                session.start, session.end, session.ended_early = (
+                    session.lsns[0] - 1,
+                    self.end_lsn,
+                    False,
+                )
                 self.sessions.append(session)
             subscription.cancel()
+
+    @staticmethod
+    def settle(subscription, session, options):
+        deadline = time.monotonic() + 60
+        while subscription.metrics.lag_rows or subscription.metrics.delivered != len(session.lsns):
+            about = (subscription, subscription.metrics, len(session.lsns), options)
+            assert time.monotonic() < deadline, about
+            time.sleep(0.005)
 
     def stream(self):
         async def one(number):

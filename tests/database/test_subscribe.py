@@ -113,7 +113,14 @@ def test_filters_and_projections(db, take):
     for row in rows[:200]:
         db.source("s").push(row)
     db.insert("s", rows[200:350])
-    db.insert("s", {"a": [r[0] for r in rows[350:]], "b": [r[1] for r in rows[350:]], "c": [r[2] for r in rows[350:]]})
+    db.insert(
+        "s",
+        {
+            "a": [r[0] for r in rows[350:]],
+            "b": [r[1] for r in rows[350:]],
+            "c": [r[2] for r in rows[350:]],
+        },
+    )
     for sql, python in queries.items():
         expected = [made for made in (python(*row) for row in rows) if made is not None]
         batches = take(open_now[sql], len(expected))
@@ -166,7 +173,7 @@ def test_start_at_a_token_goes_on_after_it(db, numbers, take, rows_of):
     resumed = db.subscribe("SELECT n FROM s WHERE n % 2 = 0", start=batch.token)
     assert rows_of(resumed, 1)[0] == (last + 2,)
     again = db.subscribe("SELECT n FROM s WHERE n % 2 = 0", start=subscription.token)
-    assert rows_of(again, 1) [0]== (14 * 2,)
+    assert rows_of(again, 1)[0] == (14 * 2,)
 
 
 def test_a_token_of_this_very_moment(db, numbers, rows_of):
@@ -326,11 +333,19 @@ def test_a_readers_copy_is_exact_under_concurrent_changes(
     for writer in writers:
         writer.start()
     readers = []
-    queries = ["SELECT * FROM t", "SELECT * FROM t WHERE n % 2 = 0", "SELECT id, n FROM t WHERE id = 3"]
+    queries = [
+        "SELECT * FROM t",
+        "SELECT * FROM t WHERE n % 2 = 0",
+        "SELECT id, n FROM t WHERE id = 3",
+    ]
     for n in range(12):
         sql = queries[n % 3]
         subscription = accounts.subscribe(
-            sql, start=start, backpressure=backpressure, buffer_rows=buffer_rows, max_rows=3 if n % 2 else None
+            sql,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+            max_rows=3 if n % 2 else None,
         )
         readers.append((sql, subscription, Copy()))
         for _, other, copy in readers[-3:]:
@@ -368,7 +383,9 @@ def test_resuming_over_and_over_gives_an_exact_copy(accounts):
                 if batch is not None:
                     if batch.kind == "snapshot" and batch.lsn == 0:
                         continue  # a part of a snapshot: it will come again
-                    copy.take(batch) if batch.kind != "snapshot" or part.metrics.delivered == len(batch) else None
+                    copy.take(batch) if batch.kind != "snapshot" or part.metrics.delivered == len(
+                        batch
+                    ) else None
                     token = batch.token if copy.rows else None
     stop.set()
     writer.join(60)
@@ -408,7 +425,9 @@ def told(batches):
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest"])
 @pytest.mark.parametrize("max_rows", [None, 7])
 def test_what_is_dropped_is_told(db, numbers, policy, max_rows, drain):
-    subscription = db.subscribe("SELECT n FROM s WHERE n % 2 = 0", backpressure=policy, buffer_rows=20, max_rows=max_rows)
+    subscription = db.subscribe(
+        "SELECT n FROM s WHERE n % 2 = 0", backpressure=policy, buffer_rows=20, max_rows=max_rows
+    )
     batches = []
     for _ in range(8):
         numbers(100)
@@ -500,7 +519,9 @@ def test_disconnect_says_where_to_go_on(db, numbers, take):
 
 def test_a_subscriber_that_never_reads_costs_producers_nothing(db, until):
     """With every policy, a small buffer and a small source buffer, pushes go on."""
-    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY); CREATE SOURCE s (n BIGINT) WITH (buffer_size = 16)")
+    db.execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY); CREATE SOURCE s (n BIGINT) WITH (buffer_size = 16)"
+    )
     policies = ["block", "drop_oldest", "drop_newest", "sample(3)", "disconnect"]
     idle = [db.subscribe("SELECT n FROM s", backpressure=p, buffer_rows=10) for p in policies]
     idle.append(db.subscribe("SELECT * FROM t", backpressure="conflate", buffer_rows=10))
@@ -518,7 +539,7 @@ def test_a_query_that_fails_on_a_row_ends_only_itself(db, rows_of):
     fails = db.subscribe("SELECT 10 / n AS x FROM s")
     works = db.subscribe("SELECT n FROM s")
     db.insert("s", [(5,)])
-    assert rows_of(fails, 1) == rows_of(fails, 0) + [fails_row(db)]
+    assert rows_of(fails, 1) == [(2.0,)]
     db.insert("s", [(0,)])
     db.insert("s", [(2,)])
     assert rows_of(works, 3) == [(5,), (0,), (2,)]
@@ -526,10 +547,6 @@ def test_a_query_that_fails_on_a_row_ends_only_itself(db, rows_of):
         fails.recv(60)
     assert caught.value.code in {"EXPRESSION", "SUBSCRIPTION_ENDED"}
     assert fails.state == "failed"
-
-
-def fails_row(db):
-    return db.query("SELECT 10 / n AS x FROM s WHERE n > 0").fetchall()[0]
 
 
 # ---- demand, pause, batching
@@ -635,7 +652,9 @@ def test_an_update_is_never_parted(accounts):
 def test_callbacks(db, numbers, until):
     got, completed = [], threading.Event()
     subscription = db.subscribe_callback(
-        "SELECT n FROM s WHERE n % 2 = 1", lambda batch: got.extend(batch.rows), on_complete=completed.set
+        "SELECT n FROM s WHERE n % 2 = 1",
+        lambda batch: got.extend(batch.rows),
+        on_complete=completed.set,
     )
     numbers(1000)
     until(lambda: len(got) == 500)
@@ -661,9 +680,11 @@ def test_a_callback_that_raises_harms_no_one_else(db, numbers, until):
 
     failing = db.subscribe_callback("SELECT n FROM s", bad, on_error=errors_seen.append, max_rows=1)
     worse = db.subscribe_callback(
-        "SELECT n FROM s", bad, on_error=lambda error: (_ for _ in ()).throw(error), max_rows=1
+        "SELECT n FROM s", bad, on_error=(_ for _ in ()).throw, max_rows=1
     )
-    inline = db.subscribe_callback("SELECT n FROM s", bad, on_error=inline_errors.append, inline=True)
+    inline = db.subscribe_callback(
+        "SELECT n FROM s", bad, on_error=inline_errors.append, inline=True
+    )
     db.subscribe_callback("SELECT n FROM s", lambda batch: good.extend(batch.rows))
     numbers(20)
     until(lambda: len(good) == 20 and len(errors_seen) == 20 and worse.errors == 20)
@@ -710,7 +731,11 @@ def test_an_on_complete_that_raises_does_not_keep_the_database_open(tmp_path, un
         db.execute("CREATE SOURCE s (n BIGINT)")
         for inline in (False, True):
             db.subscribe_callback(
-                "SELECT n FROM s", lambda _: None, on_error=seen.append, on_complete=bad, inline=inline
+                "SELECT n FROM s",
+                lambda _: None,
+                on_error=seen.append,
+                on_complete=bad,
+                inline=inline,
             )
         db.insert("s", [(1,)])
     until(lambda: len(seen) == 2)

@@ -438,6 +438,7 @@ class TestLifecycle:
         assert len(dispatcher.routes("s")) == 1
         del subscription
         gc.collect()
+        dispatcher.barrier()  # its thread sees to it
         assert len(dispatcher.routes("s")) == 0
         db.subscribe("SELECT n FROM s", name="r")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.dispatch.errands import Call, Commit
 from millstream.dispatch.joining import commits, joined
 from millstream.dispatch.route import Routes
-from millstream.errors import ClosedError, Error, LogError, LogFailedError
+from millstream.errors import ClosedError, Error, LogError, LogFailedError, RowTooLargeError
 from millstream.sources.bell import Bell
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class Dispatcher:
         self._pid = os.getpid()
         self._errands: list[Commit | Call] = []
         # The intakes and the buffers of a cut, in one assignment, so that they always match.
-        self._inflow: tuple[tuple[Intake, ...], tuple[list[Any], ...]] = ((), (self._errands,))
+        self._inflow: tuple[tuple[Intake, ...], tuple[list[Any], ...], bool]
+        self._set_intakes(())
         self._routes: dict[str, Routes] = {}
         self._everything = Routes()
         self._tickets: list[Ticket] = []  # of the cut at hand
@@ -87,7 +88,8 @@ class Dispatcher:
             self._set_intakes(tuple(each for each in self._intakes if each is not intake))
 
     def _set_intakes(self, intakes: tuple[Intake, ...]) -> None:
-        self._inflow = (intakes, (self._errands, *(each.inlet.items for each in intakes)))
+        buffers: tuple[list[Any], ...] = (self._errands, *(i.inlet.items for i in intakes))
+        self._inflow = (intakes, buffers, any(each.inlet.drops for each in intakes))
 
     @property
     def _intakes(self) -> tuple[Intake, ...]:
@@ -183,8 +185,7 @@ class Dispatcher:
 
     def _turn(self) -> bool:
         """One cut; False when there is nothing more to do."""
-        intakes, buffers = self._inflow
-        sizes = list(map(len, buffers))
+        intakes, sizes, removed = self._cut()
         if not any(sizes):
             if self._stopping:
                 self._add_to_log()
@@ -193,15 +194,31 @@ class Dispatcher:
             return True
         batches: list[tuple[str, ChangeBatch]] = []
         tickets = self._tickets = []
-        for intake, size in zip(intakes, sizes[1:], strict=True):
+        patient = False
+        for place, (intake, size) in enumerate(zip(intakes, sizes[1:], strict=True)):
             if size:
-                self._take(intake, size, batches, tickets)
+                gone = removed[place] if removed else 0
+                batches += self._drained(intake, size, gone, tickets)
+                patient |= not intake.inlet.sync
         for commit in commits(batches) if len(batches) > 1 and not tickets else (batches,):
             if commit:
-                self._commit(commit, tickets)
+                self._commit(commit, tickets, patient=patient)
         for _ in range(sizes[0]):
-            self._run_errand(self._errands.pop(0))
+            errand = self._next_errand()
+            if errand is not None:
+                self._run_errand(errand)
         return True
+
+    def _cut(self) -> tuple[tuple[Intake, ...], list[int], list[int]]:
+        """How many items each buffer holds at one moment, and how many were removed from it."""
+        while True:
+            intakes, buffers, may_drop = self._inflow
+            if not may_drop:
+                return intakes, list(map(len, buffers)), []
+            removed = [intake.inlet.removed for intake in intakes]
+            sizes = list(map(len, buffers))
+            if removed == [intake.inlet.removed for intake in intakes]:
+                return intakes, sizes, removed
 
     def _rest(self) -> None:
         """Sleep until there is something to do.
@@ -225,52 +242,59 @@ class Dispatcher:
             self._log.add(batches)
             self._log.write_soon()
 
-    def _take(
-        self,
-        intake: Intake,
-        size: int,
-        batches: list[tuple[str, ChangeBatch]],
-        tickets: list[Ticket],
-    ) -> None:
-        drained, waiting = intake.inlet.drain(size)
+    def _drained(
+        self, intake: Intake, size: int, removed: int, tickets: list[Ticket]
+    ) -> list[tuple[str, ChangeBatch]]:
+        drained, waiting = intake.inlet.drain(size, removed)
         tickets += waiting
+        batches = []
         for batch in drained if len(drained) == 1 else joined(drained):
             if intake.has_event_time or batch.watermark is not None:
                 intake.event_time.observe(batch)
             if len(batch) or batch.watermark is not None:
                 batches.append((intake.topic, batch))
+        return batches
 
-    def _commit(self, batches: list[tuple[str, ChangeBatch]], tickets: list[Ticket]) -> None:
-        """Commit a cut. Rows that nobody waits for must not be lost when the disk is full."""
+    def _commit(self, batches: Batches, tickets: list[Ticket], *, patient: bool) -> None:
+        """Commit a cut, and tell who waits for it how it went."""
         self._add_to_log()
         sync = bool(tickets)
-        if self._place(batches, sync=sync):
+        error = self._place(batches, sync=sync, patient=patient)
+        if error is None:
             self._fan_out(batches, sync=sync)
         for ticket in tickets:
-            ticket.settle(self.lsn, self._failure)
+            ticket.settle(self.lsn, error)
 
-    def _place(self, batches: Batches, *, sync: bool) -> bool:
-        """Append to the log, however long that takes; False when it never will."""
+    def _place(self, batches: Batches, *, sync: bool, patient: bool) -> Error | None:
+        """Give batches their place in the log; returns why they have none, and never will.
+
+        Args:
+            batches: the rows.
+            sync: whether they must be on the disk.
+            patient: whether some of them are waited for by nobody. Those must not be lost when the
+                disk is full: they are tried again, and producers are told once their buffer is
+                full, too.
+        """
         stalled = False
         while True:
             try:
                 self._log.place(batches, sync=sync)
             except LogFailedError as error:
                 self._fail(error)
-                return False
+                return error
             except LogError as error:
-                # A full disk: rows that were taken are kept, and producers are told once their
-                # buffer is full, too.
+                if not patient or isinstance(error, RowTooLargeError):
+                    return error
                 stalled = self._stall(error)
                 if self._stopping:
                     self._lost = _lost(error, batches)
                     self._fail(self._lost)
-                    return False
+                    return self._lost
                 self.bell.sleep(_RETRY)
             else:
                 if stalled:
                     self._stall(None)
-                return True
+                return None
 
     def _stall(self, error: LogError | None) -> bool:
         for intake in self._intakes:
@@ -351,12 +375,14 @@ class Dispatcher:
                 subscriber.fail(error)
 
     def _refuse_errands(self) -> None:
-        while self._errands:
-            try:
-                errand = self._errands.pop(0)
-            except IndexError:
-                return
+        while (errand := self._next_errand()) is not None:
             errand.ticket.settle(self.lsn, self._failure)
+
+    def _next_errand(self) -> Commit | Call | None:
+        try:
+            return self._errands.pop(0)
+        except IndexError:  # there was none, or somebody has just refused it
+            return None
 
 
 def _lost(error: LogError, batches: Batches) -> LogError:

@@ -348,7 +348,9 @@ class ChangeBatch:
     def keep_places(self, places: Sequence[int]) -> ChangeBatch:
         """The rows at some places, in order; the batch stands for the same LSNs as before."""
         rows, lsns = self.rows, self.lsns
-        weights = None if self._weights is None else self._weights.take(pa.array(places))
+        weights = None
+        if self._weights is not None:
+            weights = self._weights.take(pa.array(places, pa.int64()))
         kept = [rows[place] for place in places]
         return self._with(self.schema, kept, None, weights, [lsns[place] for place in places])
 
@@ -381,19 +383,29 @@ class ChangeBatch:
         """
         size = len(self)
         stop = size if stop is None else min(stop, size)
-        part = self.piece(start, stop)
+        part = self._cut(start, stop)
         if start > 0:
-            part.first_lsn = self._lsn_at(start - 1) + 1
             part.gap = None
         if stop < size:
-            part.lsn = self._lsn_at(stop - 1) if stop > start else part.first_lsn - 1
-            if self.kind == "snapshot" and self._lsns is not None:
-                part.lsn = NO_LSN  # who has a part of a state has nothing to go on from
             part.watermark = None  # it holds after the last row
+        if self.kind == "snapshot" and self._lsns is not None:
+            if stop < size:
+                part.lsn = NO_LSN  # who has a part of a state has nothing to go on from
+            return part
+        if start > 0:
+            part.first_lsn = self._lsn_at(start - 1) + 1
+        if stop < size:
+            part.lsn = self._lsn_at(stop - 1) if stop > start else part.first_lsn - 1
         return part
 
     def piece(self, start: int, stop: int) -> ChangeBatch:
         """Some rows of a batch that stands, for who is given it, for all of its LSNs."""
+        part = self._cut(start, stop)
+        if self._lsns is None:
+            part._lsns = list(range(self.first_lsn + start, self.first_lsn + stop))
+        return part
+
+    def _cut(self, start: int, stop: int) -> ChangeBatch:
         lsns = self._lsns
         if isinstance(lsns, tuple):
             lsns = self._lsns = self.lsns_arrow()

@@ -100,6 +100,7 @@ class Inlet:
         dropped: rows that ``drop_oldest`` has dropped.
         pushed: rows that the dispatcher has taken.
         parcel_rows: rows that wait in parcels.
+        removed: items that producers have removed from the buffer, to make room.
         inline: called on the pusher's thread with each row, or each batch.
         closed: why nothing is taken any more, or None.
     """
@@ -122,6 +123,7 @@ class Inlet:
         self.sync = sync
         self.items: list[Row | Parcel] = []
         self.dropped = 0
+        self.removed = 0
         self.pushed = 0
         self.inline: tuple[Inline, ...] = ()
         self.closed: Error | None = None
@@ -146,6 +148,11 @@ class Inlet:
         if self.closed is not None or self.inline:
             return -1
         return self.capacity + self._slack
+
+    @property
+    def drops(self) -> bool:
+        """Whether producers remove what is oldest."""
+        return self._slack > 0
 
     def is_full(self) -> bool:
         """Whether a push would have to wait, to drop something, or to be refused."""
@@ -206,12 +213,14 @@ class Inlet:
             while self.items and self.parcel_rows >= self.capacity:
                 self._forget(self.items[0])
                 del self.items[0]
+                self.removed += 1
             surplus = len(self.items) - self.capacity - self._slack + 1
             if surplus > 0:
                 count = max(surplus, self._slack)
                 for item in self.items[:count]:
                     self._forget(item)
                 del self.items[:count]
+                self.removed += count
 
     def _forget(self, item: Row | Parcel) -> None:
         if isinstance(item, Parcel):
@@ -238,10 +247,16 @@ class Inlet:
 
     # ---- Ring 1
 
-    def drain(self, count: int) -> tuple[list[ChangeBatch], list[Ticket]]:
-        """The first items as batches, in order, and who waits for them."""
+    def drain(self, count: int, removed: int | None = None) -> tuple[list[ChangeBatch], list[Ticket]]:
+        """The first items as batches, in order, and who waits for them.
+
+        Args:
+            count: how many there were at the cut.
+            removed: how many had been removed by then; what was removed since is not there now.
+                None: the cut is now.
+        """
         if self._slack:
-            items = self._drain_newest(count)
+            items = self._drain_newest(count, removed)
         else:
             items = self.items[:count]
             del self.items[:count]
@@ -256,8 +271,10 @@ class Inlet:
         self.pushed += sum(map(len, batches))
         return batches, tickets
 
-    def _drain_newest(self, count: int) -> list[Row | Parcel]:
+    def _drain_newest(self, count: int, removed: int | None) -> list[Row | Parcel]:
         with self._lock:
+            if removed is not None:
+                count = max(0, count - (self.removed - removed))
             surplus = min(len(self.items), count) - self.capacity
             if surplus > 0:
                 for item in self.items[:surplus]:

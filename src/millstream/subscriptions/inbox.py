@@ -27,7 +27,7 @@ from millstream.errors import (
 )
 from millstream.model.change import Gap
 from millstream.subscriptions.backlog import MERGED_ROWS, Backlog, both, whole
-from millstream.subscriptions.policy import DISCONNECT, SAMPLE, Policy
+from millstream.subscriptions.policy import CONFLATE, DISCONNECT, SAMPLE, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +57,7 @@ class Inbox:
         "_ahead",
         "_gap",
         "_held",
+        "_is_discarded",
         "_is_over",
         "_lock",
         "_offered_at",
@@ -86,6 +87,7 @@ class Inbox:
         self._sleepers: tuple[Callable[[], None], ...] = ()
         self._taker: Callable[[ChangeBatch | None], None] | None = None
         self._is_over = False
+        self._is_discarded = False
         self._offered_at = 0.0
         self._held: list[ChangeBatch] | None = []  # until it is known where the offers begin
         self._after = 0  # offers up to here came otherwise: their commit was just being offered
@@ -146,6 +148,7 @@ class Inbox:
 
     def discard(self) -> None:
         """End, and let go of everything at once."""
+        self._is_discarded = True
         self.end()
         with self._lock:
             self.backlog.clear()
@@ -201,7 +204,13 @@ class Inbox:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come, now or later."""
-        return self._is_over and not self._ahead and not self.backlog.has_news
+        return self._is_discarded or (
+            self._is_over
+            and self._spilled_at is None
+            and self._replay is None
+            and not self._ahead
+            and not self.backlog.has_news
+        )
 
     @property
     def has_more_ahead(self) -> bool:
@@ -257,11 +266,16 @@ class Inbox:
         if replay is None:
             with self._lock:
                 first = self._spilled_at
-                if first is None or self._is_over or self.backlog.has_news:
+                if first is None or self._is_discarded or self.backlog.has_news:
                     return False
             return self._begin_replay(first)
         if replay.is_over:
             self._stop_replay()
+            return True
+        if replay.target is None and self._is_over:  # nothing more is offered
+            with self._lock:
+                self._spilled_at = None
+            replay.target = self.feed.lsn()
             return True
         if replay.target is None:  # all that is written was read: time to let offers in
             with self._lock:
@@ -290,7 +304,7 @@ class Inbox:
 
     def _replayed(self) -> ChangeBatch | None:
         replay = self._replay
-        if replay is None or self._is_over:
+        if replay is None or self._is_discarded:
             self._stop_replay()
             return None
         try:
@@ -312,11 +326,22 @@ class Inbox:
         with self._lock:
             self._spilled_at = None
         if isinstance(error, ClosedError):
-            self.end()
+            self._closed_early()
         elif isinstance(error, TopicNotFoundError):
             self.end(SubscriptionEndedError("what the subscription reads was dropped"))
         else:
             self.end(error)
+
+    def _closed_early(self) -> None:
+        """The log was closed, and some of what should have been read is only there."""
+        with self._lock:
+            self._is_over = True
+            if self.error is None and not self._is_discarded:
+                self.error = SubscriptionEndedError(
+                    f"the database was closed when the reader was at LSN {self.position:,}",
+                    hint="open it again, and subscribe with start=subscription.token",
+                )
+        self.rouse()
 
     def _stop_replay(self) -> None:
         if self._replay is not None:
@@ -324,7 +349,8 @@ class Inbox:
             self._replay = None
 
     def _delivered(self, batch: ChangeBatch, max_rows: int | None) -> ChangeBatch:
-        if max_rows is not None and len(batch) > max_rows:
+        # Who has a part of a netted batch is at no LSN at all.
+        if max_rows is not None and len(batch) > max_rows and self.backlog.policy.kind != CONFLATE:
             end = whole(batch, max_rows)
             if end < len(batch):
                 self._ahead.appendleft(batch.slice(end))

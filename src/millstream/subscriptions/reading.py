@@ -7,12 +7,14 @@ only add their way of waiting.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from millstream.dispatch import forked
 from millstream.errors import ClosedError, InvalidOptionError
 from millstream.model.clock import system_clock
 from millstream.subscriptions.backlog import MERGED_ROWS
@@ -104,6 +106,7 @@ class Reading:
         acknowledge: Callable[[int], None] | None = None,
         acknowledged: Callable[[], int] | None = None,
         leave: Callable[[Inbox], None],
+        forgotten: Callable[[Inbox], None],
     ) -> None:
         self.id = next(_numbers)
         self.sql = sql
@@ -117,15 +120,19 @@ class Reading:
         self._paused = False
         self._cancelled = False
         self._control = threading.Lock()
+        self._pid = os.getpid()
         self._acknowledge = acknowledge
         self._acknowledged = acknowledged
+        self._leaving = leave
         # Knows nothing of this object, so that one that was forgotten leaves the routes, too.
-        self._leave = weakref.finalize(self, leave, inbox)
+        self._finalizer = weakref.finalize(self, forgotten, inbox)
 
     # ---- what there is
 
     def poll(self) -> ChangeBatch | None:
         """The next batch if there is one, if it is wanted, and if it is time for it."""
+        if self._pid != os.getpid():
+            raise forked()
         if self._paused or self._demand == 0:
             return None
         pace, limit = self._pace, self._pace.max_rows
@@ -217,10 +224,17 @@ class Reading:
     def cancel(self) -> None:
         """End the subscription now; what it has not handed over is let go. Twice is fine."""
         self._cancelled = True
+        if self._pid != os.getpid():  # the locks are those of threads that are not here
+            self._finalizer.detach()
+            return
         self._leave()
         self._inbox.discard()
 
     close = cancel
+
+    def _leave(self) -> None:
+        if self._finalizer.detach() is not None:
+            self._leaving(self._inbox)
 
     def __enter__(self) -> Self:
         return self

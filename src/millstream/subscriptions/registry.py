@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
@@ -9,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from millstream.errors import InvalidOptionError, SubscriptionExistsError
+from millstream.dispatch.errands import Call
+from millstream.errors import Error, InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
 from millstream.subscriptions.inbox import Inbox
@@ -115,6 +117,7 @@ class Registry:
                 schema=wish.schema,
                 target=wish.target,
                 leave=self._left,
+                forgotten=self._forgotten,
                 **self._durably(wish),
                 **more,
             )
@@ -204,8 +207,17 @@ class Registry:
 
     # ---- ending
 
+    def _forgotten(self, inbox: Inbox) -> None:
+        """The collector found one that nobody has any more: the dispatcher's thread sees to it.
+
+        This thread may hold any lock just now, so it takes none.
+        """
+        with contextlib.suppress(Error):  # closed, and so over anyway
+            # A call is handed in as a commit is: without a lock.
+            inbox.feed.dispatcher.post(Call(lambda: self._left(inbox)))  # type: ignore[arg-type]
+
     def _left(self, inbox: Inbox) -> None:
-        """A subscription is over, or was forgotten."""
+        """A subscription is over."""
         inbox.feed.leave(inbox)
         inbox.end()
         with self._lock:

@@ -1,0 +1,299 @@
+"""Tenants: each sees exactly its own rows, by every way out, and writes only its own."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import millstream as ms
+from millstream import errors
+
+TENANTS = ["a", "b", "", "A", "a'b", "ä😀", "a\x00b", "%"]
+SOURCE = "CREATE SOURCE s (who VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'who')"
+TABLE = (
+    "CREATE TABLE t (id BIGINT PRIMARY KEY, who VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'who')"
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with ms.open(tmp_path_factory.mktemp("tenants") / "db") as db:
+        yield db
+
+
+def all_of(subscription, make=lambda batch: batch.rows):
+    """All that it gives of what is committed by now."""
+    rows = []
+    while True:
+        batch = subscription.recv(0.01)
+        if batch is not None:
+            rows += make(batch)
+        elif not subscription.metrics.lag_rows:
+            return rows
+
+
+pushes = st.lists(
+    st.tuples(
+        st.sampled_from(["row", "batch", "arrow"]),
+        st.lists(st.tuples(st.sampled_from(TENANTS), st.integers(0, 5)), min_size=1, max_size=6),
+    ),
+    max_size=8,
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(pushes, st.sampled_from(TENANTS), st.integers(0, 5))
+def test_a_tenant_sees_exactly_its_rows_of_a_source(shared, data, tenant, least):
+    db, name = shared, f"s{uuid.uuid4().hex}"
+    db.execute(SOURCE.replace("SOURCE s", f"SOURCE {name}"))
+    sql = f"SELECT who, n FROM {name} WHERE n >= {least}"
+    live, everybody = db.subscribe(sql, tenant=tenant), db.subscribe(sql)
+    one, bus = db.changes(name, tenant, include="after"), db.changes(tenant=tenant, include="after")
+    called, inline = [], []
+    callback = db.subscribe_callback(sql, lambda b: called.extend(b.rows), tenant=tenant)
+    within = db.subscribe_callback(sql, lambda b: inline.extend(b.rows), tenant=tenant, inline=True)
+    source = db.source(name)
+    for way, rows in data:
+        if way == "row":
+            for row in rows:
+                source.push(row)
+        elif way == "batch":
+            source.push_batch(rows)
+        else:
+            who, n = zip(*rows, strict=True)
+            db.insert(name, {"who": who, "n": n})
+    db.flush()
+    pushed = [row for _, rows in data for row in rows]
+    mine = [row for row in pushed if row[0] == tenant]
+    wanted = [row for row in mine if row[1] >= least]
+    assert all_of(live) == wanted
+    assert all_of(everybody) == [row for row in pushed if row[1] >= least]
+    for start in ("earliest", "snapshot", 0):
+        with db.subscribe(sql, tenant=tenant, start=start) as replayed:
+            assert all_of(replayed) == wanted
+    assert db.query(sql, tenant=tenant).fetchall() == wanted
+    shown = db.query(f"SHOW CHANGES FOR {name}", tenant=tenant).to_pylist()
+    assert [tuple(json.loads(c["after"]).values()) for c in shown] == mine
+    everything = db.query("SHOW CHANGES", tenant=tenant).to_pylist()
+    assert [c for c in everything if c["collection"] == name] == shown
+    assert all(json.loads(c["after"])["who"] == tenant for c in everything)
+    for events in (one, bus):
+        got = [events.recv(60) for _ in mine]
+        assert [(e.after["who"], e.after["n"]) for e in got] == mine
+        assert {e.tenant for e in got} <= {tenant}
+        assert events.try_recv() is None
+    assert inline == wanted
+    while len(called) < len(wanted):
+        db.flush()
+    assert called == wanted
+    callback.join(0)
+    for each in (live, everybody, one, bus, callback, within):
+        each.cancel()
+    db.execute(f"DROP SOURCE {name}")
+
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["insert", "update", "move", "delete"]),
+        st.integers(0, 6),
+        st.sampled_from(TENANTS[:4]),
+        st.integers(0, 5),
+    ),
+    max_size=15,
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(changes, st.sampled_from(TENANTS[:4]))
+def test_a_tenants_copy_of_a_table_is_exact(shared, data, tenant):
+    """Also when rows move from one tenant to another: they appear, and disappear."""
+    db, name = shared, f"t{uuid.uuid4().hex}"
+    db.execute(TABLE.replace("TABLE t", f"TABLE {name}"))
+    sql = f"SELECT * FROM {name}"
+    copies = {}
+    early = db.subscribe(sql, tenant=tenant)
+    conflated = db.subscribe(sql, tenant=tenant, backpressure="conflate")
+    for kind, key, who, n in data:
+        if kind == "insert":
+            db.insert(name, [(key, who, n)], replace=True)
+        elif kind == "update":
+            db.execute(f"UPDATE {name} SET n = {n} WHERE id >= {key}")
+        elif kind == "move":
+            db.execute(f"UPDATE {name} SET who = '{who}' WHERE id = {key}")
+        else:
+            db.execute(f"DELETE FROM {name} WHERE id = {key}")
+    late = db.subscribe(sql, tenant=tenant)
+    replayed = db.subscribe(sql, tenant=tenant, start="earliest")
+    expected = sorted(row for row in db.query(sql) if row[1] == tenant)
+    assert sorted(db.query(sql, tenant=tenant)) == expected
+    for subscription in (early, conflated, late, replayed):
+        copy = copies.setdefault(subscription, {})
+
+        def weighted(batch):
+            return list(zip(batch.rows, batch.weights, strict=True))
+
+        for row, weight in all_of(subscription, weighted):
+            assert row[1] == tenant
+            copy[row] = copy.get(row, 0) + weight
+        assert sorted(row for row, weight in copy.items() if weight) == expected
+        assert set(copy.values()) <= {0, 1}
+        subscription.cancel()
+    for change in db.query(f"SHOW CHANGES FOR {name}", tenant=tenant).to_pylist():
+        for image in (change["before"], change["after"]):
+            assert image is None or json.loads(image)["who"] == tenant
+    db.execute(f"DROP TABLE {name}")
+
+
+@pytest.fixture
+def two(db):
+    db.execute(f"{SOURCE}; {TABLE}; CREATE SOURCE open (n BIGINT)")
+    db.insert("t", [(1, "a", 1), (2, "b", 2)])
+    return db
+
+
+def test_what_a_tenant_may_not_write(two):
+    calls = [
+        lambda: two.insert("s", [("a", 1), ("b", 1)], tenant="a"),
+        lambda: two.insert("t", [(3, "b", 1)], tenant="a"),
+        lambda: two.insert_json("s", '{"who": "b", "n": 1}', tenant="a"),
+        lambda: two.insert_csv("s", "who,n\nb,1\n", tenant="a"),
+        lambda: two.execute("INSERT INTO s VALUES ('b', 1)", tenant="a"),
+        lambda: two.execute("INSERT INTO t VALUES (3, 'b', 1)", tenant="a"),
+        lambda: two.execute("UPDATE t SET who = 'b'", tenant="a"),
+        lambda: two.execute("UPDATE t SET who = 'b' WHERE id = 1", tenant="a"),
+    ]
+    for call in calls:
+        with pytest.raises(errors.TenantError) as caught:
+            call()
+        assert caught.value.code == "TENANT"
+        assert caught.value.hint
+    assert not two.query("SELECT * FROM s")
+    assert sorted(two.query("SELECT * FROM t")) == [(1, "a", 1), (2, "b", 2)]
+
+
+@pytest.mark.parametrize(
+    "take_over",
+    [
+        lambda db: db.execute("INSERT OR REPLACE INTO t VALUES (2, 'a', 66)", tenant="a"),
+        lambda db: db.insert("t", [(2, "a", 66)], replace=True, tenant="a"),
+        lambda db: db.execute("UPDATE t SET id = 2", tenant="a"),
+        lambda db: db.execute("INSERT INTO t VALUES (2, 'a', 66)", tenant="a"),
+    ],
+)
+def test_a_tenant_cannot_take_over_the_key_of_another(two, take_over):
+    with pytest.raises(errors.Error):
+        take_over(two)
+    assert sorted(two.query("SELECT * FROM t")) == [(1, "a", 1), (2, "b", 2)]
+
+
+def test_changes_touch_only_a_tenants_own(two):
+    assert two.execute("UPDATE t SET n = 9", tenant="a").rowcount == 1
+    assert two.execute("UPDATE t SET n = 8 WHERE id = 2", tenant="a").rowcount == 0
+    assert two.execute("DELETE FROM t WHERE who = 'b'", tenant="a").rowcount == 0
+    assert two.execute("UPDATE t SET n = CAST(10 / (n - 2) AS BIGINT)", tenant="a").rowcount == 1
+    assert sorted(two.query("SELECT id, who FROM t")) == [(1, "a"), (2, "b")]
+    assert two.execute("DELETE FROM t", tenant="a").rowcount == 1
+    assert two.query("SELECT * FROM t").fetchall() == [(2, "b", 2)]
+    two.execute("INSERT OR IGNORE INTO t VALUES (2, 'a', 1), (4, 'a', 1)", tenant="a")
+    assert sorted(two.query("SELECT id, who FROM t")) == [(2, "b"), (4, "a")]
+
+
+def test_a_query_of_a_tenant_cannot_look_elsewhere(two):
+    """Neither an OR nor an error on another's row gets around the tenant."""
+    sql = "SELECT id FROM t WHERE who = 'b' OR 1 = 1"
+    assert two.query(sql, tenant="a").fetchall() == [(1,)]
+    assert two.subscribe(sql, tenant="a").recv(60).rows == [(1,)]
+    fails_on_b = "SELECT 10 / (n - 2) AS x FROM t"
+    assert len(two.query(fails_on_b, tenant="a")) == 1
+    watching = two.subscribe(fails_on_b, tenant="a")
+    assert len(watching.recv(60)) == 1
+    two.execute("INSERT INTO t VALUES (5, 'b', 2); INSERT INTO t VALUES (6, 'a', 3)")
+    assert len(watching.recv(60)) == 1
+    two.execute("LIVE SELECT * FROM t", tenant="a").cancel()
+
+
+def test_refused_where_rows_belong_to_nobody(two):
+    calls = [
+        lambda: two.query("SELECT * FROM open", tenant="a"),
+        lambda: two.query("EXPLAIN SELECT * FROM open", tenant="a"),
+        lambda: two.subscribe("SELECT * FROM open", tenant="a"),
+        lambda: two.subscribe_stream("SELECT * FROM open", tenant="a"),
+        lambda: two.subscribe_callback("SELECT * FROM open", print, tenant="a"),
+        lambda: two.subscribe_callback("SELECT * FROM open", print, tenant="a", inline=True),
+        lambda: two.insert("open", [(1,)], tenant="a"),
+        lambda: two.execute("INSERT INTO open VALUES (1)", tenant="a"),
+        lambda: two.changes("open", "a"),
+        lambda: two.query("SHOW CHANGES FOR open", tenant="a"),
+        lambda: two.query("SELECT * FROM s", tenant=7),
+    ]
+    for call in calls:
+        with pytest.raises(errors.TenantError):
+            call()
+    two.insert("open", [(1,)])
+    assert two.metrics()["subscribers"] == 0
+    with two.changes(tenant="a") as bus:
+        two.insert("open", [(2,)])
+        two.insert("s", [("a", 1)])
+        event = bus.recv(60)
+        assert (event.collection, event.tenant) == ("s", "a")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE t",
+        "CREATE SOURCE x (a BIGINT)",
+        "ALTER TABLE t ADD COLUMN x BIGINT",
+        "SHOW SUBSCRIPTIONS",
+        "SHOW SOURCES",
+        "SHOW TABLES",
+        "SHOW CREATE t",
+        "DROP SUBSCRIPTION x",
+        "LISTEN x",
+        "UNLISTEN *",
+        "SHOW CHANNELS",
+    ],
+)
+def test_what_is_not_for_tenants(two, sql):
+    with pytest.raises(errors.TenantError) as caught:
+        two.execute(sql, tenant="a")
+    assert caught.value.hint
+
+
+def test_notifications(two):
+    mine, other, all_of_them = (
+        two.listen("c", tenant="a"),
+        two.listen("c", tenant="b"),
+        two.listen("c"),
+    )
+    two.notify("c", "for a", tenant="a")
+    two.execute("NOTIFY c, 'for b'", tenant="b")
+    two.notify("c", "for nobody")
+    two.flush()
+    assert [mine.recv(60).payload, mine.try_recv()] == ["for a", None]
+    assert [other.recv(60).payload, other.try_recv()] == ["for b", None]
+    assert [all_of_them.recv(60).payload for _ in range(3)] == ["for a", "for b", "for nobody"]
+
+
+def test_a_durable_name_belongs_to_its_tenant(two):
+    two.subscribe("SELECT * FROM s", name="mine", tenant="a").cancel()
+    for tenant in ("b", None):
+        with pytest.raises(errors.SubscriptionExistsError):
+            two.subscribe("SELECT * FROM s", name="mine", tenant=tenant)
+
+
+def test_a_token_of_another_tenant_opens_nothing(two):
+    all_rows = two.subscribe("SELECT * FROM s")
+    two.insert("s", [("b", 1), ("a", 1), ("b", 2), ("a", 2)])
+    token = all_rows.recv(60).token
+    two.insert("s", [("b", 3), ("a", 3)])
+    with two.subscribe("SELECT * FROM s", tenant="a", start=token) as mine:
+        assert mine.recv(60).rows == [("a", 3)]
