@@ -247,7 +247,9 @@ class Inlet:
 
     # ---- Ring 1
 
-    def drain(self, count: int, removed: int | None = None) -> tuple[list[ChangeBatch], list[Ticket]]:
+    def drain(
+        self, count: int, removed: int | None = None
+    ) -> tuple[list[ChangeBatch], list[Ticket]]:
         """The first items as batches, in order, and who waits for them.
 
         Args:
@@ -271,7 +273,7 @@ class Inlet:
         self.pushed += sum(map(len, batches))
         return batches, tickets
 
-    def _drain_newest(self, count: int, removed: int | None) -> list[Row | Parcel]:
+    def _drain_newest(self, count: int, removed: int | None = None) -> list[Row | Parcel]:
         with self._lock:
             if removed is not None:
                 count = max(0, count - (self.removed - removed))

@@ -268,39 +268,44 @@ class Inbox:
                 first = self._spilled_at
                 if first is None or self._is_discarded or self.backlog.has_news:
                     return False
-            return self._begin_replay(first)
-        if replay.is_over:
+            self._begin_replay(first)
+        elif self._is_done(replay):
             self._stop_replay()
-            return True
-        if replay.target is None and self._is_over:  # nothing more is offered
-            with self._lock:
-                self._spilled_at = None
-            replay.target = self.feed.lsn()
-            return True
-        if replay.target is None:  # all that is written was read: time to let offers in
-            with self._lock:
-                self._held = []
-                self._spilled_at = None
-            lsn = self.feed.lsn()
-            if not self.feed.is_current(replay):  # logs that began meanwhile are read, too
-                self._stop_replay()
-                self._begin_replay(replay.position + 1)
-                replay = self._replay
-                if replay is None:  # rows of them are gone already, or what is read is
-                    return True
-            replay.target = lsn
-            self._admit(lsn)
-            return True
-        return False
+        elif replay.target is None:  # all that is written was read
+            self._turn_to_live(replay)
+        else:
+            return False
+        return True
 
-    def _begin_replay(self, first: int) -> bool:
+    def _turn_to_live(self, replay: Replay) -> None:
+        """Let offers in, and read no further than where they begin."""
+        with self._lock:
+            self._held = None if self._is_over else []
+            self._spilled_at = None
+        lsn = self.feed.lsn()
+        if not self.feed.is_current(replay):  # logs that began meanwhile are read, too
+            self._stop_replay()
+            self._begin_replay(replay.position + 1)
+        if self._replay is not None:  # else rows of them are gone already, or what is read is
+            self._replay.target = lsn
+            self._admit(lsn)
+
+    def _is_done(self, replay: Replay) -> bool:
+        try:
+            return replay.is_over
+        except LsnNotKeptError as error:
+            self._heal(error)
+        except Error as error:
+            self._broken(error)
+        return self._replay is None
+
+    def _begin_replay(self, first: int) -> None:
         try:
             self._replay = self.feed.replay(first, self._snapshot_until)
         except LsnNotKeptError as error:
             self._heal(error)
         except Error as error:
             self._broken(error)
-        return True
 
     def _replayed(self) -> ChangeBatch | None:
         replay = self._replay
