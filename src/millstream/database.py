@@ -255,12 +255,12 @@ class Database:
         if tenant is not None:
             check = Executor(self._engine, self._registry, tenant).check_tenant
             for batch in batches:
-                check(definition, batch.rows)
+                check(definition, batch.held_rows)
         if definition.kind == "source":
             if batches:
                 self._engine.inlet(definition).enter(batches)
             return sum(map(len, batches))
-        rows = [row for batch in batches for row in batch.rows]
+        rows = [row for batch in batches for row in batch.held_rows]
         conflict = "replace" if replace else "error"
         return self._engine.insert_rows(definition, rows, conflict, tenant)
 
@@ -330,7 +330,7 @@ class Database:
         query: str,
         on_change: Callable[[ChangeBatch], object],
         *,
-        on_error: Callable[[Exception], object] | None = None,
+        on_error: Callable[[BaseException], object] | None = None,
         on_complete: Callable[[], object] | None = None,
         inline: bool = False,
         tenant: str | None = None,
@@ -403,7 +403,7 @@ class Database:
             options: ``backpressure`` and ``buffer_rows``, as for ``subscribe``.
         """
         self._check()
-        maker = self._opener.event_maker(fields, include)
+        maker = self._opener.event_maker(collection, fields, include)
         reading = self._opener.changes(Subscription, collection, tenant, start=start, **options)
         return Events(reading, maker)
 
@@ -419,7 +419,7 @@ class Database:
     ) -> AsyncEvents[ChangeEvent]:
         """The same for ``async for``."""
         self._check()
-        maker = self._opener.event_maker(fields, include)
+        maker = self._opener.event_maker(collection, fields, include)
         reading = self._opener.changes(
             AsyncSubscription, collection, tenant, start=start, **options
         )
@@ -543,8 +543,10 @@ class _Closer:
 
 
 def _close_forgotten(closer: _Closer) -> None:
-    warnings.warn(f"the database {closer.path} was not closed", ResourceWarning, stacklevel=2)
-    if closer.is_here():  # found by one of its own threads, which cannot wait for itself
-        threading.Thread(target=closer).start()
-    else:
-        closer()
+    try:
+        warnings.warn(f"the database {closer.path} was not closed", ResourceWarning, stacklevel=2)
+    finally:
+        if closer.is_here():  # found by one of its own threads, which cannot wait for itself
+            threading.Thread(target=closer).start()
+        else:
+            closer()

@@ -62,7 +62,7 @@ class Engine:
         self._whole: dict[tuple[str, str | None], tuple[Definition, SelectPlan]] = {}
         self.positions = Positions(log, self.dispatcher, self._watermarks)
         for definition in self.catalog:
-            self._run(definition)
+            self._run(definition, self._last_watermark(definition))
         self.notifications = self._system_source(NOTIFICATIONS, _NOTIFICATIONS_SCHEMA)
 
     def _system_source(self, name: str, schema: Schema) -> Inlet:
@@ -74,12 +74,12 @@ class Engine:
 
     # ---- what exists
 
-    def create(self, definition: Definition) -> None:
+    def create(self, definition: Definition, *, if_not_exists: bool = False) -> None:
         """Make a source or a table; it is on the disk when this returns."""
 
         def create() -> None:
-            self.catalog.create(definition)
-            self._run(definition)
+            if not (if_not_exists and definition.name in self.catalog):
+                self._run(self.catalog.create(definition), value=None)
 
         self.dispatcher.call(create)
 
@@ -90,20 +90,27 @@ class Engine:
             self.catalog.drop(definition.name)
             self._tables.pop(definition.name, None)
             intake = self._intakes.pop(definition.name, None)
+            ended = SubscriptionEndedError(f"{definition.name} was dropped")
             if intake is not None:
                 intake.inlet.close()
                 self.dispatcher.remove(intake)
                 intake.inlet.abandon()
+                for inline in intake.inlet.inline:
+                    inline.fail(ended)
             self.positions.drop_target(definition.name)
-            ended = SubscriptionEndedError(f"{definition.name} was dropped")
             self.dispatcher.drop_routes(definition.name, ended)
 
         self.dispatcher.call(drop)
 
-    def add_column(self, definition: Definition, column: Column) -> None:
+    def add_column(
+        self, definition: Definition, column: Column, *, if_not_exists: bool = False
+    ) -> None:
         """Add a column; rows from before have NULL in it."""
 
         def add() -> None:
+            there = {name.lower() for name in self.catalog[definition.name].schema.names}
+            if if_not_exists and column.name.lower() in there:
+                return
             schema = self.catalog.add_column(definition.name, column).schema
             intake = self._intakes.get(definition.name)
             if intake is not None:
@@ -119,7 +126,8 @@ class Engine:
             with table.changing:  # no statement was worked out with the old columns
                 self.dispatcher.call(add)
 
-    def _run(self, definition: Definition) -> None:
+    def _run(self, definition: Definition, value: int | None) -> None:
+        """Bring a definition to life; ``value`` is the watermark where the log left it."""
         options = definition.options
         if definition.kind == "table":
             table = Table(definition.name, definition.schema)
@@ -134,23 +142,20 @@ class Engine:
             policy=options.backpressure,
             sync=options.wal_mode == "sync",
         )
-        intake = Intake(definition.name, inlet, self._event_time(definition))
+        intake = Intake(definition.name, inlet, _event_time(definition, value))
         self._intakes[definition.name] = intake
         self.dispatcher.add(intake)
 
-    def _event_time(self, definition: Definition) -> EventTime:
+    def _last_watermark(self, definition: Definition) -> int | None:
         """The watermark where the log left it."""
-        topic, mark = self.log.topic(definition.name), definition.watermark
+        topic = self.log.topic(definition.name)
         value = self.positions.loaded_watermarks.get(definition.name)
         start = max(self.positions.loaded_lsn + 1, topic.low_lsn)
         if self.log.lsn >= start:
             for batch in self.log.read(definition.name, start=start):
                 if batch.watermark is not None:
                     value = batch.watermark if value is None else max(value, batch.watermark)
-        if mark is None:
-            return EventTime(value=value)
-        column = definition.schema.names.index(mark.column)
-        return EventTime(column, mark.delay // _MICROSECOND, value)
+        return value
 
     def _watermarks(self) -> dict[str, int]:
         values = {name: i.event_time.logged for name, i in list(self._intakes.items())}
@@ -171,7 +176,7 @@ class Engine:
                 hint="write to it with INSERT, UPDATE, DELETE or db.insert",
             )
         intake = self._intakes.get(definition.name)
-        if intake is None or self.catalog[definition.name].created_at != definition.created_at:
+        if intake is None or not self.is_current(definition):
             raise ObjectNotFoundError(
                 f"the source {definition.name} was dropped", hint="CREATE SOURCE makes it anew"
             )
@@ -229,18 +234,36 @@ class Engine:
                 f"{definition.name} is a {definition.kind}: its rows cannot be changed",
                 hint="CREATE TABLE with a PRIMARY KEY makes a log whose rows can be",
             )
-        with table.changing:
+        table.changing.acquire()
+        ticket = None
+        try:
             changes = work_out(table)
             batch = changes.batch(table.schema)
             if batch is not None:
-                self.dispatcher.commit(
-                    Commit(
-                        [(table.name, batch)],
-                        lambda placed: table.apply(placed[0]),
-                        sync=definition.options.wal_mode == "sync",
-                    )
-                )
+                commit = self._table_commit(table, batch, definition)
+                ticket = commit.ticket
+                self.dispatcher.commit(commit)
+        finally:
+            # Interrupted, the commit may still be on its way: the next one has to wait for it.
+            if ticket is None:
+                table.changing.release()
+            else:
+                ticket.when_settled(table.changing.release)
         return changes.count
+
+    def _table_commit(self, table: Table, batch: ChangeBatch, definition: Definition) -> Commit:
+        def still_there() -> list[tuple[str, ChangeBatch]]:
+            if self._tables.get(table.name) is not table:
+                raise ObjectNotFoundError(f"the table {table.name} was dropped")
+            return [(table.name, batch)]
+
+        sync = definition.options.wal_mode == "sync"
+        return Commit(still_there, lambda placed: table.apply(placed[0]), sync=sync)
+
+    def is_current(self, definition: Definition) -> bool:
+        """Whether a definition is still of something that exists, ALTER aside."""
+        name = definition.name
+        return name in self.catalog and self.catalog[name].born == definition.born
 
     def flush(self) -> int:
         """Wait until all that was pushed is on the disk and handed to subscribers."""
@@ -259,8 +282,8 @@ class Engine:
             return None
 
         def snapshot() -> tuple[list[ChangeBatch], int]:
-            rows, lsn = table.snapshot()
-            whole = self.state(table.name, table.schema, rows, lsn)
+            rows, lsn, schema = table.snapshot()
+            whole = self.state(table.name, schema, rows, lsn)
             kept = select(whole, plan)
             if kept is None:  # an empty state is a state, too
                 kept = self.state(table.name, plan.schema, [], lsn)
@@ -299,9 +322,9 @@ class Engine:
         if table is None:
             yield from self.kept((definition.name,), lsn)
             return
-        rows, _ = table.snapshot()
+        rows, _, schema = table.snapshot()
         if rows:
-            yield ChangeBatch(table.schema, rows, None, None)
+            yield ChangeBatch(schema, rows, None, None)
 
     def kept(
         self, topics: tuple[str, ...], until: int, start: int | None = None
@@ -392,3 +415,11 @@ class Engine:
             self.dispatcher.stop()
             for inlet in inlets:
                 inlet.abandon()
+
+
+def _event_time(definition: Definition, value: int | None) -> EventTime:
+    mark = definition.watermark
+    if mark is None:
+        return EventTime(value=value)
+    column = definition.schema.names.index(mark.column)
+    return EventTime(column, mark.delay // _MICROSECOND, value)

@@ -105,8 +105,7 @@ class Executor:
         )
 
     def _create(self, statement: CreateSource | CreateTable, definition: Definition) -> Result:
-        if not (statement.if_not_exists and definition.name in self._engine.catalog):
-            self._engine.create(definition)
+        self._engine.create(definition, if_not_exists=statement.if_not_exists)
         return self._done()
 
     def drop(self, statement: Drop) -> Result:
@@ -134,9 +133,7 @@ class Executor:
     def add_column(self, statement: AddColumn) -> Result:
         """ALTER ... ADD COLUMN."""
         definition = self._engine.catalog.of_kind(statement.kind, statement.name)
-        names = {name.lower() for name in definition.schema.names}
-        if not (statement.if_not_exists and statement.added.name.lower() in names):
-            self._engine.add_column(definition, statement.added)
+        self._engine.add_column(definition, statement.added, if_not_exists=statement.if_not_exists)
         return self._done()
 
     # ---- rows

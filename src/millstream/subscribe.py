@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine import NOTIFICATIONS
-from millstream.errors import InvalidOptionError, SqlUnsupportedError, WrongObjectError
+from millstream.errors import (
+    InvalidOptionError,
+    ObjectNotFoundError,
+    SqlUnsupportedError,
+    WrongObjectError,
+)
 from millstream.execute import Executor
 from millstream.sql import Select, parse, plan_select, quote_string
 from millstream.subscriptions import (
@@ -73,16 +78,22 @@ class Opener:
             target=definition.name,
             tenant=tenant,
             has_state=snapshot is not None,
+            born=definition.born,
+            check_there=lambda: self._check_there(definition),
         )
         feed = Feed(self._engine.log, self._engine.dispatcher, plan, snapshot)
         return self._open(style, feed, wish, **more)
+
+    def _check_there(self, definition: Definition | None) -> None:
+        if definition is not None and not self._engine.is_current(definition):
+            raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
 
     def inline(
         self,
         sql: str,
         tenant: str | None,
         on_change: Callable[[ChangeBatch], object],
-        on_error: Callable[[Exception], object] | None,
+        on_error: Callable[[BaseException], object] | None,
         on_complete: Callable[[], object] | None,
     ) -> InlineSubscription:
         """A callback on the pusher's own thread."""
@@ -102,7 +113,7 @@ class Opener:
             on_complete=on_complete,
         )
         self._registry.add_inline(made)
-        self._engine.dispatcher.call(lambda: inlet.set_inline((*inlet.inline, made)))
+        self._engine.dispatcher.call(lambda: inlet.add_inline(made))
         return made
 
     def changes(
@@ -112,18 +123,19 @@ class Opener:
         tenant: str | None,
         *,
         start: Start,
-        **options: Any,  # noqa: ANN401 - as for a query
+        backpressure: str = "block",
+        buffer_rows: int = 65536,
     ) -> R:
         """A subscription to every mutation of a collection, or of all of them."""
         engine = self._engine
-        if collection is not None:
-            definition = engine.catalog[collection]
+        definition = None if collection is None else engine.catalog[collection]
+        feed: Feed
+        if definition is not None:
             engine.tenant_column(definition, tenant)
             plan = engine.whole(definition.name, tenant)
             if plan is None:
                 raise AssertionError("the catalog knows it")
             feed = Feed(engine.log, engine.dispatcher, plan)
-            schema = definition.schema
         else:
             feed = BusFeed(
                 engine.log,
@@ -131,15 +143,29 @@ class Opener:
                 lambda topic: engine.whole(topic, tenant),
                 lambda: engine.collections(tenant),
             )
-            schema = feed.plan.schema
         wish = Wish(
-            sql=f"changes of {collection or 'everything'}", schema=schema, start=start, **options
+            sql=f"changes of {collection or 'everything'}",
+            schema=feed.plan.schema,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+            born=0 if definition is None else definition.born,
+            check_there=lambda: self._check_there(definition),
         )
-        return self._open(style, feed, wish)
+        return self._registry.open(style, feed, wish)
 
-    def event_maker(self, fields: Sequence[str] | None, include: Include) -> EventMaker:
+    def event_maker(
+        self, collection: str | None, fields: Sequence[str] | None, include: Include
+    ) -> EventMaker:
         """What makes events of the batches."""
-        return EventMaker(self._engine.tenant_of, fields, include)
+        maker = EventMaker(self._engine.tenant_of, fields, include)
+        known = () if collection is None else self._engine.catalog[collection].schema.names
+        for name in fields or ():
+            if known and name not in known:
+                raise InvalidOptionError(
+                    f"{collection} has no column {name!r}", hint=f"it has {', '.join(known)}"
+                )
+        return maker
 
     def listen(self, style: type[R], channels: Sequence[str], tenant: str | None, **more: Any) -> R:  # noqa: ANN401
         """A subscription to notifications on some channels, or on all."""

@@ -161,12 +161,11 @@ def test_close_while_producers_push(tmp_path, sync, until):
 def test_drop_while_producers_push(db):
     """A push that waits for the disk does not wait for ever when its source is dropped."""
     stop = threading.Event()
+    expected = (errors.ClosedError, errors.ObjectNotFoundError, errors.RowError)
 
     def work():
         while not stop.is_set():
-            with contextlib.suppress(
-                errors.ClosedError, errors.ObjectNotFoundError, errors.RowError
-            ):
+            with contextlib.suppress(*expected):
                 db.insert("s", [(1,)])
 
     create = "CREATE SOURCE s (n {}) WITH (wal_mode = 'sync', buffer_size = 2)"

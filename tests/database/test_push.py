@@ -376,7 +376,7 @@ def test_alter_while_batches_are_pushed(db):
     workers = [threading.Thread(target=work, args=(way,)) for way in range(3)]
     for worker in workers:
         worker.start()
-    for column in range(20):
+    for column in range(5):
         db.execute(f"ALTER SOURCE s ADD COLUMN c{column} VARCHAR")
     stop.set()
     for worker in workers:

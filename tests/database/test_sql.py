@@ -58,13 +58,15 @@ def test_names_are_found_however_they_are_written(users):
 
 def test_show_create_makes_the_same_again(db, tmp_path):
     db.execute(
-        'CREATE SOURCE s ("odd name" VARCHAR NOT NULL, d DECIMAL(10, 2), ts TIMESTAMP, l ARRAY<BIGINT>, '
+        'CREATE SOURCE s ("odd name" VARCHAR NOT NULL, d DECIMAL(10, 2), ts TIMESTAMP, '
+        "l ARRAY<BIGINT>, "
         "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) WITH (buffer_size = 10, "
         "backpressure = 'reject', retention = '7 days', retention_bytes = '1 GB', "
         "tenant = 'odd name')"
     )
     db.execute(
-        "CREATE TABLE t (a BIGINT, b VARCHAR, c DOUBLE, PRIMARY KEY (b, a)) WITH (wal_mode = 'sync')"
+        "CREATE TABLE t (a BIGINT, b VARCHAR, c DOUBLE, PRIMARY KEY (b, a)) "
+        "WITH (wal_mode = 'sync')"
     )
     texts = {name: db.query(f"SHOW CREATE {name}").to_pylist()[0]["sql"] for name in ("s", "t")}
     with ms.open(tmp_path / "other") as other:

@@ -173,23 +173,22 @@ class Stress:
             if rng.randrange(8) == 0:  # forgotten, in a ring that only the collector finds
                 subscription.myself = subscription
                 continue
-            self.read_session(rng, subscription, session)
+            lives = [0.05, 0.3, 2.0] if number % 3 else [10**6]
+            self.read_session(rng, subscription, session, time.monotonic() + rng.choice(lives))
 
-    def read_session(self, rng, subscription, session):
+    def read_session(self, rng, subscription, session, leave_at):
         stalls = rng.random() < 0.5
-        batches = rng.choice([3, 30, 10**9, 10**9])
         try:
-            while not self.finish.is_set() and batches > 0:
+            while not self.finish.is_set() and time.monotonic() < leave_at:
                 batch = subscription.recv(0.05)
                 if batch is not None:
                     session.take(batch)
-                    batches -= 1
                 if stalls and rng.randrange(20) == 0:
                     if rng.randrange(2):
                         subscription.pause()
                     self.finish.wait(rng.random() * 0.3)
                     subscription.resume()
-            if batches <= 0:
+            if not self.finish.is_set():
                 session.finish(subscription)
                 subscription.cancel()
             else:
@@ -234,7 +233,7 @@ class Stress:
             )
             # It may be called before its position could be looked at: count from the first row.
             session.start = None
-            self.finish.wait(rng.choice([0.01, 0.2, 10**6]))
+            self.finish.wait(rng.choice([0.01, 0.2, 3.0]) if number % 3 else 10**6)
             if not self.finish.is_set():
                 subscription.cancel()
                 assert subscription.join(60)
@@ -271,15 +270,15 @@ class Stress:
                 session = Session(query, options["backpressure"])
                 async with self.db.subscribe_stream(query, **options) as subscription:
                     session.begin(subscription)
-                    batches = rng.choice([3, 30, 10**9])
-                    while not self.finish.is_set() and batches > 0:
+                    lives = [0.05, 0.3, 2.0] if number % 3 else [10**6]
+                    leave_at = time.monotonic() + rng.choice(lives)
+                    while not self.finish.is_set() and time.monotonic() < leave_at:
                         batch = await subscription.recv(0.05)
                         if batch is not None:
                             session.take(batch)
-                            batches -= 1
                         if rng.randrange(50) == 0:
                             await asyncio.sleep(rng.random() * 0.2)
-                    if batches <= 0:
+                    if not self.finish.is_set():
                         session.finish(subscription)
                     else:
                         while True:

@@ -47,6 +47,7 @@ class Definition:
         options: how it behaves.
         watermark: its event time, or None.
         created_at: when it was made, in microseconds since 1970 UTC.
+        born: the LSN before which it was not there: another one of its name may have been.
     """
 
     kind: Kind
@@ -55,6 +56,7 @@ class Definition:
     options: Options
     watermark: WatermarkSpec | None = None
     created_at: int = 0
+    born: int = 0
 
     @property
     def sql(self) -> str:
@@ -82,7 +84,7 @@ class Catalog:
     def _load(self) -> None:
         entries: dict[str, dict[str, Any]] = {}
         for batch in self._log.read(TOPIC):
-            for (text,) in batch.rows:
+            for (text,) in batch.held_rows:
                 entry = json.loads(text)
                 if entry["kind"] == "dropped":
                     entries.pop(entry["name"], None)
@@ -136,7 +138,7 @@ class Catalog:
 
     # ---- what changes
 
-    def create(self, definition: Definition) -> None:
+    def create(self, definition: Definition) -> Definition:
         """Add an object and its topic; both are on the disk when this returns.
 
         Raises:
@@ -154,6 +156,7 @@ class Catalog:
                 f"there is a {known.kind} {known.name} already",
                 hint="use another name, or IF NOT EXISTS, or DROP it first",
             )
+        definition = replace(definition, born=self._log.lsn + 1)
         self._log.create_topic(name, definition.schema, retention=definition.options.kept)
         try:
             self._write(_to_json(definition))
@@ -162,6 +165,7 @@ class Catalog:
                 self._log.drop_topic(name)
             raise
         self._objects[name.lower()] = definition
+        return definition
 
     def drop(self, name: str) -> Definition:
         """Remove an object and its rows."""
@@ -203,6 +207,7 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "options": options,
         "watermark": None if mark is None else [mark.column, mark.delay.total_seconds()],
         "created_at": definition.created_at,
+        "born": definition.born,
     }
 
 
@@ -218,4 +223,5 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
         Options(**options),
         None if mark is None else WatermarkSpec(mark[0], timedelta(seconds=mark[1])),
         entry["created_at"],
+        entry["born"],
     )

@@ -18,14 +18,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.dispatch.errands import Call, Commit
 from millstream.dispatch.joining import commits, joined
 from millstream.dispatch.route import Routes
-from millstream.errors import ClosedError, Error, LogError, LogFailedError, RowTooLargeError
+from millstream.errors import (
+    ClosedError,
+    Error,
+    LogError,
+    LogFailedError,
+    RowTooLargeError,
+    TopicNotFoundError,
+)
 from millstream.sources.bell import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.dispatch.errands import Batches, Intake
     from millstream.log import Log
+    from millstream.log.entry import Part
     from millstream.model.batch import ChangeBatch
     from millstream.sources.inlet import Ticket
 
@@ -66,7 +74,8 @@ class Dispatcher:
         self._routes: dict[str, Routes] = {}
         self._everything = Routes()
         self._tickets: list[Ticket] = []  # of the cut at hand
-        self._fanned_out: Batches = []  # what subscribers have, and the log has not yet
+        self._placed: Sequence[Part] = ()  # what was placed just now
+        self._fanned_out: Sequence[Part] = ()  # what subscribers have, and the log has not yet
         self._stopping = False
         self._failure: Error | None = None
         self._lost: LogError | None = None
@@ -80,7 +89,9 @@ class Dispatcher:
     def add(self, intake: Intake) -> None:
         """Drain one more inlet."""
         with self._lock:
-            self._set_intakes((*self._intakes, intake))
+            # Those of the database's own come last in a commit: a NOTIFY after what was pushed.
+            ordered = sorted((*self._intakes, intake), key=lambda each: each.is_system)
+            self._set_intakes(tuple(ordered))
 
     def remove(self, intake: Intake) -> None:
         """Drain it no more."""
@@ -104,6 +115,13 @@ class Dispatcher:
     def post(self, commit: Commit) -> None:
         """Commit changes, some time soon."""
         self._hand_in(commit)
+
+    def soon(self, function: Callable[[], None]) -> None:
+        """The same, without waiting. Takes no lock: it may be called from a finalizer."""
+        if not (self.is_forked or self._failure):
+            self._errands.append(Call(function))
+            if self.bell.asleep:
+                self.bell.ring()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function in the dispatcher's thread, after all that was pushed so far."""
@@ -237,9 +255,9 @@ class Dispatcher:
 
     def _add_to_log(self) -> None:
         """Add what subscribers have already; before anything else is given an LSN."""
-        batches, self._fanned_out = self._fanned_out, []
-        if batches:
-            self._log.add(batches)
+        parts, self._fanned_out = self._fanned_out, ()
+        if parts:
+            self._log.add(parts)
             self._log.write_soon()
 
     def _drained(
@@ -261,7 +279,7 @@ class Dispatcher:
         sync = bool(tickets)
         error = self._place(batches, sync=sync, patient=patient)
         if error is None:
-            self._fan_out(batches, sync=sync)
+            self._fan_out(batches)
         for ticket in tickets:
             ticket.settle(self.lsn, error)
 
@@ -278,9 +296,11 @@ class Dispatcher:
         stalled = False
         while True:
             try:
-                self._log.place(batches, sync=sync)
+                self._placed = self._log.place(batches, sync=sync)
             except LogFailedError as error:
                 self._fail(error)
+                return error
+            except TopicNotFoundError as error:
                 return error
             except LogError as error:
                 if not patient or isinstance(error, RowTooLargeError):
@@ -301,13 +321,15 @@ class Dispatcher:
             intake.inlet.stall(error)
         return True
 
-    def _fan_out(self, batches: Batches, *, sync: bool) -> None:
-        """Offer placed batches to everybody, and add them to the log, if they are not there."""
+    def _fan_out(self, batches: Batches) -> None:
+        """Offer placed batches to everybody."""
         # Before anybody is offered anything: who joins now and sees the old LSN is offered all.
         self.lsn = batches[-1][1].lsn
         everything = self._everything
         for topic, batch in batches:
             self.published += len(batch)
+            if batch.schema.is_nested:
+                _ = batch.arrow  # what the log will write: a reader may change lists and dicts
             routes = self._routes.get(topic)
             if routes is not None:
                 routes.deliver(batch)
@@ -320,8 +342,7 @@ class Dispatcher:
             wake()
         self.handed.clear()
         self.wakes.clear()
-        if not sync:
-            self._fanned_out = batches
+        self._fanned_out, self._placed = self._placed, ()
 
     def _run_errand(self, errand: Commit | Call) -> None:
         error: BaseException | None = self._failure
@@ -338,13 +359,13 @@ class Dispatcher:
     def _run_commit(self, commit: Commit) -> None:
         try:
             batches = commit.batches() if callable(commit.batches) else commit.batches
-            self._log.place(batches, sync=commit.sync)
+            self._placed = self._log.place(batches, sync=commit.sync)
         except LogFailedError as error:
             self._fail(error)
             raise
         if commit.applied is not None:
             commit.applied([batch for _, batch in batches])
-        self._fan_out(batches, sync=commit.sync)
+        self._fan_out(batches)
 
     # ---- the end
 

@@ -19,13 +19,14 @@ Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
 class Intake:
     """What the dispatcher knows of one source."""
 
-    __slots__ = ("event_time", "has_event_time", "inlet", "topic")
+    __slots__ = ("event_time", "has_event_time", "inlet", "is_system", "topic")
 
     def __init__(self, topic: str, inlet: Inlet, event_time: EventTime) -> None:
         self.topic = topic
         self.inlet = inlet
         self.event_time = event_time
         self.has_event_time = event_time.has_column
+        self.is_system = topic.startswith("__")
 
 
 class Commit:

@@ -71,4 +71,4 @@ def _join(run: list[ChangeBatch]) -> ChangeBatch:
     schema = run[0].schema
     if run[0].is_arrow:
         return ChangeBatch(schema, None, pa.concat_batches([b.arrow for b in run]), None)
-    return ChangeBatch(schema, [row for batch in run for row in batch.rows], None, None)
+    return ChangeBatch(schema, [row for batch in run for row in batch.held_rows], None, None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import Error
+from millstream.errors import Error, SubscriptionEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,7 +58,7 @@ def _select(
         return batch
     if batch.is_arrow:
         return batch.with_columns(plan.schema, None, projection.arrow(batch.arrow))
-    return batch.with_columns(plan.schema, projection.rows(batch.rows), None)
+    return batch.with_columns(plan.schema, projection.rows(batch.held_rows), None)
 
 
 def _filter(batch: ChangeBatch, predicate: Predicate) -> ChangeBatch | None:
@@ -71,7 +71,7 @@ def _filter(batch: ChangeBatch, predicate: Predicate) -> ChangeBatch | None:
         if count == size:
             return batch
         return batch.keep_mask(mask) if count else None
-    places = predicate.places(batch.rows)
+    places = predicate.places(batch.held_rows)
     if len(places) == size:
         return batch
     return batch.keep_places(places) if places else None
@@ -90,13 +90,21 @@ class Route:
         """Offer what the query keeps of a batch; what it cannot evaluate ends the route only."""
         try:
             kept = _select(batch, self.plan, predicate)
-        except Error as error:
+        except Exception as raised:  # noqa: BLE001 - one query's trouble must not become everybody's
+            error = raised if isinstance(raised, Error) else _broken(self.plan, raised)
             for subscriber in self.subscribers:
                 subscriber.fail(error)
             return
         if kept is not None:
             for subscriber in self.subscribers:
                 subscriber.offer(kept)
+
+
+def _broken(plan: SelectPlan, raised: Exception) -> Error:
+    return SubscriptionEndedError(
+        f"the query failed: {plan.fingerprint}: {type(raised).__name__}: {raised}",
+        hint="this is a bug in Millstream, please report it",
+    )
 
 
 class Routes:
@@ -198,11 +206,12 @@ class Index:
         if batch.is_arrow:
             return self._split_arrow(batch)
         if size == 1:
-            return [(route, batch) for route in self._routes.get(batch.rows[0][self.column], ())]
+            value = batch.held_rows[0][self.column]
+            return [(route, batch) for route in self._routes.get(value, ())]
         return self._split_rows(batch)
 
     def _split_rows(self, batch: ChangeBatch) -> Iterator[tuple[Route, ChangeBatch]]:
-        column, routes, rows = self.column, self._routes, batch.rows
+        column, routes, rows = self.column, self._routes, batch.held_rows
         places: defaultdict[Any, list[int]] = defaultdict(list)
         for place, row in enumerate(rows):
             value = row[column]

@@ -35,7 +35,7 @@ def held_bytes(batch: ChangeBatch) -> int:
     """About how much memory a batch keeps from being freed."""
     if batch.is_arrow:
         return int(batch.arrow.get_total_buffer_size())
-    rows = batch.rows
+    rows = batch.held_rows
     if not rows:
         return _ROW_ESTIMATE
     # The first row and the last stand for all: to look at each would cost more than the append.
@@ -188,7 +188,7 @@ def _follows(one: Entry, other: Entry) -> bool:
 
 def _merge(run: list[Entry]) -> Entry:
     first, last = run[0].parts[0], run[-1].parts[0].batch
-    rows = [row for entry in run for row in entry.parts[0].batch.rows]
+    rows = [row for entry in run for row in entry.parts[0].batch.held_rows]
     batch = ChangeBatch(
         first.batch.schema,
         rows,

@@ -255,27 +255,34 @@ class Log:
         sync = self._sync_default if wal_mode is None else _is_sync(wal_mode)
         return self._writer.append(parts, sync=sync) if parts else self.lsn
 
-    def place(self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool = False) -> None:
+    def place(
+        self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool = False
+    ) -> Sequence[Part]:
         """Give batches, made for this, their place at the end of the log, as one commit.
 
         With ``sync`` they are on the disk when this returns. Without, they are not even in the log:
         ``add`` them, once others have them who should not wait for it. Only for who is alone in
         appending; nobody else may append in between.
 
+        Returns what ``add`` takes.
+
         Raises:
             LogFullError: the disk is full; nothing of these rows is in the log.
+            TopicNotFoundError: a topic is not there any more.
         """
+        parts = self._parts(batches)
         if sync:
-            self._writer.append(self._parts(batches), sync=True)
-            return
+            self._writer.append(parts, sync=True)
+            return ()
         lsn, now, origin = self._writer.begin()
         for topic, batch in batches:
             batch.put_at(topic, lsn, now, origin)
             lsn = batch.lsn + 1
+        return parts
 
-    def add(self, batches: Sequence[tuple[str, ChangeBatch]]) -> None:
-        """Append batches that were placed."""
-        self._writer.enqueue(self._parts(batches), batches[0][1].committed_at)
+    def add(self, parts: Sequence[Part]) -> None:
+        """Append what was placed."""
+        self._writer.enqueue(parts, parts[0].batch.committed_at)
 
     def _parts(self, batches: Sequence[tuple[str, ChangeBatch]]) -> list[Part]:
         topics = self._writer.written.topics

@@ -181,13 +181,22 @@ class ChangeBatch:
         held = self._arrow
         return held.size if isinstance(held, _Masked) else int(self._held_arrow().num_rows)
 
+    def __bool__(self) -> bool:
+        """True, even without rows: a gap or a watermark is news, too."""
+        return True
+
     def __repr__(self) -> str:
         name = f" of {self.topic}" if self.topic else ""
         return f"<ChangeBatch{name}: {len(self)} rows, LSN {self.first_lsn}..{self.lsn}>"
 
     @property
     def rows(self) -> list[Row]:
-        """The rows as tuples of Python values. Do not change the list."""
+        """The rows as tuples of Python values: a list of your own."""
+        return list(self.held_rows)
+
+    @property
+    def held_rows(self) -> list[Row]:
+        """The same, the very list that the batch holds. For who is sure not to change it."""
         if self._rows is None:
             self._rows = self.schema.arrow_to_rows(self._held_arrow())
         return self._rows
@@ -196,7 +205,7 @@ class ChangeBatch:
     def arrow(self) -> pa.RecordBatch:
         """The user's columns as an Arrow record batch, without LSNs and weights."""
         if self._arrow is None:
-            self._arrow = self.schema.rows_to_arrow(self.rows)
+            self._arrow = self.schema.rows_to_arrow(self.held_rows)
         return self._held_arrow()
 
     @property
@@ -274,7 +283,7 @@ class ChangeBatch:
 
     def __iter__(self) -> Iterator[Change]:
         """The changes one by one; the two rows of an update come as one change."""
-        schema, rows, lsns = self.schema, self.rows, self.lsns
+        schema, rows, lsns = self.schema, self.held_rows, self.lsns
         if self._weights is None:
             for row, lsn in zip(rows, lsns, strict=True):
                 yield Change("insert", row, None, lsn, schema)
@@ -347,7 +356,7 @@ class ChangeBatch:
 
     def keep_places(self, places: Sequence[int]) -> ChangeBatch:
         """The rows at some places, in order; the batch stands for the same LSNs as before."""
-        rows, lsns = self.rows, self.lsns
+        rows, lsns = self.held_rows, self.lsns
         weights = None
         if self._weights is not None:
             weights = self._weights.take(pa.array(places, pa.int64()))
@@ -427,7 +436,7 @@ class ChangeBatch:
         if all(batch.is_arrow for batch in batches):
             arrow = pa.concat_batches([batch.arrow for batch in batches])
         else:
-            rows = [row for batch in batches for row in batch.rows]
+            rows = [row for batch in batches for row in batch.held_rows]
         weights = None
         if not all(batch.is_insert_only for batch in batches):
             weights = pa.concat_arrays([batch.weights_arrow() for batch in batches])
@@ -477,7 +486,7 @@ class ChangeBatch:
         """
         if self._weights is None or not self.schema.key:
             return []
-        key, rows = [self.schema.names.index(name) for name in self.schema.key], self.rows
+        key, rows = [self.schema.names.index(name) for name in self.schema.key], self.held_rows
         return [
             place
             for place, pair in enumerate(pairwise(self.weights))

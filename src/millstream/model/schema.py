@@ -91,12 +91,14 @@ class Schema:
         key: the names of the key's columns; empty when there is none.
         names: the names of all columns, in order.
         arrow: the same as an Arrow schema; it keeps the key in its metadata.
+        is_nested: whether some values are lists or dicts, which Python lets anybody change.
     """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     arrow: pa.Schema = field(init=False, repr=False, compare=False)
+    is_nested: bool = field(init=False, repr=False, compare=False)
     _checks: tuple[Check, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +109,7 @@ class Schema:
         _check_names(self.names)
         put(self, "key", _checked_key(self.columns, self.key))
         put(self, "arrow", _arrow_schema(self.columns, self.key))
+        put(self, "is_nested", any(column.type.children for column in self.columns))
         put(self, "_checks", tuple(map(_column_check, self.columns)))
 
     def __reduce__(self) -> tuple[type[Schema], tuple[object, ...]]:

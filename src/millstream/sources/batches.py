@@ -73,7 +73,7 @@ def _checked_batch(batch: ChangeBatch, schema: Schema) -> list[ChangeBatch]:
     if not len(batch) and batch.watermark is None:  # without rows, a watermark may still come
         return []
     # Another one: it will get LSNs, and the user's own may be pushed again, or be a subscriber's.
-    rows, arrow = (None, batch.arrow) if batch.is_arrow else (batch.rows, None)
+    rows, arrow = (None, batch.arrow) if batch.is_arrow else (batch.held_rows, None)
     weights = None if batch.is_insert_only else batch.weights_arrow()
     return [ChangeBatch(schema, rows, arrow, weights, watermark=batch.watermark)]
 

@@ -79,5 +79,5 @@ class EventTime:
         if batch.is_arrow:
             newest = pc.max(batch.arrow.column(column))
             return newest.value if newest.is_valid else None
-        times = [row[column] for row in batch.rows if row[column] is not None]
+        times = [row[column] for row in batch.held_rows if row[column] is not None]
         return from_datetime(max(times)) if times else None

@@ -37,15 +37,19 @@ class Inline(Protocol):
     def batch(self, batch: ChangeBatch) -> None:
         """Several were."""
 
+    def fail(self, error: Error) -> None:
+        """There will be no more."""
+
 
 class Ticket:
     """What somebody waits for: that a commit is done, or why it never will be."""
 
-    __slots__ = ("_done", "error", "lsn")
+    __slots__ = ("_done", "_then", "error", "lsn")
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.lsn = 0
+        self._then: list[Callable[[], None]] = []
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -56,12 +60,25 @@ class Ticket:
         self.lsn, self.error = lsn, error
         with contextlib.suppress(RuntimeError):  # settled just now
             self._done.release()
+        self._run_then()
+
+    def when_settled(self, then: Callable[[], None]) -> None:
+        """Have a function called once it is settled: now, or by who settles it."""
+        self._then.append(then)
+        if not self._done.locked():
+            self._run_then()
+
+    def _run_then(self) -> None:
+        while self._then:
+            with contextlib.suppress(IndexError):  # the other side has just taken it
+                self._then.pop()()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is settled, and raise what it was settled with; False: not in time."""
         if not self._done.acquire(timeout=-1 if timeout is None else timeout):
             return False
-        self._done.release()
+        with contextlib.suppress(RuntimeError):
+            self._done.release()
         if self.error is not None:
             raise self.error.again() if isinstance(self.error, Error) else self.error
         return True
@@ -188,9 +205,10 @@ class Inlet:
         """Take batches that were pushed as one; with ``sync``, wait until they are on the disk."""
         self.make_room()
         ticket = Ticket() if self.sync else None
+        shown = [batch.told() for batch in batches] if self.inline else []  # without a place yet
         self.put(Parcel(batches, None, ticket))
         for each in self.inline:
-            for batch in batches:
+            for batch in shown:
                 each.batch(batch)
         if ticket is not None:
             ticket.wait()
@@ -343,7 +361,7 @@ class Inlet:
         if batch.is_arrow:
             return batch.with_columns(schema, None, schema.upgrade(batch.arrow))
         nulls = (None,) * (len(schema.columns) - len(batch.schema.columns))
-        return batch.with_columns(schema, [row + nulls for row in batch.rows], None)
+        return batch.with_columns(schema, [row + nulls for row in batch.held_rows], None)
 
     # ---- what changes
 
@@ -353,9 +371,16 @@ class Inlet:
         self.schema = schema
         self._tell()
 
-    def set_inline(self, inline: tuple[Inline, ...]) -> None:
-        """Call these on the pusher's thread."""
-        self.inline = inline
+    def add_inline(self, inline: Inline) -> None:
+        """Call one more on the pusher's thread."""
+        with self._lock:
+            self.inline = (*self.inline, inline)
+        self._tell()
+
+    def remove_inline(self, inline: Inline) -> None:
+        """Call it no more."""
+        with self._lock:
+            self.inline = tuple(each for each in self.inline if each is not inline)
         self._tell()
 
     def stall(self, error: Error | None) -> None:

@@ -236,7 +236,7 @@ def no_rows(data: object) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"rows cannot be had from a {type(data).__name__}",
         hint="Give a list of rows, an Arrow table, a pandas or polars frame; one row goes into a "
-        "list, and text through json_rows or csv_rows.",
+        "list, and text to insert_json or insert_csv.",
     )
 
 

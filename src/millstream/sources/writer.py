@@ -65,6 +65,11 @@ class Writer:
             self._source.push_batch(self._rows)
             self._rows = []
 
+    def discard(self) -> list[Any]:
+        """Let go of what was gathered, when a row in it does not fit; returns it."""
+        rows, self._rows = self._rows, []
+        return rows
+
     def flush(self) -> int:
         """Push, and wait until it is on the disk; returns the newest LSN."""
         self.push()

@@ -151,8 +151,8 @@ class Backlog:
         large ones gets another: to read them back from the log costs more than to keep them.
         """
         kind = self.policy.kind
-        if kind == BLOCK and len(batch) > self.limit // _FEW_BATCHES:
-            return len(self._batches) < _FEW_BATCHES
+        if kind == BLOCK and len(batch) > self.limit // _FEW_BATCHES > 0:
+            return len(self._batches) < _FEW_BATCHES and self.rows < _FEW_BATCHES * self.limit
         return kind in {BLOCK, DISCONNECT} and not self.rows
 
     def _append(self, batch: ChangeBatch) -> None:
@@ -183,10 +183,12 @@ class Backlog:
             if end - skip == self.rows:  # all there is: an update that is one row too many stays
                 end -= 2
             count = end - skip
-            if not count:
+            if not count and len(head):
                 return
-            lost = Gap(_first_lsn(head, skip), _last_lsn(head, end), count)
-            self._lost = both(both(self._lost, head.gap if skip == 0 else None), lost)
+            self._lost = both(self._lost, head.gap if skip == 0 else None)
+            if count:
+                lost = Gap(_first_lsn(head, skip), _last_lsn(head, end), count)
+                self._lost = both(self._lost, lost)
             self.rows -= count
             self.dropped += count
             self._skip = end

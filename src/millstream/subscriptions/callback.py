@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.dispatch import select
-from millstream.errors import Error
+from millstream.errors import Error, SubscriptionEndedError
 from millstream.model.batch import ChangeBatch
 from millstream.subscriptions.subscription import Subscription
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.sql import SelectPlan
 
     OnChange = Callable[[ChangeBatch], object]
-    OnError = Callable[[Exception], object]
+    OnError = Callable[[BaseException], object]
     OnComplete = Callable[[], object]
 
 _logger = logging.getLogger("millstream.subscriptions")
@@ -61,7 +61,13 @@ class CallbackSubscription(Subscription):
                 self._thread = threading.Thread(
                     target=self._run, name=f"millstream-callback-{self.id}", daemon=True
                 )
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except RuntimeError as error:  # there are too many
+                    self._thread = None
+                    ended = SubscriptionEndedError(f"the callback's thread cannot start: {error}")
+                    self._inbox.fail(ended)
+                    tell(self._on_error, ended, self.sql)
 
     def _run(self) -> None:
         error: Exception | None = None
@@ -98,7 +104,7 @@ class CallbackSubscription(Subscription):
     def _call(self, batch: ChangeBatch) -> None:
         try:
             self._on_change(batch)
-        except Exception as raised:  # noqa: BLE001 - the user's own
+        except BaseException as raised:  # noqa: BLE001 - the user's own, sys.exit() included
             self.errors += 1
             tell(self._on_error, raised, self.sql)
 
@@ -115,7 +121,7 @@ class CallbackSubscription(Subscription):
         return not thread.is_alive()
 
 
-def tell(on_error: OnError | None, error: Exception, sql: str) -> None:
+def tell(on_error: OnError | None, error: BaseException, sql: str) -> None:
     """Tell the user's ``on_error``, or the log of the program when there is none."""
     if on_error is None:
         _logger.error("a callback of %s raised", sql, exc_info=error)
@@ -168,10 +174,11 @@ class InlineSubscription:
         """One row was pushed."""
         try:
             if self._test is None or self._test(row):
+                schema = self._inlet.schema  # a column may have been added
                 if self._project is not None:
-                    row = self._project(row)
+                    row, schema = self._project(row), self.schema
                 self.delivered += 1
-                self._on_change(ChangeBatch.of_row(self.schema, self._inlet.name, row))
+                self._on_change(ChangeBatch.of_row(schema, self._inlet.name, row))
         except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
             self.errors += 1
             tell(self._on_error, raised, self.sql)
@@ -186,6 +193,12 @@ class InlineSubscription:
         except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
             self.errors += 1
             tell(self._on_error, raised, self.sql)
+
+    def fail(self, error: Error) -> None:
+        """What it reads was dropped."""
+        if not self._is_over:
+            self.finish(told=False)
+            tell(self._on_error, error, self.sql)
 
     @property
     def state(self) -> str:
@@ -203,8 +216,7 @@ class InlineSubscription:
         if self._is_over:
             return
         self._is_over = True
-        inlet = self._inlet
-        inlet.set_inline(tuple(each for each in inlet.inline if each is not self))
+        self._inlet.remove_inline(self)
         if told and self._on_complete is not None:
             try:
                 self._on_complete()

@@ -71,11 +71,7 @@ class Feed:
     def replay(self, first: int, snapshot_until: int) -> Replay:
         """The query over the log from an LSN on."""
         plan = self.plan
-        return Replay(self.log, (plan.target,), lambda _: plan, first, snapshot_until)
-
-    def is_current(self, replay: Replay) -> bool:  # noqa: ARG002 - it is for feeds of many logs
-        """Whether a replay reads all the logs that there are by now."""
-        return True
+        return Replay(self.log, lambda: (plan.target,), lambda _: plan, first, snapshot_until)
 
     def snapshot(self) -> tuple[list[ChangeBatch], int] | None:
         """The current rows, or None when there are none but what the log has."""
@@ -124,11 +120,7 @@ class BusFeed(Feed):
     def replay(self, first: int, snapshot_until: int) -> Replay:
         """All logs from an LSN on."""
         start: int | Literal["earliest"] = "earliest" if first <= FIRST_LSN else first
-        return Replay(self.log, self._topics(), self._plan_of, start, snapshot_until)
-
-    def is_current(self, replay: Replay) -> bool:
-        """Whether a replay reads all the logs that there are by now."""
-        return set(self._topics()) <= set(replay.topics)
+        return Replay(self.log, self._topics, self._plan_of, start, snapshot_until)
 
 
 class Gate:

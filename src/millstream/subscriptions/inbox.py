@@ -282,13 +282,8 @@ class Inbox:
         with self._lock:
             self._held = None if self._is_over else []
             self._spilled_at = None
-        lsn = self.feed.lsn()
-        if not self.feed.is_current(replay):  # logs that began meanwhile are read, too
-            self._stop_replay()
-            self._begin_replay(replay.position + 1)
-        if self._replay is not None:  # else rows of them are gone already, or what is read is
-            self._replay.target = lsn
-            self._admit(lsn)
+        replay.target = lsn = self.feed.lsn()
+        self._admit(lsn)
 
     def _is_done(self, replay: Replay) -> bool:
         try:

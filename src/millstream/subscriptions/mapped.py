@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from millstream.errors import ClosedError
 from millstream.subscriptions.reading import deadline_of, time_left
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from millstream.subscriptions.stream import AsyncSubscription
     from millstream.subscriptions.subscription import Subscription
 
-T = TypeVar("T")
+
+class Placed(Protocol):
+    """Something with a place in the order of the database."""
+
+    @property
+    def lsn(self) -> int:
+        """Its LSN."""
+
+
+T = TypeVar("T", bound=Placed)
 
 
 class Mapped(Generic[T]):
@@ -34,6 +43,7 @@ class Mapped(Generic[T]):
         self.subscription = subscription
         self._convert = convert
         self._ready: deque[T] = deque()
+        self._last_lsn = 0
 
     def cancel(self) -> None:
         """End it. Twice is fine."""
@@ -48,8 +58,15 @@ class Mapped(Generic[T]):
 
     @property
     def token(self) -> str:
-        """The text to resume after the batch that the last one came from."""
+        """The text to resume after the last one that was given."""
+        if self._ready:  # there are more of its batch
+            return self.subscription.token_at(self._last_lsn)
         return self.subscription.token
+
+    def _next(self) -> T:
+        event = self._ready.popleft()
+        self._last_lsn = event.lsn
+        return event
 
 
 class Events(Mapped[T]):
@@ -69,7 +86,7 @@ class Events(Mapped[T]):
             if batch is None:
                 return None
             self._ready.extend(self._convert(batch))
-        return self._ready.popleft()
+        return self._next()
 
     def try_recv(self) -> T | None:
         """The next one if it is there."""
@@ -111,7 +128,7 @@ class AsyncEvents(Mapped[T]):
             if batch is None:
                 return None
             self._ready.extend(self._convert(batch))
-        return self._ready.popleft()
+        return self._next()
 
     def __aiter__(self) -> Self:
         return self

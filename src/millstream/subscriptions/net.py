@@ -31,11 +31,13 @@ class Net:
 
     def add(self, batch: ChangeBatch) -> None:
         """Add the changes of a batch."""
+        if self._last is not None and len(self._last.schema.columns) < len(batch.schema.columns):
+            self._widen(len(batch.schema.columns))
         self._first = self._first or batch
         self._last = batch
         places = [batch.schema.names.index(name) for name in batch.schema.key]
         changes, rows = self._changes, self.rows
-        for row, weight, lsn in zip(batch.rows, batch.weights, batch.lsns, strict=True):
+        for row, weight, lsn in zip(batch.held_rows, batch.weights, batch.lsns, strict=True):
             key = tuple(row[place] for place in places)
             known, _ = changes.pop(key, ((), 0))
             net = _added(known, row, weight)
@@ -43,6 +45,12 @@ class Net:
             if net:
                 changes[key] = (net, lsn)
         self.rows = rows
+
+    def _widen(self, width: int) -> None:
+        """Columns were added: rows from before have NULL in them."""
+        for key, (net, lsn) in self._changes.items():
+            wide = [(row + (None,) * (width - len(row)), weight) for row, weight in net]
+            self._changes[key] = (wide, lsn)
 
     def take(self) -> ChangeBatch | None:
         """All of it as one batch, each key once; None when nothing is left to tell."""
@@ -65,7 +73,8 @@ class Net:
 def _added(net: Sequence[tuple[Row, int]], row: Row, weight: int) -> list[tuple[Row, int]]:
     """Weighted rows with one more."""
     for place, (known, count) in enumerate(net):
-        if known == row:
+        # NaN does not equal itself, and looks the same.
+        if known == row or repr(known) == repr(row):
             rest = [*net[:place], *net[place + 1 :]]
             return [*rest, (row, count + weight)] if count + weight else rest
     return [*net, (row, weight)]

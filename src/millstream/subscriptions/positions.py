@@ -78,7 +78,7 @@ class Positions:
 
     def _load(self) -> None:
         for batch in self._log.read(TOPIC):
-            self._last, self.loaded_lsn = batch.rows[-1][0], batch.lsn
+            self._last, self.loaded_lsn = batch.held_rows[-1][0], batch.lsn
         state = json.loads(self._last)
         if self.loaded_lsn:
             self._hold = self._log.hold(TOPIC, lsn=self.loaded_lsn)
@@ -123,14 +123,21 @@ class Positions:
             known = self._durable.get(wanted.name)
             if known is not None:
                 if replace(known, lsn=wanted.lsn) != wanted:
+                    other = f": {known.sql}" if known.tenant == wanted.tenant else ""
                     raise SubscriptionExistsError(
-                        f"the subscription {known.name!r} is for another query: {known.sql}",
+                        f"the subscription {known.name!r} is for another query{other}",
                         hint=f"use another name, or first: DROP SUBSCRIPTION {known.name}",
                     )
                 return known
             self._durable[wanted.name] = wanted
             self._take_hold(wanted)
-        self.write()
+        try:
+            self.write()
+        except BaseException:
+            with self._lock:
+                self._durable.pop(wanted.name, None)
+                self._holds.pop(wanted.name).release()
+            raise
         return wanted
 
     def drop(self, name: str) -> None:
@@ -175,8 +182,7 @@ class Positions:
         return Commit(lambda: [(TOPIC, self._batch())], self._written, sync=sync)
 
     def _batch(self) -> ChangeBatch:
-        self._last = self._state()
-        return ChangeBatch(_SCHEMA, [(self._last,)], None, None)
+        return ChangeBatch(_SCHEMA, [(self._state(),)], None, None)
 
     def _state(self) -> str:
         with self._lock:
@@ -187,10 +193,11 @@ class Positions:
     def _written(self, placed: list[ChangeBatch]) -> None:
         """The state is in the log: what was only needed before may go."""
         lsn = placed[-1].lsn
+        self._last = placed[-1].rows[0][0]
         if self._hold is None:
             self._hold = self._log.hold(TOPIC, lsn=lsn)
         self._hold.advance(lsn)
-        state = json.loads(placed[-1].rows[0][0])
+        state = json.loads(self._last)
         for each in state["subscriptions"]:
             hold = self._holds.get(each["name"])
             if hold is not None:

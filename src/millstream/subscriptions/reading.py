@@ -126,6 +126,7 @@ class Reading:
         self._leaving = leave
         # Knows nothing of this object, so that one that was forgotten leaves the routes, too.
         self._finalizer = weakref.finalize(self, forgotten, inbox)
+        self._finalizer.atexit = False  # the database ends it then, in peace
 
     # ---- what there is
 
@@ -267,6 +268,10 @@ class Reading:
     def token(self) -> str:
         """The text from which another subscription goes on after what this one was given."""
         return self._inbox.feed.token(self._inbox.position)
+
+    def token_at(self, lsn: int) -> str:
+        """The text from which another subscription goes on after an LSN."""
+        return self._inbox.feed.token(lsn)
 
     def ack(self, batch: ChangeBatch | int | None = None) -> None:
         """Done with everything up to a batch or an LSN, or with all that was handed over.

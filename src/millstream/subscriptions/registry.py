@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import weakref
@@ -10,9 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from millstream.dispatch.errands import Call
-from millstream.errors import Error, InvalidOptionError, SubscriptionExistsError
+from millstream.errors import InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
+from millstream.model.clock import from_datetime, system_clock
+from millstream.model.names import check_name
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
 from millstream.subscriptions.inbox import Inbox
 from millstream.subscriptions.policy import CONFLATE, Policy
@@ -20,6 +20,8 @@ from millstream.subscriptions.positions import Durable
 from millstream.subscriptions.reading import Pace, Reading
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.log import Log
     from millstream.model.schema import Schema
     from millstream.subscriptions.feed import Feed
@@ -47,6 +49,8 @@ class Wish:
         target: the log that it reads.
         tenant: whose rows it is given.
         has_state: whether the log has current rows to begin with.
+        born: tokens from before this LSN are of another log of that name.
+        check_there: raises if what it reads was dropped since the query was planned.
     """
 
     sql: str
@@ -59,8 +63,12 @@ class Wish:
     target: str = ""
     tenant: str | None = None
     has_state: bool = False
+    born: int = 0
+    check_there: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name, "subscription")
         if type(self.buffer_rows) is not int or self.buffer_rows < 1:
             raise InvalidOptionError(
                 f"buffer_rows is {self.buffer_rows!r}", hint="a number of rows, from 1 on"
@@ -109,6 +117,7 @@ class Registry:
             self._reserve(wish.name, inbox)
         feed.join(inbox)
         try:
+            wish.check_there()
             self._begin(inbox, wish)
             reading = style(
                 inbox,
@@ -174,7 +183,7 @@ class Registry:
         elif start == "earliest":
             inbox.start_at(inbox.feed.earliest())
         elif isinstance(start, datetime):
-            inbox.start_at(self._log.lsn_at(start))
+            inbox.start_at(self._lsn_at(inbox, start))
         elif isinstance(start, str):
             self._resume(inbox, start, wish)
         elif type(start) is int and 0 <= start <= inbox.feed.lsn() + 1:
@@ -185,11 +194,20 @@ class Registry:
                 hint='"now", "earliest", "snapshot", a token, an LSN that was given, or a datetime',
             )
 
+    def _lsn_at(self, inbox: Inbox, start: datetime) -> int:
+        if from_datetime(start) > system_clock():
+            raise InvalidOptionError(f"start is {start}, which is in the future", hint='"now"')
+        inbox.feed.dispatcher.barrier()
+        self._log.flush()  # what is committed can be looked for once it is written
+        return self._log.lsn_at(start)
+
     def _resume(self, inbox: Inbox, token: str, wish: Wish) -> None:
         lsn = self._log.resume(token)
         if lsn is None:  # it has seen what a crash has taken: begin anew
             feed = inbox.feed
             inbox.start_snapshot(Gap(feed.earliest(), max(feed.earliest(), feed.lsn()), None))
+        elif lsn + 1 < wish.born:  # that log was dropped, and this one made
+            inbox.start_snapshot(Gap(lsn + 1, max(lsn + 1, wish.born), None))
         elif lsn == 0 and wish.has_state:
             inbox.start_snapshot()
         else:
@@ -212,9 +230,7 @@ class Registry:
 
         This thread may hold any lock just now, so it takes none.
         """
-        with contextlib.suppress(Error):  # closed, and so over anyway
-            # A call is handed in as a commit is: without a lock.
-            inbox.feed.dispatcher.post(Call(lambda: self._left(inbox)))  # type: ignore[arg-type]
+        inbox.feed.dispatcher.soon(lambda: self._left(inbox))
 
     def _left(self, inbox: Inbox) -> None:
         """A subscription is over."""

@@ -19,28 +19,28 @@ class Replay:
 
     Args:
         log: the log.
-        topics: the names.
+        topics: tells the names; those that come later are read, too.
         plan_of: the query for a topic; None when it is not for this reader.
         start: the first LSN that is wanted, or all that is kept.
         snapshot_until: batches up to here are told as a snapshot.
 
     Attributes:
-        topics: the names.
         target: the last LSN to be read; None while it goes on and on.
     """
 
     def __init__(
         self,
         log: Log,
-        topics: tuple[str, ...],
+        topics: Callable[[], tuple[str, ...]],
         plan_of: Callable[[str], SelectPlan | None],
         start: int | Literal["earliest"],
         snapshot_until: int = 0,
     ) -> None:
-        self.topics = topics
         self.target: int | None = None
         self._log = log
-        self._reader = log.read(*topics, start=start)
+        self._topics_of = topics
+        self._topics = topics()
+        self._reader = log.read(*self._topics, start=start)
         self._plan_of = plan_of
         self._snapshot_until = snapshot_until
         self._rest: ChangeBatch | None = None
@@ -85,8 +85,24 @@ class Replay:
         return self._log.written_lsn >= self.target and self._at_end()
 
     def _at_end(self) -> bool:
-        self._rest = self._reader.next_nowait()
+        self._rest = self._read(0.0)
         return self._rest is None
+
+    def _read(self, timeout: float) -> ChangeBatch | None:
+        """The next batch of any of the topics.
+
+        One that was made in the meantime has rows only after what was read before it was made. So
+        its rows are missed by nobody who looks for it after reading, and if need be reads again.
+        """
+        while True:
+            before = self._reader.position
+            batch = self._reader.next(timeout) if timeout > 0 else self._reader.next_nowait()
+            topics = self._topics_of()
+            if topics == self._topics:
+                return batch
+            self._reader.close()
+            self._topics = topics
+            self._reader = self._log.read(*topics, start=before + 1)
 
     def _up_to_border(self, batch: ChangeBatch) -> ChangeBatch:
         """The rows up to the next border: the end of the snapshot, or of the replay."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
@@ -33,7 +35,7 @@ class AsyncSubscription(Reading):
     """
 
     style = "stream"
-    _from_disk: asyncio.Future[ChangeBatch | None] | None
+    _from_disk: Future[ChangeBatch | None] | None = None
 
     async def recv(self, timeout: float | None = None) -> ChangeBatch | None:
         """The next batch; None when so many seconds have passed without one.
@@ -82,16 +84,23 @@ class AsyncSubscription(Reading):
 
     async def _poll(self) -> ChangeBatch | None:
         """What ``poll`` gives; when that means to read from the disk, in another thread."""
-        pending: asyncio.Future[ChangeBatch | None] | None = getattr(self, "_from_disk", None)
+        pending = self._from_disk
         if pending is None:
             if not self._inbox.is_reading_log:
                 return self.poll()
-            pending = asyncio.get_running_loop().run_in_executor(None, self.poll)
-            self._from_disk = pending
-        # Shielded: when this task is cancelled, the next one that asks finds what was read.
-        batch = await asyncio.shield(pending)
+            pending = self._from_disk = Future()
+            threading.Thread(target=self._read, args=(pending,), daemon=True).start()
+        # Shielded: when this task is cancelled, the next one that asks finds what was read, even if
+        # it runs in another loop.
+        batch = await asyncio.shield(asyncio.wrap_future(pending))
         self._from_disk = None
         return batch
+
+    def _read(self, pending: Future[ChangeBatch | None]) -> None:
+        try:
+            pending.set_result(self.poll())
+        except BaseException as error:  # noqa: BLE001 - for who awaits it
+            pending.set_exception(error)
 
     async def _sleep(self, deadline: float | None) -> None:
         loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ readers see each commit whole.
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,18 +103,22 @@ class Table:
     def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch that was committed."""
         rows = self._rows
+        changed = batch.held_rows
+        if self.schema.is_nested:  # lists and dicts of its own: others have those of the batch
+            changed = batch.schema.arrow_to_rows(batch.arrow)
         with self._lock:
-            for row, weight in zip(batch.rows, batch.weights, strict=True):
+            for row, weight in zip(changed, batch.weights, strict=True):
                 if weight > 0:
                     rows[self._key_of(row)] = row
                 elif _same(rows.get(self._key_of(row)), row):
                     del rows[self._key_of(row)]
             self.lsn = batch.lsn
 
-    def snapshot(self) -> tuple[list[Row], int]:
-        """All rows, and the LSN at which they hold."""
+    def snapshot(self) -> tuple[list[Row], int, Schema]:
+        """All rows, the LSN at which they hold, and their columns."""
         with self._lock:
-            return list(self._rows.values()), self.lsn
+            rows, lsn, schema = list(self._rows.values()), self.lsn, self.schema
+        return (copy.deepcopy(rows) if schema.is_nested else rows), lsn, schema
 
     # ---- what statements do; call these with ``changing`` held
 
@@ -125,7 +130,7 @@ class Table:
         """
         changes = Changes()
         new: dict[Key, Row] = {}
-        for row in rows:
+        for row in map(self._whole, rows):
             key = self._key_of(row)
             taken = key in new or key in self._rows
             if taken and conflict == "error":
@@ -144,7 +149,7 @@ class Table:
             RowError: a value that does not fit.
         """
         old = self._kept(predicate)
-        new = self._checked(projection.rows(old))
+        new = self._checked([self._whole(row) for row in projection.rows(old)])
         left = {self._key_of(row) for row in old}
         taken: set[Key] = set()
         moved: list[tuple[Row, Row]] = []
@@ -179,6 +184,11 @@ class Table:
             raise RowError(
                 f"{self.name}: {error.message}", row=error.row, column=error.column, hint=error.hint
             ) from error
+
+    def _whole(self, row: Row) -> Row:
+        """A row that was worked out before the last ALTER, with NULLs in the columns it lacks."""
+        missing = len(self.schema.columns) - len(row)
+        return row + (None,) * missing if missing else row
 
     def _key_of(self, row: Row) -> Key:
         return tuple([row[place] for place in self._key])
