@@ -229,6 +229,8 @@ class Engine:
 
     def _change(self, definition: Definition, work_out: Callable[[Table], Changes]) -> int:
         table = self._tables.get(definition.name)
+        if definition.kind == "table" and (table is None or not self.is_current(definition)):
+            raise ObjectNotFoundError(f"the table {definition.name} was dropped")
         if table is None:
             raise WrongObjectError(
                 f"{definition.name} is a {definition.kind}: its rows cannot be changed",
@@ -306,6 +308,8 @@ class Engine:
             if kept is None:
                 continue
             arrow = kept.arrow if left is None else kept.arrow.slice(0, left)
+            if arrow.num_columns > len(plan.schema.columns):  # some were added just now
+                arrow = plan.schema.conform(arrow.select(plan.schema.names))
             batches.append(arrow)
             if left is not None:
                 left -= arrow.num_rows

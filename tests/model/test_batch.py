@@ -86,7 +86,8 @@ class TestForms:
         assert batch.arrow is batch.arrow
         assert batch.is_arrow
         again = ChangeBatch.from_arrow(SCHEMA, batch.arrow)
-        assert again.rows is again.rows
+        assert again.held_rows is again.held_rows
+        assert again.rows is not again.rows  # each a list of its own
         assert again.rows == [(1, "a")]
 
     def test_arrow_of_the_right_schema_is_not_copied(self):

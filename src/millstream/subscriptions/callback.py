@@ -114,8 +114,11 @@ class CallbackSubscription(Subscription):
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread to end, after ``cancel`` or when the database closes."""
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        if self.is_here():
+            return True
+        with self._started:  # the thread is there, and runs
+            thread = self._thread
+        if thread is None:
             return True
         thread.join(timeout)
         return not thread.is_alive()

@@ -60,12 +60,12 @@ class Replay:
         while not self.is_over:
             batch, self._rest = self._rest, None
             if batch is None:
-                batch = self._reader.next_nowait()
+                batch = self._read(0.0)
             if batch is None:
                 if timeout <= 0:
                     return None
                 self._log.write_soon()
-                batch, timeout = self._reader.next(timeout), 0.0
+                batch, timeout = self._read(timeout), 0.0
                 if batch is None:
                     return None
             batch = self._up_to_border(batch)
