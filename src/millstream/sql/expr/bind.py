@@ -221,6 +221,8 @@ class Binder:
             self.mismatch(
                 tree, f"a text is no {target.sql}", "Write the value without quotes, or CAST it."
             )
+        if node.value is None:  # CAST(NULL AS VARCHAR)
+            return Literal(None, target)
         value = read(node.value)
         if value is None:
             self.mismatch(
