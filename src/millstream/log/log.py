@@ -301,6 +301,10 @@ class Log:
         """Let the rows of ``add`` be written."""
         self._writer.write_soon()
 
+    def check(self) -> None:
+        """Raise if the log is closed, or has failed."""
+        self._writer.check()
+
     def flush(self) -> int:
         """Wait until everything appended so far is on the disk; returns the last LSN that is."""
         return self._writer.flush()

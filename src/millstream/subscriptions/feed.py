@@ -71,6 +71,7 @@ class Feed:
     def replay(self, first: int, snapshot_until: int) -> Replay:
         """The query over the log from an LSN on."""
         plan = self.plan
+        self.log.check()
         return Replay(self.log, lambda: (plan.target,), lambda _: plan, first, snapshot_until)
 
     def snapshot(self) -> tuple[list[ChangeBatch], int] | None:
@@ -119,6 +120,7 @@ class BusFeed(Feed):
 
     def replay(self, first: int, snapshot_until: int) -> Replay:
         """All logs from an LSN on."""
+        self.log.check()
         start: int | Literal["earliest"] = "earliest" if first <= FIRST_LSN else first
         return Replay(self.log, self._topics, self._plan_of, start, snapshot_until)
 

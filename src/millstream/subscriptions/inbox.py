@@ -322,25 +322,20 @@ class Inbox:
         self.start_snapshot(Gap(first, max(first, error.oldest - 1), None))
 
     def _broken(self, error: Error) -> None:
+        """What is only in the log cannot be read."""
         self._stop_replay()
+        if isinstance(error, ClosedError):
+            error = SubscriptionEndedError(
+                f"the database was closed when the reader was at LSN {self.position:,}",
+                hint="open it again, and subscribe with start=subscription.token",
+            )
+        elif isinstance(error, TopicNotFoundError):
+            error = SubscriptionEndedError("what the subscription reads was dropped")
         with self._lock:
             self._spilled_at = None
-        if isinstance(error, ClosedError):
-            self._closed_early()
-        elif isinstance(error, TopicNotFoundError):
-            self.end(SubscriptionEndedError("what the subscription reads was dropped"))
-        else:
-            self.end(error)
-
-    def _closed_early(self) -> None:
-        """The log was closed, and some of what should have been read is only there."""
-        with self._lock:
             self._is_over = True
             if self.error is None and not self._is_discarded:
-                self.error = SubscriptionEndedError(
-                    f"the database was closed when the reader was at LSN {self.position:,}",
-                    hint="open it again, and subscribe with start=subscription.token",
-                )
+                self.error = error
         self.rouse()
 
     def _stop_replay(self) -> None:
