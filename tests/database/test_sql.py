@@ -11,7 +11,6 @@ TRADES = (
     "CREATE SOURCE trades (symbol VARCHAR NOT NULL, price DOUBLE, qty BIGINT, ts TIMESTAMP, "
     "WATERMARK FOR ts AS ts - INTERVAL '1 second')"
 )
-NO_PLACE = pytest.mark.xfail(strict=True, reason="sql/plan.py tells no place of a column's name")
 USERS = "CREATE TABLE users (id BIGINT PRIMARY KEY, name VARCHAR, age INT)"
 
 
@@ -163,12 +162,9 @@ def test_refused_by_what_there_is(users, sql, error):
         ("SELECT a.id FROM users a JOIN users b ON a.id = b.id", errors.SqlError, 1, None),
         ("SELECT 1; SELEC 2", errors.SqlError, 1, None),
         ("INSERT INTO users VALUES ('x', 'y', 1)", errors.SqlTypeError, 1, 27),
-        pytest.param(
-            *("INSERT INTO users (id, nope) VALUES (9, 1)", errors.SqlColumnError, 1, 24),
-            marks=NO_PLACE,
-        ),
+        ("INSERT INTO users (id, nope) VALUES (9, 1)", errors.SqlColumnError, 1, 24),
         ("INSERT INTO users (id, id) VALUES (9, 1)", errors.SqlError, 1, 24),
-        pytest.param(*("UPDATE users SET nope = 1", errors.SqlColumnError, 1, 18), marks=NO_PLACE),
+        ("UPDATE users SET nope = 1", errors.SqlColumnError, 1, 18),
         ("UPDATE users SET age = 'x'", errors.SqlTypeError, 1, 24),
         ("DELETE FROM users WHERE nope = 1", errors.SqlColumnError, 1, 25),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from millstream.sql.expr.nodes import (
     joined,
 )
 from millstream.sql.parse import parse_expression
+from millstream.sql.positions import place_at
 
 if TYPE_CHECKING:
     from millstream.sql.statements import Insert, Select, Update
@@ -133,7 +135,7 @@ def plan_insert(insert: Insert, schema: Schema) -> list[Row]:
     """
     binder = Binder(None, insert.sql, None)
     names = schema.names if insert.columns is None else insert.columns
-    places = [_place(schema, name, insert.sql) for name in names]
+    places = [_place(schema, name, insert) for name in names]
     _check_once([schema.names[place] for place in places], insert.sql)
     rows = []
     for number, trees in enumerate(insert.values):
@@ -162,7 +164,7 @@ def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Proje
     """
     binder = Binder(schema, update.sql, update.target)
     nodes: list[Node] = list(columns_of(schema))
-    places = [_place(schema, name, update.sql) for name, _ in update.assignments]
+    places = [_place(schema, name, update) for name, _ in update.assignments]
     _check_once([schema.names[place] for place in places], update.sql)
     for place, (_, tree) in zip(places, update.assignments, strict=True):
         column = schema.columns[place]
@@ -172,14 +174,27 @@ def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Proje
     return predicate, Projection(nodes, schema)
 
 
-def _place(schema: Schema, name: str, sql: str) -> int:
+def _place(schema: Schema, name: str, statement: Insert | Update) -> int:
     folded = [each.lower() for each in schema.names]
     if name.lower() in folded:
         return folded.index(name.lower())
     near = difflib.get_close_matches(name.lower(), folded, n=1)
     known = schema.names[folded.index(near[0])] if near else ""
     hint = f"Did you mean {known}?" if near else f"There are {', '.join(schema.names)}."
-    raise SqlColumnError(f"there is no column {name}", sql=sql, hint=hint)
+    line, column = _where(name, statement)
+    raise SqlColumnError(
+        f"there is no column {name}", sql=statement.sql, line=line, column=column, hint=hint
+    )
+
+
+def _where(name: str, statement: Insert | Update) -> tuple[int, int]:
+    """Where a statement names a column: the first place, after its target, with that word."""
+    begin = statement.sql.find(statement.text)
+    target = statement.sql.lower().find(statement.target.lower(), max(begin, 0))
+    found = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE).search(
+        statement.sql, max(target, 0) + len(statement.target)
+    )
+    return place_at(statement.sql, found.start()) if found else (0, 0)
 
 
 def _check_once(names: list[str], sql: str) -> None:
