@@ -174,16 +174,18 @@ def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Proje
     return predicate, Projection(nodes, schema)
 
 
-def _place(schema: Schema, name: str, statement: Insert | Update) -> int:
+def _place(schema: Schema, name: str, statement: Insert | Update | None = None) -> int:
     folded = [each.lower() for each in schema.names]
     if name.lower() in folded:
         return folded.index(name.lower())
     near = difflib.get_close_matches(name.lower(), folded, n=1)
     known = schema.names[folded.index(near[0])] if near else ""
     hint = f"Did you mean {known}?" if near else f"There are {', '.join(schema.names)}."
-    line, column = _where(name, statement)
+    if statement is None:
+        raise SqlColumnError(f"there is no column {name}", hint=hint)
+    line, at = _where(name, statement)
     raise SqlColumnError(
-        f"there is no column {name}", sql=statement.sql, line=line, column=column, hint=hint
+        f"there is no column {name}", sql=statement.sql, line=line, column=at, hint=hint
     )
 
 
@@ -207,7 +209,7 @@ def _check_once(names: list[str], sql: str) -> None:
 
 
 def _extra(schema: Schema, name: str, value: Value) -> tuple[Equality, Node]:
-    column = columns_of(schema)[_place(schema, name, "")]
+    column = columns_of(schema)[_place(schema, name)]
     if is_float(column.type) or column.type.children:
         raise SqlTypeError(
             f"column {name} is {column.type.sql}, by which rows cannot be told apart",
