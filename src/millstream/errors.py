@@ -284,6 +284,12 @@ class SqlTypeError(SqlError):
     code = "SQL_TYPE"
 
 
+class SqlOptionError(SqlError):
+    """An option in WITH (...) that there is not, or with a value that it cannot have."""
+
+    code = "SQL_OPTION"
+
+
 class ExpressionError(Error):
     """An expression that has no value for some row: a division by zero, a number too large."""
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from millstream.catalog import InvalidSqlOptionError, Options, options_of
-from millstream.errors import InvalidOptionError, SqlError
+from millstream.catalog import Options, options_of
+from millstream.errors import SqlError, SqlOptionError
 from millstream.sql import parse
 
 
@@ -55,10 +55,10 @@ def test_are_read(text, name, value):
     ],
 )
 def test_a_value_that_cannot_be_is_refused_where_it_stands(text):
-    with pytest.raises(InvalidSqlOptionError) as caught:
+    with pytest.raises(SqlOptionError) as caught:
         options(text)
     assert isinstance(caught.value, SqlError)
-    assert isinstance(caught.value, InvalidOptionError)
+    assert isinstance(caught.value, SqlError)
     assert caught.value.code == "INVALID_OPTION"
     assert caught.value.hint
     assert (caught.value.line, caught.value.column > 20) == (1, True)

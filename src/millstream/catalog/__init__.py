@@ -6,13 +6,12 @@ Never knows: rows, producers, subscribers.
 """
 
 from millstream.catalog.catalog import SYSTEM, Catalog, Definition, Kind
-from millstream.catalog.options import InvalidSqlOptionError, Options, options_of
+from millstream.catalog.options import Options, options_of
 
 __all__ = [
     "SYSTEM",
     "Catalog",
     "Definition",
-    "InvalidSqlOptionError",
     "Kind",
     "Options",
     "options_of",

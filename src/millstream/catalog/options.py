@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from millstream.errors import InvalidOptionError, SqlError
+from millstream.errors import InvalidOptionError, SqlOptionError
 from millstream.log import Retention
 from millstream.sql import parse_duration
 
@@ -108,7 +108,7 @@ def options_of(
     """The options that a statement gives, checked; the others have their default.
 
     Raises:
-        SqlError: an option that there is not, or with a value that it cannot have.
+        SqlOptionError: an option that there is not, or with a value that it cannot have.
     """
     known = sorted(_OF_TABLES) if of_table else list(_CHECKS)
     values: dict[str, Any] = {}
@@ -151,13 +151,7 @@ def _check_tenant(
     values["tenant"] = column.name
 
 
-def _refused(message: str, option: Option, sql: str, hint: str) -> SqlError:
-    return InvalidSqlOptionError(
+def _refused(message: str, option: Option, sql: str, hint: str) -> SqlOptionError:
+    return SqlOptionError(
         message, sql=sql, line=option.line, column=option.column, hint=hint
     )
-
-
-class InvalidSqlOptionError(SqlError, InvalidOptionError):
-    """An option of a statement that there is not, or with a value that it cannot have."""
-
-    code = "INVALID_OPTION"
