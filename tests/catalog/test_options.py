@@ -59,7 +59,7 @@ def test_a_value_that_cannot_be_is_refused_where_it_stands(text):
         options(text)
     assert isinstance(caught.value, SqlError)
     assert isinstance(caught.value, SqlError)
-    assert caught.value.code == "INVALID_OPTION"
+    assert caught.value.code == "SQL_OPTION"
     assert caught.value.hint
     assert (caught.value.line, caught.value.column > 20) == (1, True)
 
