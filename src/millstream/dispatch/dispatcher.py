@@ -199,17 +199,19 @@ class Dispatcher:
             for ticket in self._tickets:
                 ticket.settle(self.lsn, self._failure)
             self._refuse_errands()
+            self._wake_all()
             raise
 
     def _turn(self) -> bool:
         """One cut; False when there is nothing more to do."""
-        intakes, sizes, removed = self._cut()
+        intakes, buffers, may_drop = self._inflow
+        removed: list[int] = []
+        sizes = list(map(len, buffers))
         if not any(sizes):
-            if self._stopping:
-                self._add_to_log()
-                return False
-            self._rest()
-            return True
+            return self._rest()
+        if may_drop:
+            sizes, removed = _exact_cut(intakes, buffers)
+        self._wake_all()
         batches: list[tuple[str, ChangeBatch]] = []
         tickets = self._tickets = []
         patient = False
@@ -221,37 +223,43 @@ class Dispatcher:
         for commit in commits(batches) if len(batches) > 1 and not tickets else (batches,):
             if commit:
                 self._commit(commit, tickets, patient=patient)
+        if sizes[0]:
+            self._wake_all()  # an errand may take long
         for _ in range(sizes[0]):
             errand = self._next_errand()
             if errand is not None:
                 self._run_errand(errand)
         return True
 
-    def _cut(self) -> tuple[tuple[Intake, ...], list[int], list[int]]:
-        """How many items each buffer holds at one moment, and how many were removed from it."""
-        while True:
-            intakes, buffers, may_drop = self._inflow
-            if not may_drop:
-                return intakes, list(map(len, buffers)), []
-            removed = [intake.inlet.removed for intake in intakes]
-            sizes = list(map(len, buffers))
-            if removed == [intake.inlet.removed for intake in intakes]:
-                return intakes, sizes, removed
-
-    def _rest(self) -> None:
-        """Sleep until there is something to do.
+    def _rest(self) -> bool:
+        """Sleep until there is something to do; False when there never will be.
 
         Who was just woken needs the interpreter, and this thread holds it. So it sleeps at once,
         and adds the rows to the log when nothing more came for a moment.
         """
         bell = self.bell
         bell.asleep = True
-        if any(map(len, self._inflow[1])) or self._stopping:
+        if any(map(len, self._inflow[1])):
             bell.asleep = False
-        elif not self._fanned_out:
+            return True
+        self._wake_all()
+        if self._stopping:
+            self._add_to_log()
+            return False
+        if not self._fanned_out:
             bell.sleep()
         elif not bell.sleep(_LINGER):
             self._add_to_log()
+        return True
+
+    def _wake_all(self) -> None:
+        """Wake whoever was offered something. The last thing to do before this thread sleeps."""
+        for hand_over, batch in self.handed:
+            hand_over(batch)
+        for wake in self.wakes:
+            wake()
+        self.handed.clear()
+        self.wakes.clear()
 
     def _add_to_log(self) -> None:
         """Add what subscribers have already; before anything else is given an LSN."""
@@ -336,12 +344,6 @@ class Dispatcher:
             if len(everything):
                 everything.deliver(batch)
         self.offered_lsn = self.lsn
-        for hand_over, batch in self.handed:
-            hand_over(batch)
-        for wake in self.wakes:
-            wake()
-        self.handed.clear()
-        self.wakes.clear()
         self._fanned_out, self._placed = self._placed, ()
 
     def _run_errand(self, errand: Commit | Call) -> None:
@@ -404,6 +406,17 @@ class Dispatcher:
             return self._errands.pop(0)
         except IndexError:  # there was none, or somebody has just refused it
             return None
+
+
+def _exact_cut(
+    intakes: tuple[Intake, ...], buffers: tuple[list[Any], ...]
+) -> tuple[list[int], list[int]]:
+    """How many items each buffer holds at one moment, and how many were removed by then."""
+    while True:
+        removed = [intake.inlet.removed for intake in intakes]
+        sizes = list(map(len, buffers))
+        if removed == [intake.inlet.removed for intake in intakes]:
+            return sizes, removed
 
 
 def _lost(error: LogError, batches: Batches) -> LogError:
