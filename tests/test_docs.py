@@ -37,6 +37,18 @@ def test_links_lead_somewhere(page):
         assert (page.parent / link).exists(), link
 
 
+def test_the_market_reaches_everybody():
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "market_demo.py", "--seconds", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "each subscriber got them all" in " ".join(done.stdout.split())
+
+
 @pytest.mark.crash
 def test_the_demo_loses_nothing():
     done = subprocess.run(

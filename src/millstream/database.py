@@ -348,6 +348,8 @@ class Database:
             options: those of ``subscribe``; an inline callback has none.
         """
         self._check()
+        if not callable(on_change):
+            raise InvalidOptionError(f"{on_change!r} cannot be called", hint="give a function")
         if inline:
             if options:
                 raise InvalidOptionError(

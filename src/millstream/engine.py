@@ -41,6 +41,7 @@ _NOTIFICATIONS_SCHEMA: Final = Schema.of(
     channel="VARCHAR NOT NULL", payload="VARCHAR NOT NULL", tenant="VARCHAR"
 )
 _MICROSECOND: Final = timedelta(microseconds=1)
+_PLANS: Final = 4096
 
 
 class Engine:
@@ -398,6 +399,8 @@ class Engine:
         if plan is None or known is not definition:
             extra = self.tenant_column(definition, tenant)
             plan = plan_all(definition.name, definition.schema, extra)
+            if len(self._whole) >= _PLANS:  # of tenants that asked once; made again when they ask
+                self._whole.clear()
             self._whole[topic, tenant] = (definition, plan)
         return plan
 
