@@ -37,6 +37,7 @@ def test_links_lead_somewhere(page):
         assert (page.parent / link).exists(), link
 
 
+@pytest.mark.slow
 def test_the_market_reaches_everybody():
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "market_demo.py", "--seconds", "2"],

@@ -632,6 +632,8 @@ PROGRAM = """
 import os, sys, threading, time
 import millstream as ms
 
+pytestmark = pytest.mark.slow
+
 def ready():
     os.write(1, b"ready\\n")
 

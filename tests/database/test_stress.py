@@ -24,6 +24,8 @@ import pytest
 import millstream as ms
 from millstream import errors
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("MILLSTREAM_STRESS_SECONDS", "6"))
 SEED = int(os.environ.get("MILLSTREAM_STRESS_SEED", "0")) or random.randrange(1, 10**6)
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import millstream as ms
 from millstream import errors
 
+pytestmark = pytest.mark.slow
+
 TENANTS = ["a", "b", "", "A", "a'b", "ä😀", "a\x00b", "%"]
 SOURCE = "CREATE SOURCE s (who VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'who')"
 TABLE = (

@@ -18,6 +18,8 @@ from millstream.subscriptions.policy import Policy
 
 from ..held import PATIENCE, until  # noqa: TID252 - tests have no name
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = Schema.of(key=("k",), k="BIGINT", v="BIGINT")
 
 

@@ -152,6 +152,4 @@ def _check_tenant(
 
 
 def _refused(message: str, option: Option, sql: str, hint: str) -> SqlOptionError:
-    return SqlOptionError(
-        message, sql=sql, line=option.line, column=option.column, hint=hint
-    )
+    return SqlOptionError(message, sql=sql, line=option.line, column=option.column, hint=hint)

@@ -238,12 +238,15 @@ class Dispatcher:
         and adds the rows to the log when nothing more came for a moment.
         """
         bell = self.bell
+        stopping = (
+            self._stopping
+        )  # before the look at the buffers: what was pushed by then is there
         bell.asleep = True
         if any(map(len, self._inflow[1])):
             bell.asleep = False
             return True
         self._wake_all()
-        if self._stopping:
+        if stopping:
             self._add_to_log()
             return False
         if not self._fanned_out:
