@@ -21,6 +21,8 @@ import pytest
 import millstream as ms
 from millstream import errors
 
+pytestmark = pytest.mark.slow
+
 FOREVER = 60
 
 
@@ -631,8 +633,6 @@ WAITING = {
 PROGRAM = """
 import os, sys, threading, time
 import millstream as ms
-
-pytestmark = pytest.mark.slow
 
 def ready():
     os.write(1, b"ready\\n")
