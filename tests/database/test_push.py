@@ -351,6 +351,7 @@ def test_reject_and_drop_oldest(db):
     assert (counted["pushed"], counted["dropped"]) == (len(kept), dropping.dropped)
 
 
+@pytest.mark.slow
 def test_alter_while_batches_are_pushed(db):
     """A column comes while producers are at it: nothing is lost, nothing breaks."""
     db.execute("CREATE SOURCE s (n BIGINT)")

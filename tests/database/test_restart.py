@@ -208,6 +208,7 @@ def test_what_a_durable_subscription_has_not_acknowledged_is_kept(tmp_path, take
         assert rows == [(n,) for n in range(100)]
 
 
+@pytest.mark.slow
 def test_an_ack_is_never_ahead_of_what_was_given(tmp_path):
     """ack() of all that was handed over: what is handed over later lies after it."""
     with ms.open(tmp_path) as db:

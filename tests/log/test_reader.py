@@ -41,6 +41,7 @@ def test_everything_is_in_lsn_order(many):
     assert [lsn for _, lsn, _ in content] == list(range(1, len(content) + 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_topics_from_any_lsn(many, data):

@@ -120,6 +120,7 @@ def salvage(path):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):

@@ -234,6 +234,7 @@ class TestHolds:
             assert numbers(log, "u") == list(range(50))
 
 
+@pytest.mark.slow
 def test_readers_go_on_while_segments_shrink_and_go(tmp_path):
     """A reader either gives every row from its start on, or says that retention overtook it."""
     stop, problems, overtaken = threading.Event(), [], []
