@@ -297,8 +297,16 @@ class Engine:
     def state(self, topic: str, schema: Schema, rows: list[Row], lsn: int) -> ChangeBatch:
         """Rows as a snapshot that holds at an LSN."""
         return ChangeBatch(
-            schema, rows, None, None, topic=topic, lsn=lsn, lsns=[lsn] * len(rows), kind="snapshot"
-        ).placed_at(self.log.origin)
+            schema,
+            rows,
+            None,
+            None,
+            topic=topic,
+            lsn=lsn,
+            lsns=[lsn] * len(rows),
+            kind="snapshot",
+            origin=self.log.origin,
+        )
 
     def query(self, definition: Definition, plan: SelectPlan) -> Result:
         """The rows that a query gives now, those just pushed included."""

@@ -199,7 +199,6 @@ class Dispatcher:
             for ticket in self._tickets:
                 ticket.settle(self.lsn, self._failure)
             self._refuse_errands()
-            self._wake_all()
             raise
 
     def _turn(self) -> bool:
@@ -211,7 +210,6 @@ class Dispatcher:
             return self._rest()
         if may_drop:
             sizes, removed = _exact_cut(intakes, buffers)
-        self._wake_all()
         batches: list[tuple[str, ChangeBatch]] = []
         tickets = self._tickets = []
         patient = False
@@ -223,8 +221,6 @@ class Dispatcher:
         for commit in commits(batches) if len(batches) > 1 and not tickets else (batches,):
             if commit:
                 self._commit(commit, tickets, patient=patient)
-        if sizes[0]:
-            self._wake_all()  # an errand may take long
         for _ in range(sizes[0]):
             errand = self._next_errand()
             if errand is not None:
@@ -238,14 +234,12 @@ class Dispatcher:
         and adds the rows to the log when nothing more came for a moment.
         """
         bell = self.bell
-        stopping = (
-            self._stopping
-        )  # before the look at the buffers: what was pushed by then is there
+        # Looked at before the buffers: what was pushed before the end is in them by then.
+        stopping = self._stopping
         bell.asleep = True
         if any(map(len, self._inflow[1])):
             bell.asleep = False
             return True
-        self._wake_all()
         if stopping:
             self._add_to_log()
             return False
@@ -254,15 +248,6 @@ class Dispatcher:
         elif not bell.sleep(_LINGER):
             self._add_to_log()
         return True
-
-    def _wake_all(self) -> None:
-        """Wake whoever was offered something. The last thing to do before this thread sleeps."""
-        for hand_over, batch in self.handed:
-            hand_over(batch)
-        for wake in self.wakes:
-            wake()
-        self.handed.clear()
-        self.wakes.clear()
 
     def _add_to_log(self) -> None:
         """Add what subscribers have already; before anything else is given an LSN."""
@@ -347,6 +332,12 @@ class Dispatcher:
             if len(everything):
                 everything.deliver(batch)
         self.offered_lsn = self.lsn
+        for hand_over, batch in self.handed:
+            hand_over(batch)
+        for wake in self.wakes:
+            wake()
+        self.handed.clear()
+        self.wakes.clear()
         self._fanned_out, self._placed = self._placed, ()
 
     def _run_errand(self, errand: Commit | Call) -> None:

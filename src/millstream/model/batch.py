@@ -305,18 +305,10 @@ class ChangeBatch:
         self, topic: str, first_lsn: int, *, committed_at: int, origin: tuple[UUID, int]
     ) -> ChangeBatch:
         """The same rows, now at their place in a log."""
-        return ChangeBatch(
-            self.schema,
-            self._rows,
-            self._arrow,
-            self._weights,
-            topic=topic,
-            first_lsn=first_lsn,
-            lsn=first_lsn + max(len(self), 1) - 1,
-            watermark=self.watermark,
-            committed_at=committed_at,
-            origin=origin,
-        )
+        there = self.told()
+        there.kind, there.gap = "changes", None
+        there.put_at(topic, first_lsn, committed_at, origin)
+        return there
 
     def put_at(
         self, topic: str, first_lsn: int, committed_at: int, origin: tuple[UUID, int]
@@ -329,11 +321,7 @@ class ChangeBatch:
         self.lsn = first_lsn + size - 1 if size else first_lsn
         self.committed_at = committed_at
         self._origin = origin
-
-    def placed_at(self, origin: tuple[UUID, int]) -> ChangeBatch:
-        """The same batch, with tokens that a database recognises as its own."""
-        self._origin = origin
-        return self
+        self._lsns = None
 
     def with_watermark(self, watermark: int | datetime) -> ChangeBatch:
         """The same batch with a watermark that holds after it."""

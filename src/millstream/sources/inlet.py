@@ -227,7 +227,6 @@ class Inlet:
 
     def _drop_oldest(self) -> None:
         with self._lock:
-            # Parcels that the dispatcher is just unpacking are counted, but not there any more.
             while self.items and self.parcel_rows >= self.capacity:
                 self._forget(self.items[0])
                 del self.items[0]
@@ -303,6 +302,8 @@ class Inlet:
                 count -= surplus
             items = self.items[:count]
             del self.items[:count]
+            # At once: producers drop for what waits here, not for what is just being unpacked.
+            self.parcel_rows -= sum(len(item) for item in items if isinstance(item, Parcel))
         return items
 
     def _let_in(self) -> None:
@@ -332,7 +333,8 @@ class Inlet:
             batches.append(ChangeBatch(self.schema, self._fitting(rows), None, None))
         with self._lock:
             self._parcels -= parcels
-            self.parcel_rows -= parcel_rows
+            if not self._slack:
+                self.parcel_rows -= parcel_rows
             watermark, self._watermark = self._watermark, None
         return self._marked(batches, watermark), tickets
 
