@@ -378,6 +378,32 @@ class SubscriptionEndedError(SubscriptionError):
     code = "SUBSCRIPTION_ENDED"
 
 
+class PipelineError(Error):
+    """Spark could not be started, or not be spoken to."""
+
+    code = "PIPELINE"
+
+
+class JavaNotFoundError(PipelineError):
+    """There is no Java that Spark can run on; the hint says how to get one."""
+
+    code = "JAVA_NOT_FOUND"
+
+
+class ViewFailedError(Error):
+    """A view's query cannot go on; its rows are those from before.
+
+    Attributes:
+        view: the name of the view.
+    """
+
+    code = "VIEW_FAILED"
+
+    def __init__(self, message: str, *, view: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.view = view
+
+
 class MissingExtraError(Error):
     """A package that only some users need is not installed; the hint says how to install it."""
 

@@ -81,7 +81,7 @@ def test_the_layout_is_the_one_that_is_written_down(size):
         committed_at=17,
         durable_lsn=19,
     ).buffers
-    assert header[:4] == b"MSF1"
+    assert header[:4] == b"MSF2"
     assert int.from_bytes(header[8:12], "little") == size
     assert (header[16], header[17]) == (2, 3)
     assert int.from_bytes(header[18:20], "little") == 5

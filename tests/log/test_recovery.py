@@ -148,7 +148,7 @@ def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"\0" * 5000, b"MSF1" * 1000, b"\xff" * 37, b"MSF1" + bytes(60)]
+    "garbage", [b"\0" * 5000, b"MSF2" * 1000, b"\xff" * 37, b"MSF2" + bytes(60)]
 )
 def test_garbage_after_the_end_is_cut(killed, tmp_path, garbage):
     def change(segment):
@@ -175,7 +175,7 @@ def test_zeros_before_rows_that_were_never_synced_are_a_torn_end(tmp_path):
     leave_open(path, work, sync_interval=1000)
     (segment,) = path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
-    place = raw.index(b"MSF1", raw.index(b"kept"))
+    place = raw.index(b"MSF2", raw.index(b"kept"))
     raw[place : place + 64] = bytes(64)
     segment.write_bytes(raw)
     with Log(path) as log:
@@ -291,7 +291,7 @@ def test_a_segment_cut_between_two_frames_ends_the_log_or_is_damage(tmp_path):
         leave_open(path, work, sync_interval=1000, segment_bytes=2000)
         segment = sorted(path.glob("*.seg"))[-2]
         raw = segment.read_bytes()
-        os.truncate(segment, raw.rindex(b"MSF1", 0, raw.rindex(b"MSF1")))  # seal and last row off
+        os.truncate(segment, raw.rindex(b"MSF2", 0, raw.rindex(b"MSF2")))  # seal and last row off
         with Log(path) as log:
             if name == "unsynced":
                 found = content(log)
@@ -320,7 +320,7 @@ def test_a_seal_of_a_full_segment_is_no_clean_close(tmp_path):
     for other in others:
         other.unlink()
     raw = bytearray(first.read_bytes())
-    place = raw.index(b"MSF1", raw.index(b"kept"))
+    place = raw.index(b"MSF2", raw.index(b"kept"))
     raw[place : place + 64] = bytes(64)
     first.write_bytes(raw)
     with Log(path) as log:
@@ -360,7 +360,7 @@ def test_a_newer_format_is_refused(tmp_path):
     segment.write_bytes(raw)
     with pytest.raises(LogVersionError, match="version 2") as caught:
         Log(tmp_path)
-    assert "upgrade" in caught.value.hint
+    assert "another release" in caught.value.hint
     assert segment.read_bytes() == raw
 
 

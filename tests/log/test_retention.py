@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import InvalidOptionError, LsnNotKeptError
 from millstream.log import Log, Retention
-from millstream.log.frame import Kind, encode
+from millstream.log.frame import HEADER_SIZE, Kind, encode
 from millstream.log.index import SegmentIndex
 from millstream.log.retention import dead_share, low_lsn
 from millstream.log.topics import Topic
@@ -56,7 +56,7 @@ class TestLowLsn:
         assert self.low(Retention(max_age=0)) == 41
 
     def test_by_size(self):
-        frame = 64 + 80
+        frame = HEADER_SIZE + 80
         assert self.low(Retention(max_bytes=3 * frame)) == 0
         assert self.low(Retention(max_bytes=3 * frame - 1)) == 11
         assert self.low(Retention(max_bytes=frame)) == 21

@@ -198,5 +198,6 @@ def _merge(run: list[Entry]) -> Entry:
         first_lsn=first.batch.first_lsn,
         lsn=last.lsn,
         committed_at=last.committed_at,
+        cause=last.cause,
     )
     return Entry([Part(first.topic, first.version, batch)], batch.first_lsn)

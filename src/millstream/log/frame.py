@@ -1,12 +1,12 @@
 """Frames: the unit that a log is written and checked in. Pure: bytes in, bytes out.
 
-A frame is a header of 64 bytes and a payload, padded with zeros to a multiple of 8, little-endian:
+A frame is a header of 72 bytes and a payload, padded with zeros to a multiple of 8, little-endian:
 
 ====== ==== ===========================================================================
 offset size field
 ====== ==== ===========================================================================
-0      4    the mark ``MSF1``: where to look for the next frame after damage
-4      4    CRC-32C of bytes 8..63
+0      4    the mark ``MSF2``: where to look for the next frame after damage
+4      4    CRC-32C of bytes 8..71
 8      4    length of the payload, without padding
 12     4    CRC-32C of the payload
 16     1    kind
@@ -19,6 +19,7 @@ offset size field
 40     8    time of the commit, microseconds since 1970 UTC
 48     8    watermark after this frame, microseconds since 1970 UTC; -2^63 when unknown
 56     8    the LSN up to which the log was durable when the frame was written
+64     8    the LSN up to which a derived log's input counts in it; 0 for others
 ====== ==== ===========================================================================
 
 The header has its own check sum, so that a reader can step over the payloads of topics it does not
@@ -37,16 +38,16 @@ import google_crc32c
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HEADER_SIZE: Final = 64
+HEADER_SIZE: Final = 72
 MAX_PAYLOAD: Final = 2**30
-MARK: Final = b"MSF1"
+MARK: Final = b"MSF2"
 NO_WATERMARK: Final = -(2**63)
 
 COMMIT: Final = 1
 WEIGHTS: Final = 2
 
 _SEAL = struct.Struct("<4sI")
-_BODY = struct.Struct("<IIBBHIQIIqqQ")
+_BODY = struct.Struct("<IIBBHIQIIqqQQ")
 _PADDING = tuple(bytes(n) for n in (0, 7, 6, 5, 4, 3, 2, 1))
 
 
@@ -82,6 +83,7 @@ class Frame(NamedTuple):
     committed_at: int
     watermark: int
     durable_lsn: int
+    cause: int
 
     @property
     def size(self) -> int:
@@ -118,6 +120,7 @@ def encode(
     committed_at: int = 0,
     watermark: int = NO_WATERMARK,
     durable_lsn: int = 0,
+    cause: int = 0,
 ) -> Encoded:
     """A frame around a payload."""
     size = len(payload)
@@ -134,6 +137,7 @@ def encode(
         committed_at,
         watermark,
         durable_lsn,
+        cause,
     )
     body = _BODY.pack(*frame)
     header = _SEAL.pack(MARK, google_crc32c.value(body)) + body

@@ -64,6 +64,7 @@ def encode_rows(
                 committed_at=batch.committed_at,
                 watermark=watermark if last else NO_WATERMARK,  # it holds after all the rows
                 durable_lsn=durable_lsn,
+                cause=batch.cause,
             )
         )
         lsn += rows
@@ -95,6 +96,7 @@ def decode_rows(
         lsn=frame.end_lsn - 1,
         watermark=None if frame.watermark == NO_WATERMARK else frame.watermark,
         committed_at=frame.committed_at,
+        cause=frame.cause,
         origin=origin,
     )
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 _PROLOGUE = struct.Struct("<8sII")
 _MAGIC = b"MILLSTRM"
@@ -168,11 +168,11 @@ class SegmentFile:
         if len(data) < _PROLOGUE.size or not data.startswith(_MAGIC):
             raise self.corrupt("does not begin as a segment does", 0)
         version = _PROLOGUE.unpack_from(data)[1]
-        if version > FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise LogVersionError(
-                f"{self.path} has format version {version}; this Millstream reads up to "
+                f"{self.path} has format version {version}; this Millstream reads "
                 f"{FORMAT_VERSION}",
-                hint="upgrade: pip install --upgrade millstream",
+                hint="it was written by another release: pip install the one that fits",
             )
         frame = decode_header(data, _PROLOGUE.size)
         if frame is None or frame.kind != Kind.HEAD:

@@ -67,6 +67,7 @@ class ChangeBatch:
         watermark: the event time, in microseconds since 1970 UTC, that has passed; None if unknown.
         committed_at: when the log took it, in microseconds since 1970 UTC; 0 before that.
         gap: what this reader was not given just before this batch, or None.
+        cause: of a view's batch, the LSN up to which its inputs count in it; else 0.
     """
 
     __slots__ = (
@@ -75,6 +76,7 @@ class ChangeBatch:
         "_origin",
         "_rows",
         "_weights",
+        "cause",
         "committed_at",
         "first_lsn",
         "gap",
@@ -101,6 +103,7 @@ class ChangeBatch:
         committed_at: int = 0,
         gap: Gap | None = None,
         origin: tuple[UUID, int] | None = None,
+        cause: int = 0,
     ) -> None:
         self.schema = schema
         self._rows = rows
@@ -115,6 +118,7 @@ class ChangeBatch:
         self.committed_at = committed_at
         self.gap = gap
         self._origin = origin
+        self.cause = cause
 
     @classmethod
     def of_row(cls, schema: Schema, topic: str, row: Row) -> ChangeBatch:
@@ -124,7 +128,7 @@ class ChangeBatch:
         batch._rows = [row]
         batch._arrow = batch._weights = batch._lsns = batch._origin = None
         batch.watermark = batch.gap = None
-        batch.first_lsn = batch.lsn = batch.committed_at = 0
+        batch.first_lsn = batch.lsn = batch.committed_at = batch.cause = 0
         batch.topic = topic
         batch.kind = "changes"
         return batch
@@ -457,6 +461,7 @@ class ChangeBatch:
             committed_at=self.committed_at,
             gap=self.gap,
             origin=self._origin,
+            cause=self.cause,
         )
 
     def _lsn_at(self, place: int) -> int:

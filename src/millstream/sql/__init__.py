@@ -16,19 +16,25 @@ from millstream.sql.plan import (
     plan_update,
     plan_where,
 )
+from millstream.sql.planner.plan import FEED, Input, Lookup, ViewPlan, Window
+from millstream.sql.planner.view import plan_view
+from millstream.sql.query import as_query
 from millstream.sql.render import create_source, create_table, quote_string
 from millstream.sql.statements import (
     AddColumn,
     CreateSource,
     CreateTable,
+    CreateView,
     Delete,
     Describe,
     Drop,
+    Emit,
     Explain,
     Insert,
     Listen,
     Notify,
     Option,
+    Query,
     Select,
     Show,
     ShowChanges,
@@ -41,20 +47,26 @@ from millstream.sql.statements import (
 from millstream.sql.whole import plan_all
 
 __all__ = [
+    "FEED",
     "AddColumn",
     "CreateSource",
     "CreateTable",
+    "CreateView",
     "Delete",
     "Describe",
     "Drop",
+    "Emit",
     "Explain",
+    "Input",
     "Insert",
     "Listen",
+    "Lookup",
     "Millstream",
     "Notify",
     "Option",
     "Predicate",
     "Projection",
+    "Query",
     "Select",
     "SelectPlan",
     "Show",
@@ -63,7 +75,10 @@ __all__ = [
     "Statement",
     "Unlisten",
     "Update",
+    "ViewPlan",
     "WatermarkSpec",
+    "Window",
+    "as_query",
     "create_source",
     "create_table",
     "duration_text",
@@ -74,6 +89,7 @@ __all__ = [
     "plan_insert",
     "plan_select",
     "plan_update",
+    "plan_view",
     "plan_where",
     "quote_string",
 ]

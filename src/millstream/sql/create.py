@@ -6,21 +6,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from millstream.sql.columns import read_column, read_definition
-from millstream.sql.statements import AddColumn, CreateSource, CreateTable, Drop, Option
+from millstream.sql.create_view import read_create_view
+from millstream.sql.options import read_options
+from millstream.sql.statements import AddColumn, CreateSource, CreateTable, CreateView, Drop
 from millstream.sql.words import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from millstream.sql.reader import Reader
-    from millstream.sql.statements import AlterKind, DropKind, OptionValue
+    from millstream.sql.statements import AlterKind, DropKind
 
-_VIEW = "Views on Spark are not there yet; subscribe to a SELECT over one source or table."
+_VIEW = "Write CREATE MATERIALIZED VIEW name AS SELECT ..."
 _SINK = "Connectors are not there yet; subscribe, and write the changes out in your callback."
 _NO_CREATE = {
-    "MATERIALIZED": ("MATERIALIZED VIEW", _VIEW),
+    "MATERIALIZED": ("MATERIALIZED", _VIEW),
     "VIEW": ("VIEW", _VIEW),
-    "STREAM": ("STREAM", _VIEW),
+    "CONTINUOUS": ("CONTINUOUS", "Write CREATE CONTINUOUS QUERY name AS SELECT ..."),
     "SINK": ("SINK", _SINK),
     "LOOKUP": ("LOOKUP TABLE", "Use CREATE TABLE."),
     "CHANGE": ("CHANGE STREAM", "Subscribe with a name: db.subscribe(query, name='...')."),
@@ -40,8 +40,11 @@ _DROP_KINDS = ("SOURCE", "TABLE", "SUBSCRIPTION", "VIEW", "STREAM", "SINK")
 _ALTERS = "Only ADD COLUMN is there: old rows then have NULL in it."
 
 
-def read_create(reader: Reader) -> CreateSource | CreateTable:
+def read_create(reader: Reader) -> CreateSource | CreateTable | CreateView:
     """Read what follows CREATE."""
+    view = read_create_view(reader)
+    if view is not None:
+        return view
     at = reader.offset
     kind = reader.skip_any("SOURCE", "TABLE")
     if not kind:
@@ -49,9 +52,9 @@ def read_create(reader: Reader) -> CreateSource | CreateTable:
     if_not_exists = reader.skip("IF", "NOT", "EXISTS")
     name = reader.name(kind.lower())
     if reader.word == "AS":
-        raise reader.unsupported("CREATE ... AS SELECT is not supported yet", hint=_VIEW)
+        raise reader.unsupported(f"CREATE {kind} ... AS SELECT is not supported", hint=_VIEW)
     definition = read_definition(reader)
-    options = _read_options(reader) if reader.skip("WITH") else MappingProxyType({})
+    options = read_options(reader) if reader.skip("WITH") else MappingProxyType({})
     if kind == "SOURCE":
         if definition.key_place is not None:
             raise reader.unsupported(
@@ -91,35 +94,6 @@ def _no_create(reader: Reader) -> Exception:
     return reader.expected(
         "SOURCE or TABLE", hint=did_you_mean(reader.word, choices, "Write CREATE SOURCE s (a INT).")
     )
-
-
-def _read_options(reader: Reader) -> Mapping[str, Option]:
-    options: dict[str, Option] = {}
-
-    def read_option() -> None:
-        at = reader.offset
-        key = reader.option_key()
-        if key in options:
-            raise reader.error(f"the option {key} is given twice", hint="Give it once.", at=at)
-        reader.expect("=", hint=f"Write {key} = value.")
-        place = reader.place
-        options[key] = Option(_read_value(reader, key), *place)
-
-    reader.wrapped(read_option)
-    return MappingProxyType(options)
-
-
-def _read_value(reader: Reader, key: str) -> OptionValue:
-    if reader.skip("TRUE"):
-        return True
-    if reader.skip("FALSE"):
-        return False
-    value = reader.constant()
-    if value is not None:
-        return value
-    word = reader.word.lower()
-    hint = f"Write {key} = '{word}'." if word.isidentifier() else "Write a number or a '...'."
-    raise reader.expected(f"the value of {key}", hint=hint)
 
 
 def read_alter(reader: Reader) -> AddColumn:

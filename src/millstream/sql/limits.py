@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.errors import SqlUnsupportedError
+from millstream.errors import SqlSyntaxError, SqlUnsupportedError
 from millstream.sql.positions import place_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ _NODES: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Placeholder, "a parameter", "Write the value itself, strings in single quotes."),
     (exp.Parameter, "a parameter", "Write the value itself, strings in single quotes."),
 )
+_NEVER: tuple[tuple[type[exp.Expr], str, str], ...] = (
+    (exp.Into, "SELECT INTO", "Leave INTO out."),
+    (exp.TableSample, "TABLESAMPLE", "Write a condition on a column, such as id % 10 = 0."),
+    (exp.Lock, "FOR UPDATE", "Leave it out; a SELECT reads the newest rows, and locks nothing."),
+    *_NODES[-3:],
+)
 _REFUSED: tuple[type[exp.Expr], ...] = (exp.Star, *(kind for kind, _, _ in _NODES))
 
 
@@ -76,6 +82,83 @@ def check_expression(expression: exp.Expr, sql: str) -> None:
             hint = "Write * alone, or name the columns."
             message = "* with EXCEPT, REPLACE or RENAME is not supported yet"
             raise _refusal(node, message, hint, sql, expression)
+
+
+def check_query(tree: exp.Query, sql: str) -> None:
+    """Refuse what no query may have.
+
+    Raises:
+        SqlUnsupportedError: a parameter, a SELECT INTO, a SELECT without FROM.
+        SqlSyntaxError: the name of a table with a schema before it.
+    """
+    for node in tree.walk(bfs=False):
+        if isinstance(node, exp.Select) and node.args.get("from_") is None:
+            hint = "Name a source or a table: SELECT * FROM trades."
+            raise _refusal(node, "a SELECT without FROM is not supported yet", hint, sql, tree)
+        for kind, what, hint in _NEVER:
+            if isinstance(node, kind):
+                raise _refusal(node, f"{what} is not supported yet", hint, sql, tree)
+        if isinstance(node, exp.Table):
+            _check_table(node, sql, tree)
+
+
+def _check_table(table: exp.Table, sql: str, whole: exp.Expr) -> None:
+    if not isinstance(table.this, exp.Identifier):
+        hint = "Name a source, a table or a view after FROM."
+        raise _refusal(table, "a function after FROM is not supported yet", hint, sql, whole)
+    if table.args.get("db"):
+        line, column = place_of(table, sql)
+        raise SqlSyntaxError(
+            "the name of a source or table has one part, with no schema before it",
+            sql=sql,
+            line=line,
+            column=column,
+            hint=f'If the point belongs to the name, write "{table.db}.{table.name}".',
+        )
+
+
+def tables_of(tree: exp.Query) -> tuple[str, ...]:
+    """Return what a query reads, each once, as first written; common table expressions are not.
+
+    >>> from sqlglot import parse_one
+    >>> tables_of(parse_one("WITH a AS (SELECT * FROM t) SELECT * FROM a JOIN T JOIN u"))
+    ('t', 'u')
+    """
+    names: dict[str, str] = {}
+    for table in tree.find_all(exp.Table, bfs=False):
+        if not is_common(table):
+            names.setdefault(table.name.lower(), table.name)
+    return tuple(names.values())
+
+
+def is_common(table: exp.Table) -> bool:
+    """Whether the name of a table is that of a common table expression around it."""
+    return common_of(table) is not None
+
+
+def common_of(table: exp.Table) -> exp.CTE | None:
+    """Return the common table expression that a name stands for; None when it is a log's."""
+    inner: exp.Expr = table
+    within: exp.CTE | None = None
+    while inner.parent is not None:
+        inner = inner.parent
+        if isinstance(inner, exp.CTE):
+            within = inner
+        found = _common_in(inner, table.name.lower(), within)
+        if found is not None:
+            return found
+        if isinstance(inner, exp.Query):
+            within = None
+    return None
+
+
+def _common_in(query: exp.Expr, name: str, within: exp.CTE | None) -> exp.CTE | None:
+    for common in query.ctes if isinstance(query, exp.Query) else []:
+        if common is within:  # it sees those before it, not itself
+            return None
+        if common.alias.lower() == name:
+            return common
+    return None
 
 
 def _named(node: exp.Expr) -> str:

@@ -10,10 +10,11 @@ from sqlglot.errors import SqlglotError, TokenError
 
 from millstream.errors import SqlError, SqlSyntaxError
 from millstream.sql.create import read_alter, read_create, read_drop
+from millstream.sql.create_view import read_explain
 from millstream.sql.dialect import Millstream, MisreadError
 from millstream.sql.positions import place_at
 from millstream.sql.reader import Reader
-from millstream.sql.select import read_explain, read_live, read_select
+from millstream.sql.query import QUERY_WORDS, read_live, read_query
 from millstream.sql.show import (
     read_describe,
     read_listen,
@@ -40,7 +41,6 @@ _READERS: Mapping[str, Callable[[Reader], Statement]] = {
     "INSERT": read_insert,
     "UPDATE": read_update,
     "DELETE": read_delete,
-    "SELECT": read_select,
     "LIVE": read_live,
     "EXPLAIN": read_explain,
     "SHOW": read_show,
@@ -55,8 +55,6 @@ _READERS: Mapping[str, Callable[[Reader], Statement]] = {
 _TRANSACTION = "Each statement is a transaction of its own."
 _RIGHTS = "There are no users yet; whoever opens the directory may do everything."
 _UNSUPPORTED = {
-    "WITH": "Common table expressions are not there yet; write one SELECT over one source.",
-    "(": "Subqueries are not there yet; write one SELECT over one source.",
     "FROM": "Begin with SELECT: SELECT * FROM trades.",
     "VALUES": "Write INSERT INTO ... VALUES.",
     "TABLE": "Write SELECT * FROM ...",
@@ -128,10 +126,13 @@ def _expression(reader: Reader) -> exp.Expression:
 def _statement(reader: Reader) -> Statement:
     begin, word = reader.offset, reader.word
     read = _READERS.get(word)
-    if read is None:
+    if word in QUERY_WORDS:
+        statement: Statement = read_query(reader)
+    elif read is None:
         raise _no_statement(reader)
-    reader.skip(word)
-    statement = read(reader)
+    else:
+        reader.skip(word)
+        statement = read(reader)
     reader.end()
     return reader.located(statement, begin)
 
@@ -139,10 +140,9 @@ def _statement(reader: Reader) -> Statement:
 def _no_statement(reader: Reader) -> SqlError:
     word = reader.word.split(" ")[0]
     if word in _UNSUPPORTED:
-        what = "a statement that begins with ( is" if word == "(" else f"{word} is"
-        return reader.unsupported(f"{what} not supported", hint=_UNSUPPORTED[word])
-    known = [*_READERS, *_UNSUPPORTED]
-    otherwise = f"Statements begin with {', '.join(_READERS)}."
+        return reader.unsupported(f"{word} is not supported", hint=_UNSUPPORTED[word])
+    known = ["SELECT", "WITH", *_READERS, *_UNSUPPORTED]
+    otherwise = f"Statements begin with SELECT, {', '.join(_READERS)}."
     return reader.expected("a statement", hint=did_you_mean(word, known, otherwise))
 
 

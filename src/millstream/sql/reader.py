@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, cast
 
-from sqlglot import TokenType
+from sqlglot import TokenType, exp
 
 from millstream.errors import Error
 from millstream.sql.durations import parse_duration
@@ -16,8 +16,6 @@ from millstream.sql.words import Words
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
-
-    from sqlglot import exp
 
 _NUMBER = re.compile(r"[0-9]{1,300}(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _DEEPER = {TokenType.LT: 1, TokenType.L_PAREN: 1, TokenType.GT: -1, TokenType.R_PAREN: -1}
@@ -123,17 +121,27 @@ class Reader(Words):
         """Read what a SELECT may select: an expression, perhaps with an alias, or a star."""
         return self._checked(self._parse_expression, "what to select")
 
+    def query(self) -> exp.Query:
+        """Read a whole query of any shape, by sqlglot's grammar."""
+        tree = self._read(lambda: self._parse_query_modifiers(self._parse_select()), "a query")
+        if not isinstance(tree, exp.Query):
+            raise self.expected("a query", hint="Write SELECT ... FROM ...")
+        return tree.unnest() if isinstance(tree, exp.Subquery) else tree
+
     def _checked(self, read: Callable[[], exp.Expr | None], what: str) -> exp.Expression:
-        at = self.offset
-        try:
-            expression = None if self.at_end else read()
-        except _BROKEN as error:
-            hint = "A function may have too few arguments, or arguments of the wrong kind."
-            raise self.error(f"{what} cannot be read", hint=hint, at=at) from error
+        expression = self._read(read, what)
         if expression is None:
             raise self.expected(what, hint="Write an expression, such as price > 100 or NULL.")
         check_expression(expression, self.sql)
         return cast("exp.Expression", expression)
+
+    def _read(self, read: Callable[[], exp.Expr | None], what: str) -> exp.Expr | None:
+        at = self.offset
+        try:
+            return None if self.at_end else read()
+        except _BROKEN as error:
+            hint = "A function may have too few arguments, or arguments of the wrong kind."
+            raise self.error(f"{what} cannot be read", hint=hint, at=at) from error
 
 
 def _is_number(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.sql.statements import Explain, Select
+from millstream.sql.statements import Select
 from millstream.sql.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 _AFTER_FROM = ("WHERE", "LIMIT", "JOIN", "GROUP", "ORDER", "HAVING", "UNION")
 
 
-def read_live(reader: Reader) -> Select:
-    """Read what follows LIVE."""
-    reader.expect("SELECT", hint="Write LIVE SELECT ... FROM ...")
-    return read_select(reader, live=True)
-
-
-def read_select(reader: Reader, *, live: bool = False) -> Select:
+def read_select(reader: Reader) -> Select:
     """Read what follows SELECT."""
     if reader.word == "DISTINCT":
         hint = "Views on Spark are not there yet; drop the doubles in your own code."
@@ -32,21 +26,7 @@ def read_select(reader: Reader, *, live: bool = False) -> Select:
     target, alias = _read_from(reader)
     where = reader.condition() if reader.skip("WHERE") else None
     limit = reader.integer("the number of rows") if reader.skip("LIMIT") else None
-    return Select(target=target, items=items, where=where, limit=limit, live=live, alias=alias)
-
-
-def read_explain(reader: Reader) -> Explain:
-    """Read what follows EXPLAIN."""
-    if reader.word in {"ANALYZE", "EXTENDED", "FORMATTED", "VERBOSE", "CODEGEN", "COST"}:
-        hint = "Write EXPLAIN SELECT ..."
-        raise reader.unsupported(f"EXPLAIN {reader.word} is not supported yet", hint=hint)
-    begin = reader.offset
-    if reader.skip("LIVE"):
-        select = read_live(reader)
-    else:
-        reader.expect("SELECT", hint="Only a SELECT can be explained.")
-        select = read_select(reader)
-    return Explain(statement=reader.located(select, begin))
+    return Select(target=target, items=items, where=where, limit=limit, alias=alias)
 
 
 def _read_item(reader: Reader) -> exp.Expression:

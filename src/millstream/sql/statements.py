@@ -9,12 +9,13 @@ Expressions stay as sqlglot's trees. Their tokens know their places (``positions
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from sqlglot import exp
 
@@ -25,6 +26,8 @@ Conflict = Literal["error", "replace", "ignore"]
 DropKind = Literal["source", "table", "subscription", "view", "stream", "sink"]
 AlterKind = Literal["source", "table"]
 ShowKind = Literal["sources", "tables", "subscriptions", "views", "streams", "sinks", "channels"]
+ViewKind = Literal["view", "stream"]
+EmitMode = Literal["changes", "close", "every", "final"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,11 +213,67 @@ class Select(Statement):
     alias: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """When a view tells its changes.
+
+    Attributes:
+        mode: "changes": each one as it comes; "close": a window's row once the watermark has
+            passed the window's end; "every": in a rhythm; "final": a window's row once, when no
+            row can change it any more.
+        every: the rhythm of "every".
+    """
+
+    mode: EmitMode = "changes"
+    every: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query(Statement):
+    """``[LIVE] SELECT`` with more than a ``Select`` says: joins, groups, unions, subqueries.
+
+    Attributes:
+        tree: sqlglot's tree of it.
+        tables: the sources, tables and views that it reads, each once, as first written.
+        emit: its EMIT clause; None when it has none.
+        live: whether it was written as ``LIVE SELECT``.
+    """
+
+    tree: exp.Query
+    tables: tuple[str, ...]
+    emit: Emit | None = None
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateView(Statement):
+    """``CREATE MATERIALIZED VIEW | STREAM | CONTINUOUS QUERY name AS SELECT ...``.
+
+    Attributes:
+        kind: "view": its rows are kept; "stream": its changes only.
+        query: what it shows.
+        emit: when it tells its changes.
+        lateness: for how long after the end of a window late rows still count.
+        late_to: the name of the side output of rows that come too late even for that.
+        options: what WITH (...) says.
+    """
+
+    name: str
+    kind: ViewKind
+    query: Select | Query
+    emit: Emit = Emit()
+    lateness: timedelta = timedelta(0)
+    late_to: str | None = None
+    options: Mapping[str, Option] = field(default_factory=_no_options)
+    if_not_exists: bool = False
+    or_replace: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(Statement):
-    """``EXPLAIN select``."""
+    """``EXPLAIN select`` or ``EXPLAIN CREATE MATERIALIZED VIEW ...``."""
 
-    statement: Select
+    statement: Select | Query | CreateView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,10 @@ class Words(MillstreamParser):
         """Line and column of the next token."""
         return place_at(self.sql, self.offset)
 
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset."""
+        return place_at(self.sql, offset)
+
     @property
     def word(self) -> str:
         """The next token in capitals; empty at the end and before what is in quotes."""
@@ -99,6 +103,15 @@ class Words(MillstreamParser):
     def _is_bare(self, token: Token) -> bool:
         # Tokens of two words, such as GROUP BY, are bare too, but may have more blanks in the text.
         return token.token_type is not TokenType.IDENTIFIER and self.sql[token.start] not in "'\"`"
+
+    @property
+    def tokens_left(self) -> list[Token]:
+        """The tokens from the next one on."""
+        return self._tokens[self._index :]
+
+    def pass_over(self, count: int) -> None:
+        """Stand as many tokens further on."""
+        self._advance(count)
 
     # --- Words ------------------------------------------------------------------------------------
 

@@ -1,0 +1,91 @@
+"""The bridge's Java, compiled on first use by Janino, which Spark brings along, into a cached jar.
+
+Takes a running JVM; compiles against the very classes it has. The jar's name is the hash of the
+sources and of the versions it was compiled with, so a cached one always fits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+from millstream.errors import PipelineError
+
+_SOURCES: Final = Path(__file__).parent / "java"
+SOURCE_FORMAT: Final = "millstream.bridge.LogSource"
+SINK_FORMAT: Final = "millstream.bridge.ChangeSink"
+
+
+def add_to(session: Any) -> None:  # noqa: ANN401 - a SparkSession
+    """Make the bridge's classes known to a session, its executors included."""
+    jvm = session.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Java
+    versions = (session.version, jvm.System.getProperty("java.version"))
+    jar = _jar(jvm, versions)
+    # ADD JAR would do for the session, but what tasks send back is read by the driver's own loader.
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    session.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
+    jvm.millstream.functions.Functions.register(session._jsparkSession)  # noqa: SLF001
+
+
+def _jar(jvm: Any, versions: tuple[str, ...]) -> Path:  # noqa: ANN401
+    sources = sorted(_SOURCES.rglob("*.java"))
+    digest = hashlib.sha256(repr(versions).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    jar = _cache() / f"bridge-{digest.hexdigest()[:20]}.jar"
+    if not jar.exists():
+        with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+            classes = Path(folder)
+            _compile(jvm, sources, classes)
+            _pack(classes, jar)
+    return jar
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    folder = Path(base) / "millstream"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _compile(jvm: Any, sources: list[Path], classes: Path) -> None:  # noqa: ANN401
+    def files(paths: list[Path]) -> Any:  # noqa: ANN401
+        array = jvm.__getattr__("java").lang.reflect.Array.newInstance(
+            jvm.java.lang.Class.forName("java.io.File"), len(paths)
+        )
+        for place, path in enumerate(paths):
+            array[place] = jvm.java.io.File(str(path))
+        return array
+
+    jars = [Path(each) for each in jvm.System.getProperty("java.class.path").split(os.pathsep)]
+    found: list[Path] = []
+    for each in jars:
+        found += sorted(each.parent.glob("*.jar")) if each.name == "*" else [each]
+    try:
+        compiler = jvm.org.codehaus.janino.Compiler()
+        compiler.setClassPath(files(found))
+        compiler.setDestinationDirectory(jvm.java.io.File(str(classes)), False)
+        compiler.compile(files(sources))
+    except Exception as error:
+        raise PipelineError(
+            f"the Java part could not be compiled: {error}",
+            hint="Millstream needs Spark 4.3; is another one in the way?",
+        ) from error
+
+
+def _pack(classes: Path, jar: Path) -> None:
+    """Written beside and renamed, so that nobody ever sees half a jar."""
+    with tempfile.NamedTemporaryFile(dir=jar.parent, suffix=".part", delete=False) as part:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+            for each in sorted(classes.rglob("*.class")):
+                archive.write(each, str(each.relative_to(classes)))
+    Path(part.name).replace(jar)

@@ -1,0 +1,278 @@
+"""Gears: keeps one view's query running, in the gear that fits, on one checkpoint.
+
+Catch-up reads what has gathered in parallel and ends; live takes every row as it comes. A view that
+is far behind catches up first; one that falls behind in the live gear shifts down, and up again.
+A query that fails is started again, after a pause that grows while it gets nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from millstream.errors import Error, ViewFailedError
+from millstream.pipeline.checkpoint import offset_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.pipeline.feed import Feed
+    from millstream.pipeline.query import Gear, Query
+    from millstream.pipeline.results import Results
+    from millstream.pipeline.wire import Connection
+
+State = Literal["starting", "catching up", "live", "micro-batch", "failed", "stopped"]
+
+SHIFT_UP: Final = 50_000
+"""Live can take over with so many rows behind: a fraction of a second."""
+
+SHIFT_DOWN: Final = 400_000
+"""So many rows behind, and not getting better, is what the catch-up gear is for."""
+
+_LOOK_SECONDS: Final = 0.25
+_PATIENCE: Final = 4  # looks
+_PARK_SECONDS: Final = 30.0
+_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
+_HOPELESS: Final = 2
+"""After so many failures at the same place subscribers are told."""
+
+
+class Watcher(Protocol):
+    """Who is told how a view fares."""
+
+    reached: int
+
+    def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
+        """Its query failed; hopeless: again at the same place."""
+
+    def caught_up(self, lsn: int) -> None:
+        """There is nothing more to read up to an LSN."""
+
+
+class Runner:
+    """Runs one view's query, in a thread of its own.
+
+    Args:
+        name: the view.
+        query: what runs.
+        feed: what it reads.
+        results: where its rows go.
+        watcher: who is told.
+
+    Attributes:
+        state: what it is doing.
+        shifts: how often it has changed gear.
+        restarts: how often its query was started again after a failure.
+        error: why it failed the last time, until it has got further.
+    """
+
+    def __init__(
+        self, name: str, query: Query, feed: Feed, results: Results, watcher: Watcher
+    ) -> None:
+        self.state: State = "starting"
+        self.shifts = 0
+        self.restarts = 0
+        self.error: ViewFailedError | None = None
+        self._name = name
+        self._query = query
+        self._feed = feed
+        self._results = results
+        self._watcher = watcher
+        self._stopping = False
+        self._gracefully = True
+        self._wanted: Literal["live", "catch-up"] | None = None
+        self._trouble: BaseException | None = None
+        self._wake = threading.Event()
+        self._ready = threading.Event()
+        self._gear: Gear | None = None
+        self._thread = threading.Thread(target=self._run, name=f"millstream-{name}", daemon=True)
+
+    # ---- from outside
+
+    def start(self) -> None:
+        """Begin."""
+        self._query.server.add(self._query.feed, self)
+        self._thread.start()
+
+    def shift(self, gear: Literal["live", "catch-up"]) -> None:
+        """Change into a gear now, whatever the lag."""
+        self._wanted = gear
+        self._wake.set()
+
+    def wait_ready(self, seconds: float | None = None) -> bool:
+        """Until its query runs, or has failed."""
+        return self._ready.wait(seconds)
+
+    def stop(self, *, gracefully: bool = True) -> None:
+        """End. Gracefully: with a checkpoint, so that nothing has to be read again."""
+        self._gracefully = gracefully
+        self._stopping = True
+        self._wake.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        if self._thread.is_alive():
+            self._thread.join()
+        self._query.server.remove(self._query.feed)
+        self._feed.close()
+
+    # ---- connections
+
+    def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
+        """Serve a connection of one of the query's tasks."""
+        ways: dict[str, Callable[[], None]] = {
+            "control": lambda: self._feed.control(wire),
+            "read": lambda: self._feed.read(words[0], words[1], words[2], wire),
+            "tail": lambda: self._feed.tail(words[0], words[1], wire),
+            "sink": lambda: self._results.sink(int(words[0]), int(words[1]), wire),
+            "commit": lambda: self._results.commit(int(words[0]), words[1], wire),
+        }
+        try:
+            ways[role]()
+        except (OSError, EOFError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the query fails, and this is why
+            if self._trouble is None and not self._stopping:
+                self._trouble = error
+            raise EOFError from error
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        failures, place = 0, -1
+        while not self._stopping:
+            try:
+                self._turn()
+                failures = 0
+            except Exception as raised:  # noqa: BLE001 - told, and tried again
+                if self._stopping:
+                    break
+                failures = failures + 1 if self._watcher.reached == place else 1
+                place = self._watcher.reached
+                self._fail(raised, hopeless=failures >= _HOPELESS)
+                self._wake.wait(_PAUSES[min(failures, len(_PAUSES)) - 1])
+                self._wake.clear()
+                self.restarts += 1
+        self.state = "stopped"
+        self._ready.set()
+
+    def _turn(self) -> None:
+        """One gear, until there is reason for another one."""
+        self._trouble = None
+        if not self._query.plan.live:
+            self._follow("micro-batch", "micro-batch", self._is_stopping)
+            return
+        wanted, self._wanted = self._wanted, None
+        behind = self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP)
+        if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None):
+            self._catch_up()
+        if self._stopping:
+            return
+        self._follow("live", "live", self._should_leave_live)
+
+    def _catch_up(self) -> None:
+        while not self._stopping:
+            self._shifted("catch-up", "catching up")
+            self._feed.open_again()
+            running = self._query.start("catch-up")
+            self._ready.set()
+            while not running.awaitTermination(1):
+                if self._stopping:
+                    running.stop()
+                    return
+            self._check(running)
+            until = self._feed.until
+            if until is not None:
+                self._watcher.caught_up(until)
+            if self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP) < SHIFT_UP:
+                return
+
+    def _follow(self, gear: Gear, state: State, should_leave: Callable[[], bool]) -> None:
+        """A query that goes on until it should not."""
+        self._shifted(gear, state)
+        self._feed.open_again()
+        running = self._query.start(gear)
+        self._ready.set()
+        looks = 0
+        while running.isActive and self._trouble is None:
+            self._wake.wait(_LOOK_SECONDS)
+            self._wake.clear()
+            looks = looks + 1 if should_leave() else 0
+            if self._stopping or self._wanted is not None or looks >= _PATIENCE:
+                self._leave(running, gear)
+                return
+            if self.error is not None and self._watcher.reached > 0 and running.isActive:
+                self._recover()
+        with contextlib.suppress(Exception):
+            running.stop()
+        self._check(running)
+
+    def _leave(self, running: Any, gear: Gear) -> None:  # noqa: ANN401 - a StreamingQuery
+        """End a query at a checkpoint, if there is time for one."""
+        if gear == "live" and (self._gracefully or not self._stopping):
+            self._feed.end_batch()
+            deadline = time.monotonic() + _PARK_SECONDS
+            while not self._feed.wait_parked(0.05):
+                if not running.isActive or time.monotonic() > deadline:
+                    break
+        running.stop()
+        self._feed.drop_tail()
+
+    def _is_stopping(self) -> bool:
+        return False
+
+    def _should_leave_live(self) -> bool:
+        return self._feed.lag() > SHIFT_DOWN
+
+    def _shifted(self, gear: Gear, state: State) -> None:
+        if self._gear is not None and self._gear != gear:
+            self.shifts += 1
+        self._gear = gear
+        self.state = state
+
+    # ---- failures
+
+    def _check(self, running: Any) -> None:  # noqa: ANN401 - a StreamingQuery
+        """Raise what ended a query."""
+        if self._trouble is not None:
+            raise self._trouble
+        error = running.exception()
+        if error is not None:
+            raise error
+
+    def _fail(self, raised: BaseException, *, hopeless: bool) -> None:
+        self._feed.drop_tail()
+        self.state = "failed"
+        self.error = failure(self._name, raised)
+        self._ready.set()
+        self._watcher.failed(self.error, hopeless=hopeless)
+
+    def _recover(self) -> None:
+        """It runs again; the error is over once it has got further."""
+        self.error = None
+
+
+_STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+?)(?:\s+SQLSTATE:|\n|$)", re.DOTALL)
+
+
+def failure(name: str, raised: BaseException) -> ViewFailedError:
+    """Why a view failed, in a line."""
+    if isinstance(raised, ViewFailedError):
+        return raised
+    if isinstance(raised, Error):
+        return ViewFailedError(f"the view {name} failed: {raised.message}", view=name, hint=raised.hint)
+    text = _STREAM_FAILED.sub("", str(raised))
+    found = _CONDITION.search(text)
+    said = f"[{found[1]}] {' '.join(found[2].split())}" if found else text.strip().split("\n", 1)[0]
+    return ViewFailedError(
+        f"the view {name} failed: {said or type(raised).__name__}",
+        view=name,
+        hint="it is tried again by itself; if the query cannot take such a row, drop it and write "
+        "it so that it can, for instance with try_divide, try_cast or a WHERE",
+    )
+
+

@@ -1,0 +1,139 @@
+package millstream.bridge;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.channels.Channels;
+import org.apache.arrow.vector.VectorUnloader;
+import org.apache.arrow.vector.ipc.WriteChannel;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.execution.arrow.ArrowWriter;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Sends result rows to the database. In the live gear the reader, in the same thread, says when all
+ * that a commit led to is here; it is sent at once when the stream pauses, and otherwise when it has
+ * grown large or old. The database answers each flush with a byte: while answers are missing it is
+ * behind, and rows are kept and conflated instead.
+ */
+public class ChangeWriter implements DataWriter {
+  private static final int ROWS = 1;
+  private static final int FLUSH = 2;
+  private static final int COMMIT = 3;
+
+  private static final int BATCH_ROWS = 1 << 14;
+  private static final int LARGE = 1 << 13;
+  private static final int FULL = 1 << 18;
+  private static final long OLD_NANOS = 2000000L;
+  private static final int MAX_UNANSWERED = 2;
+
+  private static final ThreadLocal CURRENT = new ThreadLocal();
+
+  private final Wire wire;
+  private final ByteArrayOutputStream message = new ByteArrayOutputStream();
+  private final WriteChannel channel = new WriteChannel(Channels.newChannel(message));
+  private final Pending pending;
+  private final ArrowWriter arrow;
+  private final VectorUnloader unloader;
+  private final long task;
+  private long since;
+  private long shown = -1;
+  private int unanswered = 0;
+
+  ChangeWriter(Wire wire, StructType schema, Pending pending, long task) throws IOException {
+    this.wire = wire;
+    this.pending = pending;
+    this.task = task;
+    arrow = ArrowWriter.create(schema, "UTC", false, false);
+    unloader = new VectorUnloader(arrow.root());
+    MessageSerializer.serialize(channel, arrow.root().getSchema());
+    sendMessage();
+    wire.out.flush();
+    CURRENT.set(this);
+  }
+
+  /** The writer that this thread's rows end in, or null. */
+  static ChangeWriter ofThisThread() {
+    return (ChangeWriter) CURRENT.get();
+  }
+
+  public void write(Object row) throws IOException {
+    if (pending.size() == 0) since = System.nanoTime();
+    pending.add((InternalRow) row);
+    if (pending.size() >= FULL && shown < 0) sendRows();
+  }
+
+  /** All that the log up to an LSN led to has been written here. */
+  void reached(long lsn, boolean pausing) throws IOException {
+    shown = lsn;
+    while (unanswered > 0 && wire.hasMore()) answered();
+    if (pausing) {
+      flush(lsn);
+    } else if (pending.size() >= LARGE || System.nanoTime() - since > OLD_NANOS) {
+      if (unanswered < MAX_UNANSWERED || pending.size() >= FULL) flush(lsn);
+    }
+  }
+
+  private void answered() throws IOException {
+    wire.awaitByte();
+    unanswered--;
+  }
+
+  private void flush(long lsn) throws IOException {
+    sendRows();
+    wire.out.writeByte(FLUSH);
+    wire.out.writeLong(lsn);
+    wire.out.flush();
+    unanswered++;
+    since = System.nanoTime();
+  }
+
+  private void sendRows() throws IOException {
+    int rows = pending.size();
+    for (int start = 0; start < rows; start += BATCH_ROWS) {
+      int stop = Math.min(rows, start + BATCH_ROWS);
+      for (int i = start; i < stop; i++) arrow.write(pending.get(i));
+      arrow.finish();
+      wire.out.writeByte(ROWS);
+      ArrowRecordBatch batch = unloader.getRecordBatch();
+      try {
+        MessageSerializer.serialize(channel, batch);
+      } finally {
+        batch.close();
+      }
+      sendMessage();
+      arrow.reset();
+    }
+    pending.clear();
+  }
+
+  private void sendMessage() throws IOException {
+    wire.out.writeInt(message.size());
+    message.writeTo(wire.out);
+    message.reset();
+  }
+
+  public WriterCommitMessage commit() throws IOException {
+    if (shown >= 0) flush(shown);
+    while (unanswered > 0) answered();
+    sendRows();
+    wire.out.writeByte(COMMIT);
+    wire.out.flush();
+    unanswered++;
+    while (unanswered > 0) answered();
+    return new ChangeSink.Written(task);
+  }
+
+  public void abort() {
+    // The connection ends without a commit: the database forgets what was not flushed.
+  }
+
+  public void close() {
+    if (CURRENT.get() == this) CURRENT.remove();
+    wire.close();
+    arrow.root().close();
+  }
+}

@@ -1,0 +1,106 @@
+package millstream.bridge;
+
+import java.io.IOException;
+import java.nio.channels.Channels;
+import java.nio.charset.StandardCharsets;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorLoader;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ReadChannel;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * Frames of a feed: a schema first, then each a kind, an LSN, the offset after it as text, and for
+ * rows an Arrow record batch, which replaces the one before.
+ */
+final class Frames {
+  static final int ROWS = 1;
+  static final int ROWS_WITHIN_COMMIT = 2;
+  static final int END = 3;
+  static final int FAILED = 4;
+
+  private final Wire wire;
+  private final ReadChannel channel;
+  private final BufferAllocator memory;
+  private VectorSchemaRoot root;
+  private VectorLoader loader;
+  private ColumnarBatch batch;
+
+  private int kind;
+  private long lsn;
+  private byte[] offset;
+
+  Frames(Wire wire) {
+    this.wire = wire;
+    this.channel = new ReadChannel(Channels.newChannel(wire.in));
+    this.memory = ArrowUtils.rootAllocator().newChildAllocator("millstream", 0, Long.MAX_VALUE);
+  }
+
+  Wire wire() {
+    return wire;
+  }
+
+  /** The rows of the last frame; valid until the next one is read. */
+  ColumnarBatch batch() {
+    return batch;
+  }
+
+  /** The LSN up to which everything has been sent after the last frame. */
+  long lsn() {
+    return lsn;
+  }
+
+  /** Whether the last frame ends a commit, so that what it leads to may be shown. */
+  boolean endsCommit() {
+    return kind != ROWS_WITHIN_COMMIT;
+  }
+
+  String offset() {
+    return new String(offset, StandardCharsets.UTF_8);
+  }
+
+  /** Reads the next frame; false at the end. */
+  boolean next() throws IOException {
+    if (root == null) begin();
+    kind = wire.awaitByte();
+    lsn = wire.in.readLong();
+    offset = new byte[wire.in.readInt()];
+    wire.in.readFully(offset);
+    if (kind == END) return false;
+    if (kind == FAILED) throw new IOException("millstream: " + offset());
+    ArrowRecordBatch data = MessageSerializer.deserializeRecordBatch(channel, memory);
+    try {
+      loader.load(data);
+    } finally {
+      data.close();
+    }
+    batch.setNumRows(root.getRowCount());
+    return true;
+  }
+
+  private void begin() throws IOException {
+    root = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(channel), memory);
+    loader = new VectorLoader(root);
+    List vectors = root.getFieldVectors();
+    ColumnVector[] columns = new ColumnVector[vectors.size()];
+    int i = 0;
+    for (Iterator each = vectors.iterator(); each.hasNext();) {
+      columns[i++] = new ArrowColumnVector((FieldVector) each.next());
+    }
+    batch = new ColumnarBatch(columns);
+  }
+
+  void close() {
+    wire.close();
+    if (root != null) root.close();
+    memory.close();
+  }
+}

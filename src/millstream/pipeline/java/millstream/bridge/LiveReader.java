@@ -1,0 +1,71 @@
+package millstream.bridge;
+
+import java.io.IOException;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * The live tail of the log, row by row. Source, operators and sink share one thread, and a row has
+ * reached the sink before the next one is asked for: so when a commit has been read to its end, the
+ * sink holds all that it led to, and is told so. The database ends the batch, not the clock.
+ */
+public class LiveReader implements SupportsRealTimeRead {
+  private final Frames frames;
+  private String reached;
+  private ColumnarBatch batch;
+  private int row = -1;
+  private int rows = 0;
+
+  LiveReader(Frames frames, String start) {
+    this.frames = frames;
+    this.reached = start;
+  }
+
+  public SupportsRealTimeRead.RecordStatus nextWithTimeout(Long startMs, Long timeoutMs)
+      throws IOException {
+    return nextWithTimeout(timeoutMs);
+  }
+
+  public SupportsRealTimeRead.RecordStatus nextWithTimeout(Long timeoutMs) throws IOException {
+    return SupportsRealTimeRead.RecordStatus.newStatusWithoutArrivalTime(next());
+  }
+
+  public boolean next() throws IOException {
+    while (++row >= rows) {
+      if (batch != null) taken();
+      if (!frames.next()) {
+        reached = frames.offset();
+        rows = 0;
+        row = -1;
+        batch = null;
+        return false;
+      }
+      batch = frames.batch();
+      rows = batch.numRows();
+      row = -1;
+    }
+    return true;
+  }
+
+  /** All rows of a frame have passed the sink. */
+  private void taken() throws IOException {
+    reached = frames.offset();
+    if (!frames.endsCommit()) return;
+    ChangeWriter sink = ChangeWriter.ofThisThread();
+    if (sink != null) sink.reached(frames.lsn(), !frames.wire().hasMore());
+  }
+
+  public Object get() {
+    return batch.getRow(row);
+  }
+
+  public PartitionOffset getOffset() {
+    if (row + 1 < rows) throw new IllegalStateException("the batch was ended within a commit");
+    return new LogStream.Reached(reached);
+  }
+
+  public void close() {
+    frames.close();
+  }
+}

@@ -1,0 +1,91 @@
+package millstream.bridge;
+
+import java.util.EnumSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** The feed of a view as a streaming table: micro-batches of LSN ranges, or real-time mode. */
+public class LogSource implements TableProvider {
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    return (StructType) DataType.fromJson(options.get("columns"));
+  }
+
+  public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
+    return new Feed(schema);
+  }
+
+  /** The table; all it knows is its columns. */
+  public static class Feed implements Table, SupportsRead {
+    private final StructType schema;
+
+    Feed(StructType schema) {
+      this.schema = schema;
+    }
+
+    public String name() {
+      return "millstream feed";
+    }
+
+    public StructType schema() {
+      return schema;
+    }
+
+    public Set capabilities() {
+      return EnumSet.of(TableCapability.MICRO_BATCH_READ);
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+      return new Reading(schema, new Wire.Address(options), options.getBoolean("live", false));
+    }
+  }
+
+  /** A scan: only the columns that the query uses are asked for. */
+  public static class Reading implements SupportsPushDownRequiredColumns, Scan {
+    private StructType columns;
+    private final Wire.Address address;
+    private final boolean live;
+
+    Reading(StructType columns, Wire.Address address, boolean live) {
+      this.columns = columns;
+      this.address = address;
+      this.live = live;
+    }
+
+    /** Without any column the number of rows would be lost; so one is always read. */
+    public void pruneColumns(StructType required) {
+      if (required.isEmpty()) {
+        columns = new StructType().add(columns.apply("_lsn"));
+      } else {
+        columns = required;
+      }
+    }
+
+    public Scan build() {
+      return this;
+    }
+
+    public StructType readSchema() {
+      return columns;
+    }
+
+    public String description() {
+      return "millstream feed " + address.feed;
+    }
+
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+      return new LogStream(address, String.join("\u001f", columns.fieldNames()), live);
+    }
+  }
+}

@@ -1,0 +1,125 @@
+"""One Spark query: a view's plan, its feed, its sink, its checkpoint, in one of the gears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from millstream.errors import Error, SqlError
+from millstream.pipeline import bridge
+from millstream.pipeline.spark_types import arrow_of, columns_json
+from millstream.sql.planner.plan import FEED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.pipeline.session import Spark
+    from millstream.pipeline.wire import BridgeServer
+    from millstream.sql.planner.plan import ViewPlan
+
+Gear = Literal["live", "catch-up", "micro-batch"]
+_FOR_EVER: Final = "10000 hours"
+"""The database ends live batches, not Spark's clock."""
+
+
+@dataclass(slots=True)
+class Query:
+    """A view's query, ready to be started in either gear.
+
+    Attributes:
+        spark: the session's owner.
+        plan: what it does.
+        columns: what its feed has.
+        checkpoint: where Spark keeps its state.
+        server: where its tasks connect to.
+        feed: the name under which the server knows it.
+    """
+
+    spark: Spark
+    plan: ViewPlan
+    columns: pa.Schema
+    checkpoint: Path
+    server: BridgeServer
+    feed: str
+    _session: Any = None
+
+    @property
+    def session(self) -> Any:  # noqa: ANN401 - a SparkSession
+        """The view's own session."""
+        if self._session is None:
+            self._session = self.spark.for_view()
+        return self._session
+
+    def start(self, gear: Gear) -> Any:  # noqa: ANN401 - a StreamingQuery
+        """Run it, from the checkpoint on."""
+        live = gear == "live"
+        rows = (
+            self.session.readStream.format(bridge.SOURCE_FORMAT)
+            .options(**self._address(), live=str(live).lower(), columns=columns_json(self.columns))
+            .load()
+        )
+        # With one partition there is no exchange before the aggregate: row by row in one thread.
+        (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
+        result = self.session.sql(self.plan.spark_sql)
+        names = result.columns
+        writer = (
+            result.writeStream.format(bridge.SINK_FORMAT)
+            .options(**self._address(), keys=",".join(str(names.index(k)) for k in self.plan.keys))
+            .option("hash", names.index("_hash") if "_hash" in names else -1)
+            .option("checkpointLocation", str(self.checkpoint))
+            .outputMode("update")
+        )
+        return writer.trigger(**_TRIGGERS[gear]).start()
+
+    def _address(self) -> dict[str, str]:
+        server = self.server
+        return {
+            "host": server.host,
+            "port": str(server.port),
+            "secret": server.secret,
+            "feed": self.feed,
+        }
+
+    def result_of_nothing(self) -> Any:  # noqa: ANN401 - a DataFrame
+        """What the query gives for no rows, in batch: its columns, and a global aggregate's row.
+
+        Raises:
+            SqlError: Spark does not understand it.
+        """
+        empty = self.session.createDataFrame([], _struct(columns_json(self.columns)))
+        empty.createOrReplaceTempView(FEED)
+        try:
+            return self.session.sql(self.plan.spark_sql)
+        except Exception as error:
+            raise told(error, self.plan.spark_sql) from error
+
+    def result_columns(self) -> pa.Schema:
+        """The columns of the result, hidden ones included."""
+        return arrow_of(self.result_of_nothing().schema, self.plan.spark_sql)
+
+
+_TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
+    "live": {"realTime": _FOR_EVER},
+    "catch-up": {"availableNow": True},
+    "micro-batch": {"processingTime": "0 seconds"},
+}
+
+
+def _struct(text: str) -> Any:  # noqa: ANN401 - a StructType
+    import json  # noqa: PLC0415
+
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - heavy, and only for who has views
+
+    return StructType.fromJson(json.loads(text))
+
+
+def told(error: BaseException, sql: str) -> Error:
+    """Spark's error in a line: what it says, without its trace."""
+    if isinstance(error, Error):
+        return error
+    text = str(error).strip()
+    first = text.split("\n", 1)[0].split(" SQLSTATE:")[0]
+    hint = "the Spark SQL of the view: " + " ".join(sql.split())
+    return SqlError(first or type(error).__name__, sql=sql, line=0, column=0, hint=hint)

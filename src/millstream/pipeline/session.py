@@ -1,0 +1,227 @@
+"""The Spark session: started on the first view, tuned for it, quiet, and stopped cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import JavaNotFoundError, PipelineError
+from millstream.pipeline import bridge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MASTER: Final = "local[256]"
+"""Each live view holds a task slot for good: slots, not cores."""
+
+_JAVA_HINT: Final = (
+    "install Java 17 or newer: apt-get install openjdk-17-jre-headless (Debian, Ubuntu), "
+    "brew install openjdk@17 (macOS); or set JAVA_HOME"
+)
+
+_START: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.scheduler.mode": "FAIR",  # a backfill must not keep a live view from its next batch
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+    "spark.cleaner.referenceTracking.blocking": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-UsePerfData",
+}
+"""What can be set only before Spark starts."""
+
+_STREAMING: Final = "spark.sql.streaming."
+_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing."
+
+TUNING: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    _STREAMING + "stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    _STREAMING + "stateStore.checkpointFormatVersion": "2",
+    _STREAMING + "stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    _STREAMING + "checkpointFileManagerClass": (
+        _CHECKPOINTS + "FileSystemBasedCheckpointFileManager"
+    ),
+    _STREAMING + "realTimeMode.minBatchDuration": "1000",
+    # Real-time mode's list of operators lacks coalesce, which works; our planner keeps the list.
+    _STREAMING + "realTimeMode.allowlistCheck": "false",
+    _STREAMING + "noDataMicroBatches.enabled": "false",
+    _STREAMING + "minBatchesToRetain": "4",
+}
+"""What every view's own session is set to."""
+
+
+class Spark:
+    """One Spark session for a database; views run in sessions of their own that share it.
+
+    Args:
+        folder: where the log file goes.
+        session: the user's own session, or None to start one.
+        master: where Spark runs.
+        options: more of Spark's options, which win over ours.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        session: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported only when used
+        master: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder = folder
+        self._session = session
+        self._master = master or MASTER
+        self._options = dict(options or {})
+        self._is_ours = session is None
+        self._is_ready = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether Spark was needed yet."""
+        return self._is_ready
+
+    @property
+    def log_file(self) -> Path:
+        """Where Spark and Java write what they have to say."""
+        return self._folder / "spark.log"
+
+    @property
+    def session(self) -> Any:  # noqa: ANN401
+        """The session, started if need be.
+
+        Raises:
+            JavaNotFoundError: there is no Java for it.
+            PipelineError: it did not start.
+        """
+        with self._lock:
+            if not self._is_ready:
+                with progress("starting Spark (once per process)"):
+                    self._start()
+                self._is_ready = True
+            return self._session
+
+    def for_view(self) -> Any:  # noqa: ANN401
+        """A session for one view: its own settings and relations, the functions of the user's."""
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and only for who has views
+
+        base = self.session
+        with _quiet():
+            clone = base._jsparkSession.cloneSession()  # noqa: SLF001 - newSession forgets UDFs
+            view = SparkSession(base.sparkContext, clone)
+        for name, value in TUNING.items():
+            view.conf.set(name, self._options.get(name, value))
+        return view
+
+    def _start(self) -> None:
+        if self._session is None:
+            check_java()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with _quiet():
+                    self._session = self._launch()
+            except JavaNotFoundError:
+                raise
+            except Exception as error:
+                raise PipelineError(
+                    f"Spark did not start: {error}", hint=f"{self.log_file} says more"
+                ) from error
+        try:
+            bridge.add_to(self._session)
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise PipelineError(
+                f"Spark cannot load the bridge: {error}", hint="is it Spark 4.3, with classic PySpark?"
+            ) from error
+
+    def _launch(self) -> Any:  # noqa: ANN401
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001
+            # One process has one Spark: another database started it, or the user did.
+            return SparkSession.builder.getOrCreate()
+        conf = SparkConf().setMaster(self._master).setAppName("millstream")
+        for name, value in (_START | self._options).items():
+            conf.set(name, value)
+        with self.log_file.open("ab") as log:
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+        context = SparkContext(conf=conf, gateway=gateway)
+        context.setLogLevel("WARN")
+        return SparkSession(context)
+
+    def stop(self) -> None:
+        """Stop what was started here; the user's own session goes on."""
+        with self._lock:
+            session, ready = self._session, self._is_ready
+            self._is_ready = False
+        if not (ready and self._is_ours) or session is None:
+            return
+        self._session = None
+        with _quiet(), contextlib.suppress(Exception):
+            session.stop()
+
+
+def check_java() -> None:
+    """Raise unless there is a Java that Spark can run on."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise JavaNotFoundError("Spark needs Java, and there is none", hint=_JAVA_HINT)
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    found = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    if found is None or int(found[1]) < 17:
+        version = found[1] if found else "unknown"
+        raise JavaNotFoundError(f"Spark needs Java 17, and {java} is {version}", hint=_JAVA_HINT)
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[None]:
+    """One line on the terminal while something takes seconds; gone when it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def tell() -> None:
+        began = time.monotonic()
+        while not done.wait(0.1):
+            sys.stderr.write(f"\rmillstream: {what} ... {time.monotonic() - began:4.1f} s")
+            sys.stderr.flush()
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    teller = threading.Thread(target=tell, name="millstream-progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """PySpark warns of versions that make no difference here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,169 @@
+"""The server that Spark's tasks connect to: a greeting with a shared secret, then one role.
+
+Every connection has a thread of its own, and belongs to one view's endpoint. What is said on it is
+up to the endpoint; here are only texts and raw bytes. ``java/millstream/bridge/Wire.java`` is the
+other side.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+_MAGIC: Final = b"MSB1"
+_LENGTH = struct.Struct(">I")
+_GREETING_SECONDS: Final = 10.0
+_MAX_TEXT: Final = 1 << 24
+
+
+class Endpoint(Protocol):
+    """Who serves the connections of one view."""
+
+    def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
+        """Serve one connection until its end."""
+
+
+class Connection:
+    """One connection of a task."""
+
+    __slots__ = ("_in", "_socket")
+
+    def __init__(self, conn: socket.socket) -> None:
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = conn
+        self._in = conn.makefile("rb", buffering=1 << 16)
+
+    def read(self, size: int) -> bytes:
+        """So many bytes.
+
+        Raises:
+            EOFError: the task has gone.
+        """
+        data = self._in.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data
+
+    def receive_text(self) -> str:
+        """A text with its length before it."""
+        (size,) = _LENGTH.unpack(self.read(4))
+        if size > _MAX_TEXT:
+            raise PipelineError("a text on the bridge is too long")
+        return self.read(size).decode()
+
+    def receive_message(self) -> bytes:
+        """Bytes with their length before them."""
+        (size,) = _LENGTH.unpack(self.read(4))
+        return self.read(size)
+
+    def send_text(self, text: str) -> None:
+        """A text with its length before it."""
+        data = text.encode()
+        self._socket.sendall(_LENGTH.pack(len(data)) + data)
+
+    def send(self, *parts: bytes | pa.Buffer) -> None:
+        """Bytes, as they are. Large ones are not copied."""
+        if sum(map(len, parts)) <= 1 << 14:
+            self._socket.sendall(b"".join(parts))
+            return
+        for part in parts:
+            self._socket.sendall(part)
+
+    def close(self) -> None:
+        """End it; whoever reads or writes on either side hears of it."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._in.close()
+        self._socket.close()
+
+
+class BridgeServer:
+    """Listens for Spark's tasks.
+
+    Args:
+        host: the address to listen on, which tasks connect to.
+
+    Attributes:
+        host: that address.
+        port: the port.
+        secret: what a task must say first.
+    """
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
+        self.secret = secrets.token_hex(32)
+        self._ends: dict[str, Endpoint] = {}
+        self._open: set[Connection] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._listener = socket.create_server((host, 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="millstream-bridge", daemon=True).start()
+
+    def add(self, feed: str, end: Endpoint) -> None:
+        """Serve a view."""
+        self._ends[feed] = end
+
+    def remove(self, feed: str) -> None:
+        """Serve it no more."""
+        self._ends.pop(feed, None)
+
+    def close(self) -> None:
+        """Listen no more, and end all connections."""
+        self._closed = True
+        self._listener.close()
+        with self._lock:
+            left = list(self._open)
+        for wire in left:
+            wire.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                conn, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(
+                target=self._serve, args=(conn,), name="millstream-bridge-task", daemon=True
+            ).start()
+
+    def _serve(self, conn: socket.socket) -> None:
+        wire = Connection(conn)
+        with self._lock:
+            self._open.add(wire)
+        try:
+            conn.settimeout(_GREETING_SECONDS)
+            role, feed, *words = self._greet(wire)
+            conn.settimeout(None)
+            end = self._ends.get(feed)
+            if end is not None:
+                end.serve(role, words, wire)
+        except (OSError, EOFError, ValueError):
+            pass  # the task was stopped, or was none of ours
+        finally:
+            with self._lock:
+                self._open.discard(wire)
+            wire.close()
+
+    def _greet(self, wire: Connection) -> list[str]:
+        if wire.read(4) != _MAGIC:
+            raise EOFError
+        (size,) = _LENGTH.unpack(wire.read(4))
+        if size != len(self.secret):
+            raise EOFError
+        if not hmac.compare_digest(wire.read(size), self.secret.encode()):
+            raise EOFError
+        return wire.receive_text().split("\t")

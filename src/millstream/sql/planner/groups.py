@@ -1,0 +1,230 @@
+"""Groups: GROUP BY, aggregates, HAVING and DISTINCT, as a ground of groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.sql.planner.aggregates import plain, read_aggregate
+from millstream.sql.planner.flow import WATERMARK, WEIGHT, Flow, Ground, Groups
+from millstream.sql.planner.functions import has_aggregate, is_aggregate
+from millstream.sql.planner.sessions import SESSION, Sessions
+from millstream.sql.planner.trees import (
+    alias,
+    both,
+    call,
+    closed,
+    column,
+    is_null,
+    moved,
+    nested,
+    not_null,
+    number,
+    select,
+)
+from millstream.sql.planner.windows import (
+    BOUNDS,
+    as_window,
+    cumulated_ends,
+    cumulated_start,
+    is_bound,
+    is_window,
+    spark_window,
+    window_of,
+)
+from millstream.sql.planner.weighted import weighted
+
+if TYPE_CHECKING:
+    from millstream.sql.planner.flow import Columns
+    from millstream.sql.planner.plan import Window
+    from millstream.sql.planner.telling import Teller
+
+_START, _END = column("start", "_w"), column("end", "_w")
+
+
+@dataclass(slots=True)
+class Grouping:
+    """Turns the resolved parts of a SELECT with groups into a flow of groups.
+
+    Attributes:
+        below: the rows that are grouped.
+        teller: raises errors.
+        lateness: for how long late rows count, in microseconds.
+        keys: the keys, over the ground of the rows, without the window.
+        window: the window, and the tree that said so.
+        made: the aggregates, in Spark's form, each once.
+        sessions: the aggregates of sessions, if the window is a SESSION.
+    """
+
+    below: Flow
+    teller: Teller
+    lateness: int
+    keys: list[exp.Expr] = field(default_factory=list)
+    window: tuple[Window, exp.Expr] | None = None
+    made: list[exp.Expr] = field(default_factory=list)
+    sessions: Sessions | None = None
+
+    def add_key(self, tree: exp.Expr) -> None:
+        """Take one resolved part of GROUP BY."""
+        if is_bound(tree):
+            tree = as_window(tree)
+        if is_window(tree):
+            if self.window is not None:
+                hint = "Write one view for each window."
+                self.teller.refuse(tree, "there are two windows in GROUP BY", hint)
+            self.window = (window_of(tree, self.below.ground, self.teller), tree)
+        elif has_aggregate(tree) or is_bound(tree):
+            hint = "Leave it out of GROUP BY; aggregates are computed for each group."
+            self.teller.refuse(tree, "a key cannot be an aggregate", hint)
+        elif tree not in self.keys:
+            self.keys.append(tree)
+
+    def flow(self, columns: Columns, having: exp.Expr | None) -> Flow:
+        """Return the groups, with resolved columns and condition over the rows."""
+        self._check_session()
+        shown = tuple((name, self.over_groups(tree)) for name, tree in columns)
+        where = None if having is None else self.over_groups(having)
+        names = tuple(f"_g{place}" for place in range(len(self.keys)))
+        items = [alias(tree, name) for name, tree in zip(names, self.keys, strict=True)]
+        by = list(self.keys)
+        source, condition = self._windowed(items, by)
+        items += [alias(tree, f"_a{place}") for place, tree in enumerate(self.made)]
+        counted = self.below.ground.retracts and bool(by)
+        if counted:
+            items.append(alias(call("sum", WEIGHT), "_n"))
+        elif not items:
+            items.append(alias(call("count", number(1)), "_n"))
+        groups = self._groups(names, counted=counted, fixed=not self.made and where is None)
+        ground = Ground(nested(select(items, source, condition, by)), {}, is_feed=False)
+        return Flow(ground, shown, where, groups=groups)
+
+    def _groups(self, names: tuple[str, ...], *, counted: bool, fixed: bool) -> Groups:
+        start, end = self._bounds()
+        hashed = [column(name) for name in names]
+        if end is not None and self.sessions is None:
+            hashed.append(end)
+        return Groups(
+            keys=names,
+            start=start,
+            end=end,
+            window=self.window[0] if self.window else None,
+            weight="_n" if counted else None,
+            hash=call("xxhash64", *(hashed or [number(0)])),
+            sessions=None if self.sessions is None else column("_r"),
+            fixed=fixed and not counted and self.sessions is None,
+            timed=self.window is not None and self._is_timed(self.window[1]),
+        )
+
+    def _is_timed(self, tree: exp.Expr) -> bool:
+        return self.below.ground.origins[tree.expressions[0].name].is_time
+
+    def _check_session(self) -> None:
+        if self.window is None or self.window[0].kind != "session":
+            return
+        if self.below.ground.retracts:
+            hint = "Read a source, or use TUMBLE or HOP."
+            self.teller.refuse(self.window[1], "SESSION over rows that change is not supported", hint)
+        self.sessions = Sessions(self.below.ground, self.teller)
+
+    def _windowed(
+        self, items: list[exp.Expr], group: list[exp.Expr]
+    ) -> tuple[exp.Expr, exp.Expr | None]:
+        """Add the window to what is selected and grouped; returns the source and its condition."""
+        source, condition = self.below.ground.source, self.below.where
+        if self.window is None:
+            return source, condition
+        window, tree = self.window
+        time = tree.expressions[0]
+        if self.sessions is not None:
+            items.append(alias(self.sessions.call(time, window.size), "_r"))
+            return source, both([condition, not_null(time)])
+        if window.kind == "tumble":
+            made = spark_window(time, window)
+            items.append(alias(made, "_w"))
+            group.append(made)
+            return source, condition
+        if window.kind == "hop":
+            made, name, end = spark_window(time, window), "_w", call("unix_micros", _END)
+        else:
+            made, name, end = cumulated_ends(time, window), "_e", column("_e")
+        source = nested(select([exp.Star(), alias(made, name)], source, condition))
+        items.append(column(name))
+        group.append(column(name))
+        return source, self._not_late(end)
+
+    def _not_late(self, end: exp.Expr) -> exp.Expr:
+        """Return whether a window of a row may still change when the row comes."""
+        limit: exp.Expr = call("unix_micros", WATERMARK)
+        if self.lateness:
+            limit = exp.Sub(this=limit, expression=number(self.lateness))
+        return exp.or_(is_null(WATERMARK), exp.GT(this=end, expression=limit))
+
+    def _bounds(self) -> tuple[exp.Expr | None, exp.Expr | None]:
+        """Return the start and the end of the window, over the groups."""
+        if self.window is None:
+            return None, None
+        if self.sessions is not None:
+            return column("_start", SESSION), column("_end", SESSION)
+        if self.window[0].kind == "cumulate":
+            start = cumulated_start("_e", self.window[0])
+            return start, call("timestamp_micros", column("_e"))
+        return _START, _END
+
+    # --- Expressions over groups ------------------------------------------------------------------
+
+    def over_groups(self, tree: exp.Expr) -> exp.Expr:
+        """Return a resolved expression as one over the groups.
+
+        Raises:
+            SqlColumnError: it needs a column that is neither a key nor in an aggregate.
+        """
+        for place, key in enumerate(self.keys):
+            if tree == key:
+                return moved(column(f"_g{place}"), tree)
+        if is_bound(tree):
+            return self._bound(tree)
+        if is_window(tree):
+            self.teller.refuse(tree, "a window has no value of its own", "Write its _START or _END.")
+        if is_aggregate(tree):
+            return self._aggregate(tree)
+        if isinstance(tree, exp.Column):
+            hint = "Add it to GROUP BY, or write FIRST(...), MAX(...) of it."
+            self.teller.no_column(tree, "a column is neither a key nor in an aggregate", hint)
+        made = tree.copy()
+        for key, value in tree.args.items():
+            if isinstance(value, exp.Expr):
+                made.set(key, self._part(value))
+            elif isinstance(value, list):
+                parts = [self._part(each) if isinstance(each, exp.Expr) else each for each in value]
+                made.set(key, parts)
+        return made
+
+    def _part(self, tree: exp.Expr) -> exp.Expr:
+        made = self.over_groups(tree)
+        return closed(made) if type(made) is not type(tree) else made
+
+    def _bound(self, tree: exp.Expr) -> exp.Expr:
+        name = str(tree.this).upper()
+        if self.window is None:
+            hint = "Add TUMBLE(ts, INTERVAL '1 minute') to GROUP BY."
+            self.teller.refuse(tree, f"{name} needs a window in GROUP BY", hint)
+        window, said = self.window
+        kind = name.split("_")[0].lower()
+        args = tree.expressions
+        if kind not in {"window", window.kind} or args != said.expressions[: len(args)]:
+            hint = f"Write {window.kind.upper()}_{BOUNDS[name]} with the same arguments, or WINDOW_"
+            self.teller.refuse(tree, f"{name} is not of the window in GROUP BY", f"{hint}{BOUNDS[name]}.")
+        start, end = self._bounds()
+        return moved(start if BOUNDS[name] == "START" else end, tree)  # type: ignore[type-var]
+
+    def _aggregate(self, tree: exp.Expr) -> exp.Expr:
+        aggregate = read_aggregate(tree, self.teller)
+        if self.sessions is not None:
+            return self.sessions.take(aggregate)
+        form = weighted if self.below.ground.retracts else plain
+        made = form(aggregate, self.below.ground, self.teller)
+        if made not in self.made:
+            self.made.append(made)
+        return column(f"_a{self.made.index(made)}")

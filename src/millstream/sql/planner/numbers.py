@@ -1,0 +1,80 @@
+"""Numbers: of which kind the value of an expression is, as far as the text can tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from sqlglot import exp
+
+from millstream.errors import Error
+from millstream.model import parse_type
+
+if TYPE_CHECKING:
+    from millstream.model.types import SqlType
+    from millstream.sql.planner.flow import Ground
+
+Kind = Literal["integer", "decimal", "float"]
+
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "integer"),
+    **dict.fromkeys(("REAL", "DOUBLE"), "float"),
+    "DECIMAL": "decimal",
+}
+
+
+def number_type(tree: exp.Expr, ground: Ground) -> SqlType | None:
+    """Return the exact type of a column or a CAST; None for what would need a calculation."""
+    if isinstance(tree, exp.Paren | exp.Neg):
+        return number_type(tree.this, ground)
+    if isinstance(tree, exp.Column):
+        origin = ground.origins.get(tree.name)
+        return origin.type if origin else None
+    if isinstance(tree, exp.Cast):
+        try:
+            return parse_type(tree.to.sql(dialect="spark"))
+        except Error:
+            return None
+    return None
+
+
+def number_kind(tree: exp.Expr, ground: Ground) -> Kind | None:
+    """Return whether a number is whole, decimal or of floating point; None when nobody knows.
+
+    It is one of Spark's rules of types: ``/`` of whole numbers is a DOUBLE.
+    """
+    exact = number_type(tree, ground)
+    if exact is not None:
+        return _KINDS.get(exact.kind)
+    if isinstance(tree, exp.Literal) and not tree.is_string:
+        text = str(tree.this).lower()
+        return "float" if "e" in text else "decimal" if "." in text else "integer"
+    parts = _parts(tree)
+    if not parts:
+        return None
+    kinds = [number_kind(part, ground) for part in parts if not isinstance(part, exp.Null)]
+    kind = _widest(kinds)
+    return "float" if isinstance(tree, exp.Div) and kind == "integer" else kind
+
+
+def _widest(kinds: list[Kind | None]) -> Kind | None:
+    if not kinds or None in kinds:
+        return None
+    order: tuple[Kind, ...] = ("float", "decimal", "integer")
+    return next(kind for kind in order if kind in kinds)
+
+
+def _parts(tree: exp.Expr) -> list[exp.Expr]:
+    """The operands whose kinds decide that of the whole."""
+    if isinstance(tree, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
+        return [tree.this, tree.expression]
+    if isinstance(tree, exp.Neg | exp.Paren | exp.Abs):
+        return [tree.this]
+    if isinstance(tree, exp.Coalesce | exp.Greatest | exp.Least):
+        return [tree.this, *tree.expressions]
+    if isinstance(tree, exp.If):
+        return [each for each in (tree.args["true"], tree.args.get("false")) if each is not None]
+    if isinstance(tree, exp.Case):
+        default = tree.args.get("default")
+        values = [each.args["true"] for each in tree.args["ifs"]]
+        return values if default is None else [*values, default]
+    return []

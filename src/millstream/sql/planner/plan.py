@@ -1,0 +1,107 @@
+"""What a view is, once its SQL is understood: what it reads, what Spark runs, what comes out.
+
+Pure values. Types of the result are not here: Spark finds them when it sees ``spark_sql``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from millstream.model.schema import Schema
+
+Shape = Literal["rows", "groups", "sets"]
+WindowKind = Literal["tumble", "hop", "session", "cumulate"]
+FEED = "__feed"
+"""The relation that ``ViewPlan.spark_sql`` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What the planner is told of a log that a query reads.
+
+    Attributes:
+        name: the log, as the catalog writes it.
+        kind: what writes it: a "source", a "table", a "view" or a "stream".
+        schema: its columns.
+        retracts: whether rows of it may disappear.
+        event_time: the column that its watermark follows, or None.
+    """
+
+    name: str
+    kind: Literal["source", "table", "view", "stream"]
+    schema: Schema
+    retracts: bool = False
+    event_time: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over event time, in microseconds.
+
+    Attributes:
+        kind: how windows follow each other.
+        column: the input's column that it looks at.
+        size: how long a window is; of a session, the gap that ends it.
+        slide: from one start to the next; of CUMULATE, the step; of TUMBLE, the size.
+        offset: where windows begin, counted from 1970 UTC.
+        columns: the column for each of the plan's inputs; empty for those that have none, such
+            as joined tables.
+    """
+
+    kind: WindowKind
+    column: str
+    size: int
+    slide: int
+    offset: int = 0
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A join with a table, which the feed does: each row gets the columns of the table's rows.
+
+    Attributes:
+        table: the index of the table in ``ViewPlan.inputs``.
+        on: pairs of a column and the table's column that must be equal. The first is written as
+            the index of its input and its name.
+        outer: whether a row without a match is kept, with NULLs.
+    """
+
+    table: int
+    on: tuple[tuple[tuple[int, str], str], ...]
+    outer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """A view's query, ready for Spark.
+
+    Attributes:
+        inputs: the logs it reads; a row's ``_log`` is an index into them.
+        shape: what its rows are, see the planner's docstring.
+        spark_sql: Spark SQL over the relation ``__feed``.
+        columns: the names of the user's columns, which come first in the result.
+        keys: the result's columns that tell groups apart; none of a global aggregate.
+        window: the window of its groups.
+        lookups: joins with tables.
+        lateness: for how long after a window's end late rows still count, in microseconds.
+        retracts: whether rows of the view may disappear or change.
+        live: whether the live gear can run it.
+        why: why it can or cannot, in a few words for people.
+        fingerprint: equal for queries that mean the same.
+    """
+
+    inputs: tuple[str, ...]
+    shape: Shape
+    spark_sql: str
+    columns: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    window: Window | None = None
+    lookups: tuple[Lookup, ...] = ()
+    lateness: int = 0
+    retracts: bool = True
+    live: bool = True
+    why: str = ""
+    fingerprint: str = ""

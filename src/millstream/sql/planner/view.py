@@ -1,0 +1,68 @@
+"""Views: from a query that is read to a plan that Spark can run.
+
+Takes: a statement, and what the catalog knows of the logs that it names.
+Gives: a ``ViewPlan``: Spark SQL over the one relation ``__feed``, and what its columns are.
+Never knows: Spark, rows, or what exists besides.
+
+The result has the user's columns first, then hidden ones, by shape:
+
+- "rows": ``_lsn``, ``_weight``.
+- "groups": ``_k0`` ... for keys that are no column of the user's; ``_end``, the end of the window;
+  ``_shown``, when a group may be invisible; ``_hash`` of all keys.
+- "sets": only hidden ones, a row for each group: ``_k0`` ..., ``_hash``, and ``_rows``, an array of
+  structs that have the user's columns and ``_end``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from millstream.sql.planner.checks import check_emit
+from millstream.sql.planner.output import output
+from millstream.sql.planner.queries import Planner
+from millstream.sql.planner.relations import read_logs
+from millstream.sql.planner.telling import Teller
+from millstream.sql.planner.plan import ViewPlan
+from millstream.sql.query import as_query
+from millstream.sql.statements import CreateView, Emit, Query, Select
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.sql.planner.plan import Input
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def plan_view(
+    statement: CreateView | Query | Select, inputs: Callable[[str], Input]
+) -> ViewPlan:
+    """Return the plan of a view, or of a query that is to be kept up to date.
+
+    Args:
+        statement: what was read.
+        inputs: tells what a log is by its name, and raises when there is none.
+
+    Raises:
+        SqlUnsupportedError: it cannot be answered exactly; the hint says what to write instead.
+        SqlColumnError: a column that is not there.
+        SqlTypeError: types that do not go together.
+    """
+    view = statement if isinstance(statement, CreateView) else _as_view(statement)
+    query = as_query(view.query)
+    teller = Teller(view.sql or query.sql, query.line, query.column)
+    lateness = view.lateness // _MICROSECOND
+    logs = read_logs(query.tree, inputs, teller)
+    flow = Planner(logs, teller, lateness).flow(query.tree)
+    check_emit(view, flow, logs, teller)
+    made = output(flow, logs, view.emit, lateness, teller)
+    return made
+
+
+def _as_view(statement: Query | Select) -> CreateView:
+    emit = statement.emit if isinstance(statement, Query) else None
+    return CreateView(
+        name="", kind="view", query=statement, emit=emit or Emit(), sql=statement.sql
+    )

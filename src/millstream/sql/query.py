@@ -1,0 +1,154 @@
+"""Queries: a plain SELECT, or any other, and the EMIT that may follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType, exp
+
+from millstream.errors import Error, SqlUnsupportedError
+from millstream.sql.durations import parse_duration
+from millstream.sql.limits import check_query, tables_of
+from millstream.sql.reader import Reader
+from millstream.sql.select import read_select
+from millstream.sql.statements import Emit, Query, Select
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+QUERY_WORDS = frozenset({"SELECT", "WITH", "("})
+"""The words that a query begins with."""
+
+_TAILS = {
+    *(("EMIT", word) for word in ("CHANGES", "ON", "AFTER", "EVERY", "FINAL")),
+    ("ALLOW", "LATENESS"),
+    ("LATE", "DATA"),
+    ("WITH", "("),
+}
+"""The first two words of the clauses that follow the query of a view."""
+
+_EMITS = "Write EMIT CHANGES, EMIT ON WINDOW CLOSE, EMIT EVERY INTERVAL '1 second' or EMIT FINAL."
+_DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+
+
+def read_query(reader: Reader, *, live: bool = False) -> Select | Query:
+    """Read a query and its EMIT; the next word is the query's first."""
+    body = read_body(reader)
+    if reader.word == "EMIT":
+        body = dataclasses.replace(as_query(body), emit=read_emit(reader))
+    return dataclasses.replace(body, live=live)
+
+
+def read_live(reader: Reader) -> Select | Query:
+    """Read what follows LIVE."""
+    if reader.word not in QUERY_WORDS:
+        raise reader.expected("SELECT", hint="Write LIVE SELECT ... FROM ...")
+    return read_query(reader, live=True)
+
+
+def read_body(reader: Reader) -> Select | Query:
+    """Read a query up to the clauses that only a view has."""
+    if reader.word not in QUERY_WORDS:
+        raise reader.expected("SELECT", hint="Write AS SELECT ... FROM ...")
+    begin, tokens = reader.offset, reader.tokens_left
+    tokens = tokens[: _length(tokens)]
+    body = _read_plain(Reader(reader.sql, tokens)) or _read_any(Reader(reader.sql, tokens))
+    reader.pass_over(len(tokens))
+    text = reader.sql[begin : tokens[-1].end + 1]
+    line, column = reader.place_of(begin)
+    return dataclasses.replace(body, sql=reader.sql, text=text, line=line, column=column)
+
+
+def as_query(body: Select | Query) -> Query:
+    """Return a SELECT as a query, for those who want a whole tree.
+
+    >>> from millstream.sql import parse
+    >>> [select] = parse("SELECT a FROM t AS u WHERE a > 1")
+    >>> as_query(select).tree.sql()
+    'SELECT a FROM t AS u WHERE a > 1'
+    """
+    if isinstance(body, Query):
+        return body
+    target = exp.to_identifier(body.target, quoted=True)
+    alias = exp.TableAlias(this=exp.to_identifier(body.alias, quoted=True)) if body.alias else None
+    tree = exp.Select(
+        expressions=[item.copy() for item in body.items],
+        from_=exp.From(this=exp.Table(this=target, alias=alias)),
+    )
+    if body.where is not None:
+        tree.set("where", exp.Where(this=body.where.copy()))
+    if body.limit is not None:
+        tree.set("limit", exp.Limit(expression=exp.Literal.number(body.limit)))
+    return Query(
+        tree=tree,
+        tables=(body.target,),
+        live=body.live,
+        sql=body.sql,
+        text=body.text,
+        line=body.line,
+        column=body.column,
+    )
+
+
+def read_emit(reader: Reader) -> Emit:
+    """Read ``EMIT ...``."""
+    reader.expect("EMIT", hint=_EMITS)
+    if reader.skip("CHANGES") or reader.skip("ON", "UPDATE"):
+        return Emit("changes")
+    if reader.skip("ON", "WINDOW", "CLOSE") or reader.skip("AFTER", "WATERMARK"):
+        return Emit("close")
+    if reader.skip("FINAL"):
+        return Emit("final")
+    if not reader.skip("EVERY"):
+        raise reader.expected("when to emit", hint=_EMITS)
+    at = reader.offset
+    every = _read_rhythm(reader)
+    if every <= timedelta(0):
+        raise reader.error("the interval must be longer than nothing", hint=_EMITS, at=at)
+    return Emit("every", every)
+
+
+def _read_rhythm(reader: Reader) -> timedelta:
+    if reader.word == "INTERVAL":
+        return reader.interval()
+    at = reader.offset
+    number = reader.constant()
+    if not isinstance(number, int | float):
+        raise reader.expected("an interval", hint=_EMITS)
+    try:
+        return parse_duration(f"{number} {reader.identifier('unit')}")
+    except Error as error:
+        raise reader.located_error(error, at) from error
+
+
+def _read_plain(reader: Reader) -> Select | None:
+    """Read a SELECT of one log that only filters and projects; None if it is another query."""
+    if not reader.skip("SELECT"):
+        return None
+    try:
+        select = read_select(reader)
+        reader.end()
+    except SqlUnsupportedError:
+        return None
+    return select
+
+
+def _read_any(reader: Reader) -> Query:
+    tree = reader.query()
+    reader.end()
+    check_query(tree, reader.sql)
+    return Query(tree=tree, tables=tables_of(tree))
+
+
+def _length(tokens: list[Token]) -> int:
+    """How many tokens there are before the clauses that follow a query."""
+    depth = 0
+    for place, token in enumerate(tokens):
+        depth += _DEEPER.get(token.token_type, 0)
+        if depth or not place or place + 1 == len(tokens):
+            continue
+        if (token.text.upper(), tokens[place + 1].text.upper()) in _TAILS:
+            return place
+    return len(tokens)

@@ -1,0 +1,221 @@
+"""Hashes of keys: of many rows at once, from Arrow, and of one, from Python values; both the same.
+
+Values that GROUP BY takes for the same have the same hash: NULL and NULL, NaN and NaN, 0.0 and
+-0.0. Hashes only find candidates, so that two keys share one costs time and nothing else. They
+are never stored: another release may hash otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Context
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.model.arrow_values import map_entries
+from millstream.model.clock import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import date, datetime, timedelta
+    from decimal import Decimal
+
+    from numpy.typing import NDArray
+
+    from millstream.model.types import SqlType
+
+Hashes: TypeAlias = "NDArray[np.uint64]"
+
+_SEED = 0x9E3779B97F4A7C15
+_NULL = 0xC2B2AE3D27D4EB4F
+_FACTOR = 0xBF58476D1CE4E5B9
+_SHIFT = 29
+_MASK = (1 << 64) - 1
+_NAN = 0x7FF8000000000000
+_LONG = 256  # bytes; a longer text is hashed alone, so that it holds up no others
+_EXACT = Context(prec=76)
+_DAY_ZERO = EPOCH.toordinal()
+
+
+# ---- many rows
+
+
+def hash_columns(columns: Sequence[pa.Array], rows: int) -> Hashes:
+    """The hashes of so many rows, whose keys are in these columns."""
+    hashes = np.full(rows, _SEED, np.uint64)
+    for column in columns:
+        hashes = _column(hashes, column)
+    return hashes
+
+
+def _step(hashes: Hashes, words: Hashes) -> Hashes:
+    mixed = (hashes ^ words) * np.uint64(_FACTOR)
+    mixed ^= mixed >> np.uint64(_SHIFT)
+    return mixed
+
+
+def _column(hashes: Hashes, column: pa.Array) -> Hashes:
+    hashed = _values(hashes, column)
+    if column.null_count:
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        hashed[nulls] = _step(hashes[nulls], np.uint64(_NULL))  # type: ignore[arg-type]
+    return hashed
+
+
+def _values(hashes: Hashes, column: pa.Array) -> Hashes:
+    """The hashes with a column mixed in; those of its NULLs may be anything."""
+    of = column.type
+    if pa.types.is_string(of) or pa.types.is_binary(of):
+        return _texts(hashes, column)
+    if pa.types.is_decimal(of):
+        halves = np.frombuffer(column.buffers()[1], np.uint64)
+        halves = halves[2 * column.offset : 2 * (column.offset + len(column))]
+        return _step(_step(hashes, halves[::2]), halves[1::2])
+    if pa.types.is_struct(of):
+        for child in column.flatten():
+            hashes = _column(hashes, child)
+        return hashes
+    if pa.types.is_map(of):
+        return _values(hashes, map_entries(column))
+    if pa.types.is_list(of):
+        return _lists(hashes, column)
+    return _step(hashes, _words(column))
+
+
+def _words(column: pa.Array) -> Hashes:
+    """Values of a fixed width as 64 bits each."""
+    of = column.type
+    if pa.types.is_boolean(of):
+        column = column.cast(pa.uint8())
+    elif not (pa.types.is_floating(of) or pa.types.is_integer(of)):  # a date or a time
+        column = column.view(pa.int32() if of.bit_width == 32 else pa.int64())
+    values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    if not pa.types.is_floating(of):
+        return values.astype(np.int64).view(np.uint64)  # type: ignore[no-any-return]
+    floats = values.astype(np.float64) + 0.0  # which makes 0.0 of -0.0
+    words: Hashes = floats.view(np.uint64)
+    words[np.isnan(floats)] = _NAN
+    return words
+
+
+def _texts(hashes: Hashes, column: pa.Array) -> Hashes:
+    """Texts and bytes: eight bytes at a time, then the length."""
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    starts, lengths = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
+    first, last = int(ends[0]), int(ends[-1])
+    # Eight more bytes, so that the last text can be read in whole words, too.
+    padded = np.zeros(last - first + 8, np.uint8)
+    if last > first:
+        padded[:-8] = np.frombuffer(data, np.uint8)[first:last]
+    words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded, strides=(1,))
+    starts -= first
+    hashed = hashes.copy()
+    at, rows = 0, np.flatnonzero((lengths > 0) & (lengths <= _LONG))
+    while len(rows):
+        word = words[starts[rows] + at]
+        short = np.minimum(lengths[rows] - at, 8).astype(np.uint64)
+        word &= np.uint64(_MASK) >> (np.uint64(64) - np.uint64(8) * short)
+        hashed[rows] = _step(hashed[rows], word)
+        at += 8
+        rows = rows[lengths[rows] > at]
+    hashed = _step(hashed, lengths.view(np.uint64))
+    for row in np.flatnonzero(lengths > _LONG).tolist():
+        text = padded[starts[row] : starts[row] + lengths[row]].tobytes()
+        hashed[row] = _hash_bytes(int(hashes[row]), text)
+    return hashed
+
+
+def _lists(hashes: Hashes, column: pa.Array) -> Hashes:
+    """Arrays: the sum of their elements' hashes, each with its place; then the length."""
+    lengths = pc.fill_null(column.value_lengths(), 0).to_numpy(zero_copy_only=False)
+    lengths = lengths.astype(np.int64)
+    elements = column.flatten()
+    ends = np.cumsum(lengths)
+    places = np.arange(len(elements)) - np.repeat(ends - lengths, lengths)
+    single = _column(places.astype(np.uint64) * np.uint64(_FACTOR), elements)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(single, dtype=np.uint64)])
+    return _step(_step(hashes, sums[ends] - sums[ends - lengths]), lengths.view(np.uint64))
+
+
+# ---- one row
+
+
+def one_hasher(types: Sequence[SqlType]) -> Callable[[Sequence[Any]], int]:
+    """What hashes one key of these types, none of them nested, given as Python values."""
+    mixers = [_mixer(each) for each in types]
+
+    def hash_one(key: Sequence[Any]) -> int:
+        hashed = _SEED
+        for mix, value in zip(mixers, key, strict=True):
+            hashed = _mix(hashed, _NULL) if value is None else mix(hashed, value)
+        return hashed
+
+    return hash_one
+
+
+def _mix(hashed: int, word: int) -> int:
+    hashed = ((hashed ^ word) * _FACTOR) & _MASK
+    return hashed ^ (hashed >> _SHIFT)
+
+
+def _mixer(of: SqlType) -> Callable[[int, Any], int]:
+    if of.kind == "DECIMAL":
+        return _decimal_mixer(of.arrow.scale)
+    return _MIXERS.get(of.kind, _hash_int)
+
+
+def _hash_int(hashed: int, value: int) -> int:
+    return _mix(hashed, value & _MASK)
+
+
+def _hash_float(hashed: int, value: float) -> int:
+    if math.isnan(value):
+        return _mix(hashed, _NAN)
+    return _mix(hashed, int.from_bytes(struct.pack("<d", value + 0.0), "little"))
+
+
+def _hash_text(hashed: int, value: str) -> int:
+    return _hash_bytes(hashed, value.encode())
+
+
+def _hash_bytes(hashed: int, value: bytes) -> int:
+    for at in range(0, len(value), 8):
+        hashed = _mix(hashed, int.from_bytes(value[at : at + 8], "little"))
+    return _mix(hashed, len(value))
+
+
+def _hash_date(hashed: int, value: date) -> int:
+    return _hash_int(hashed, value.toordinal() - _DAY_ZERO)
+
+
+def _hash_interval(hashed: int, value: timedelta) -> int:
+    micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+    return _hash_int(hashed, micros)
+
+
+def _hash_timestamp(hashed: int, value: datetime) -> int:
+    return _hash_interval(hashed, value - EPOCH)
+
+
+def _decimal_mixer(scale: int) -> Callable[[int, Decimal], int]:
+    def hash_decimal(hashed: int, value: Decimal) -> int:
+        unscaled = int(_EXACT.scaleb(value, scale))
+        return _mix(_mix(hashed, unscaled & _MASK), (unscaled >> 64) & _MASK)
+
+    return hash_decimal
+
+
+_MIXERS: dict[str, Callable[[int, Any], int]] = {
+    "REAL": _hash_float,
+    "DOUBLE": _hash_float,
+    "VARCHAR": _hash_text,
+    "BINARY": _hash_bytes,
+    "DATE": _hash_date,
+    "TIMESTAMP": _hash_timestamp,
+    "INTERVAL": _hash_interval,
+}

@@ -1,0 +1,79 @@
+"""What Spark sends of a view, in the view's own columns: as an Arrow batch or as Python rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.errors import SchemaMismatchError
+from millstream.model.arrow_values import column_values
+from millstream.views.same import as_mask
+
+if TYPE_CHECKING:
+    from millstream.model.schema import Row, Schema
+    from millstream.views.same import Mask
+
+SHOWN = "_shown"
+"""The column that says whether a group is to be seen at all."""
+
+
+class Intake:
+    """Reads batches of one schema; further columns are left out.
+
+    Args:
+        schema: the columns to read.
+    """
+
+    __slots__ = ("_exact", "_known", "_places", "_shown", "schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._known: pa.Schema | None = None
+        self._places: list[int] = []
+        self._shown: int | None = None
+        self._exact = False
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns, of exactly the schema's types."""
+        self._learn(batch.schema)
+        if self._exact:
+            arrays = [batch.column(place) for place in self._places]
+            return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
+        return self.schema.conform(batch.select(self._places))
+
+    def rows(self, batch: pa.RecordBatch) -> list[Row]:
+        """The same as Python values.
+
+        Raises:
+            SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
+        """
+        self._learn(batch.schema)
+        if not self._exact:
+            return self.schema.arrow_to_rows(self.arrow(batch))
+        pairs = zip(self.schema.columns, self._places, strict=True)
+        values = [column_values(each.name, each.type, batch.column(at)) for each, at in pairs]
+        return list(zip(*values, strict=True))
+
+    def shown(self, batch: pa.RecordBatch) -> Mask | None:
+        """Which rows are to be seen; None when all are."""
+        self._learn(batch.schema)
+        if self._shown is None:
+            return None
+        return as_mask(batch.column(self._shown))
+
+    def _learn(self, schema: pa.Schema) -> None:
+        if self._known is not None and schema.equals(self._known):
+            return
+        missing = [name for name in self.schema.names if name not in schema.names]
+        if missing:
+            raise SchemaMismatchError(
+                f"the result lacks {', '.join(missing)}; it has {', '.join(schema.names)}",
+                hint="The columns that a view keeps and those of its Spark SQL must agree.",
+            )
+        self._places = [schema.get_field_index(name) for name in self.schema.names]
+        pairs = zip(self._places, self.schema.arrow, strict=True)
+        self._exact = all(schema.field(place).type == field.type for place, field in pairs)
+        hides = SHOWN in schema.names and SHOWN not in self.schema.names
+        self._shown = schema.get_field_index(SHOWN) if hides else None
+        self._known = schema

@@ -1,0 +1,341 @@
+"""The current rows of a view by key, and what new results of its groups change.
+
+A log-structured merge tree in memory: the keys that changed last lie in a dict, all others in a
+few Arrow runs. Few results are handled row by row in Python, many at once in Arrow; both ways
+give the same changes.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import SchemaMismatchError
+from millstream.model.batch import ChangeBatch
+from millstream.model.schema import Schema
+from millstream.views.compare import added, compare, killed, newest, outcome, told
+from millstream.views.hashes import hash_columns, one_hasher
+from millstream.views.intake import Intake
+from millstream.views.runs import Run, frozen, living, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.model.schema import Column, Row
+    from millstream.views.same import Mask
+
+Key = tuple[Any, ...]
+
+_FEW = 64  # results up to which Python is faster than Arrow
+_MOST = 4096  # rows in the dict, and deaths in the runs, before they are dealt with
+_UPDATE = pa.array([-1, 1], pa.int64())
+_FLOATS = ("REAL", "DOUBLE")
+_NAN = object()  # stands for NaN in a key, since no two NaNs are equal in Python
+
+
+class Diff:
+    """What some results change. Worked out by ``Rows.diff``, taken in by ``Rows.apply``.
+
+    Attributes:
+        changes: the user's columns where they changed, an old row and its new one side by side;
+            None when they did not.
+        stored: the same of all stored columns.
+    """
+
+    __slots__ = ("added", "changes", "grown", "killed", "put", "stored", "version")
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.changes: ChangeBatch | None = None
+        self.stored: ChangeBatch | None = None
+        self.put: list[tuple[Key, Row | None]] = []
+        self.added: Run | None = None
+        self.killed: list[tuple[Run, NDArray[np.int64]]] = []
+        self.grown = 0
+
+
+class Rows:
+    """The rows of a view.
+
+    One thread works out diffs, one diff at a time: it is applied, by whatever thread, or thrown
+    away before the next. Snapshots may be taken at any time by anybody.
+
+    >>> rows = Rows(Schema.of(key=("k",), k="VARCHAR", n="BIGINT"), ("k",))
+    >>> diff = rows.diff(pa.RecordBatch.from_pydict({"k": ["a", "b"], "n": [1, 1]}))
+    >>> rows.apply(diff)
+    >>> diff = rows.diff(pa.RecordBatch.from_pydict({"k": ["a", "b"], "n": [2, 1]}))
+    >>> diff.changes.rows, diff.changes.weights
+    ([('a', 1), ('a', 2)], [-1, 1])
+
+    Args:
+        schema: the user's columns.
+        keys: the columns, the user's or hidden ones, that tell groups apart; none when there is
+            only one group.
+        hidden: columns that are kept but not shown.
+    """
+
+    def __init__(self, schema: Schema, keys: Sequence[str], hidden: Sequence[Column] = ()) -> None:
+        self.schema = schema
+        self.stored_schema = Schema((*schema.columns, *hidden), schema.key) if hidden else schema
+        names = self.stored_schema.names
+        self._width = len(schema.columns)
+        self._keys = [names.index(name) for name in keys]
+        types = [self.stored_schema.columns[key].type for key in self._keys]
+        self._key_of = _key_getter(self._keys, floats=any(t.kind in _FLOATS for t in types))
+        self._few = 0 if self.stored_schema.is_nested else _FEW
+        self._hash_key = one_hasher(types)
+        self._floats = any(c.type.kind in _FLOATS for c in self.stored_schema.columns)
+        self._intake = Intake(self.stored_schema)
+        self._lock = threading.Lock()
+        self._recent: dict[Key, Row] = {}
+        self._runs: tuple[Run, ...] = ()
+        self._deaths = 0
+        self._version = 0
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    # ---- what changes
+
+    def diff(self, batch: pa.RecordBatch, *, keep: Mask | None = None, revise: bool = True) -> Diff:
+        """What new results of some groups change; of a group that is there twice, the last counts.
+
+        Args:
+            batch: the stored columns and, perhaps, ``_shown``.
+            keep: which of the groups stay; without it, those that are shown.
+            revise: whether groups that are there may change or go.
+        """
+        if keep is None:
+            keep = self._intake.shown(batch)
+        if batch.num_rows <= self._few:
+            try:
+                rows = self._intake.rows(batch)
+                return self.diff_rows(rows, keep=keep, revise=revise)
+            except (SchemaMismatchError, OverflowError):
+                pass  # such as the year 10000, which Arrow can hold and Python cannot
+        return self._diff_arrow(self._intake.arrow(batch), keep, revise=revise)
+
+    def diff_rows(
+        self, rows: Sequence[Row], *, keep: Sequence[bool] | Mask | None = None, revise: bool = True
+    ) -> Diff:
+        """The same for rows of all stored columns, in canonical form; none of them nested."""
+        if len(self._recent) > _MOST or self._deaths > _MOST:
+            self._settle()
+        diff = Diff(self._version)
+        key_of = self._key_of
+        if len(rows) == 1:
+            latest = {key_of(rows[0]): rows[0] if keep is None or keep[0] else None}
+        else:
+            latest = {}
+            for place, row in enumerate(rows):
+                key = key_of(row)
+                latest.pop(key, None)  # so that the order is that of the last ones
+                latest[key] = row if keep is None or keep[place] else None
+        changed = []
+        for key, new in latest.items():
+            old = self._recent.get(key)
+            held = None if old is not None or not self._runs else self._find(key)
+            if held is not None:
+                run, place, old = held
+            if (old is None and new is None) or (old is not None and not revise):
+                continue
+            if old is not None and new is not None and self._same(old, new):
+                continue
+            changed.append((old, new))
+            diff.put.append((key, new))
+            if held is not None:
+                diff.killed.append((run, np.array([place])))
+            diff.grown += (new is not None) - (old is not None)
+        if changed:
+            self._tell_rows(diff, changed)
+        return diff
+
+    def removal(self, batch: pa.RecordBatch) -> Diff:
+        """The groups of a batch, gone."""
+        return self.diff(batch, keep=np.zeros(batch.num_rows, np.bool_))
+
+    def apply(self, diff: Diff) -> None:
+        """Take in what the last diff has worked out."""
+        with self._lock:
+            if diff.version != self._version:
+                raise AssertionError("a diff is applied once, and before the next is worked out")
+            self._version += 1
+            recent = self._recent
+            for run, places in diff.killed:
+                self._deaths += run.kill(places)
+            for key, row in diff.put:
+                if row is None:
+                    recent.pop(key, None)
+                else:
+                    recent[key] = row
+            if diff.added is not None:
+                self._runs = (*self._runs, diff.added)
+            self._size += diff.grown
+
+    def load(self, batch: ChangeBatch) -> None:
+        """Take in changes of the stored columns that were committed before, in order."""
+        weights = batch.weights_arrow().to_numpy()
+        if len(batch) <= self._few and not batch.is_arrow:
+            self.apply(self.diff_rows(batch.held_rows, keep=weights > 0))
+        else:
+            self.apply(self.diff(batch.arrow, keep=weights > 0))
+
+    # ---- what is there
+
+    def snapshot(self, *, stored: bool = False) -> pa.Table:
+        """All rows at one moment: the user's columns, or all that are stored."""
+        with self._lock:
+            recent = list(self._recent.values())
+            runs = [
+                (run.batch, run.alive.copy() if run.live < len(run.alive) else None)
+                for run in self._runs
+            ]
+        schema = self.stored_schema if stored else self.schema
+        names = list(schema.names)
+        parts = [living(batch.select(names), alive) for batch, alive in runs]
+        if recent:
+            parts.append(self.stored_schema.rows_to_arrow(recent).select(names))
+        parts = [part.replace_schema_metadata(schema.arrow.metadata) for part in parts]
+        return pa.Table.from_batches(parts, schema=schema.arrow)
+
+    def members(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatch]:
+        """All stored rows that have, in some columns, the values of some row of a batch.
+
+        Args:
+            batch: rows that all differ in these columns.
+            names: the columns; the same ones at each call.
+        """
+        if self._recent:
+            self._settle()
+        places = [self.stored_schema.names.index(name) for name in names]
+        keys = [batch.column(name) for name in names]
+        hashes = hash_columns(keys, batch.num_rows)
+        found = [run.members(hashes, keys, places) for run in self._runs]
+        return [part for part in found if part.num_rows]
+
+    def like(self, row: Row) -> Row | None:
+        """The stored row that has the key of another row; of columns that are not nested."""
+        key = self._key_of(row)
+        recent = self._recent.get(key)
+        if recent is not None:
+            return recent
+        held = self._find(key)
+        return None if held is None else held[2]
+
+    def like_all(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """The same for a batch of the stored columns: rows, and for each place of the batch which
+        of them is like it; -1 without one. Where a key comes twice, only the last is looked up.
+        """
+        self._settle()
+        compared = compare(newest(batch, self._keys), self._runs, self._keys)
+        return compared.old, compared.old_places
+
+    # ---- row by row
+
+    def _find(self, key: Key) -> tuple[Run, int, Row] | None:
+        hashed = self._hash_key([math.nan if value is _NAN else value for value in key])
+        for run in self._runs:
+            for place in run.candidates(hashed):
+                (row,) = self.stored_schema.arrow_to_rows(run.batch.slice(place, 1))
+                if self._key_of(row) == key:
+                    return run, place, row
+        return None
+
+    def _same(self, old: Row, new: Row) -> bool:
+        if old == new:
+            return True
+        if not self._floats:
+            return False
+        return all(
+            one == other or (_is_nan(one) and _is_nan(other))
+            for one, other in zip(old, new, strict=True)
+        )
+
+    def _tell_rows(self, diff: Diff, changed: list[tuple[Row | None, Row | None]]) -> None:
+        diff.stored = diff.changes = _told(self.stored_schema, changed)
+        if self.stored_schema is not self.schema:
+            width = self._width
+            cut = [(old and old[:width], new and new[:width]) for old, new in changed]
+            seen = [(old, new) for old, new in cut if not (old and new and self._same(old, new))]
+            diff.changes = _told(self.schema, seen)
+
+    # ---- many at once
+
+    def _diff_arrow(self, batch: pa.RecordBatch, keep: Mask | None, *, revise: bool) -> Diff:
+        self._settle()
+        diff = Diff(self._version)
+        if not batch.num_rows:
+            return diff
+        compared = compare(newest(batch, self._keys), self._runs, self._keys)
+        values = [place for place in range(batch.num_columns) if place not in self._keys]
+        what = outcome(compared, keep, values, revise=revise)
+        diff.stored = diff.changes = self._tell_arrow(self.stored_schema, told(compared, what))
+        if self.stored_schema is not self.schema and diff.stored is not None:
+            seen_values = [place for place in values if place < self._width]
+            seen = outcome(compared, keep, seen_values, revise=revise)
+            diff.changes = self._tell_arrow(self.schema, told(compared, seen))
+        diff.added = added(compared, what)
+        diff.killed.extend(killed(compared, what))
+        diff.grown = int(what.comes.sum()) - int(what.goes.sum())
+        return diff
+
+    def _tell_arrow(
+        self, schema: Schema, rows: tuple[pa.RecordBatch, pa.Array | None]
+    ) -> ChangeBatch | None:
+        batch, weights = rows
+        if not batch.num_rows:
+            return None
+        arrays = batch.columns[: len(schema.columns)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+        return ChangeBatch(schema, None, batch, weights)
+
+    def _settle(self) -> None:
+        """Put the runs in order, with the recent rows among them. No row changes."""
+        runs = self._runs
+        recent = list(self._recent.values())
+        if recent:
+            runs = (*runs, frozen(self.stored_schema.rows_to_arrow(recent), self._keys))
+        runs = settled(runs)
+        with self._lock:
+            self._runs, self._recent, self._deaths = runs, {}, 0
+            self._version += 1  # a diff from before would kill rows in runs that are no more
+
+
+def _key_getter(places: Sequence[int], *, floats: bool) -> Callable[[Row], Key]:
+    """What takes the key out of a row: such that two are equal when GROUP BY says so."""
+    if floats:
+        return lambda row: tuple([_NAN if _is_nan(row[place]) else row[place] for place in places])
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda row: tuple([row[place] for place in places])
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _told(schema: Schema, changed: list[tuple[Row | None, Row | None]]) -> ChangeBatch | None:
+    """Rows that go and come, as a batch."""
+    if not changed:
+        return None
+    if len(changed) == 1:
+        ((old, new),) = changed
+        if old is not None and new is not None:
+            return ChangeBatch(schema, [old, new], None, _UPDATE)
+    rows: list[Row] = []
+    weights: list[int] = []
+    for pair in changed:
+        for row, weight in zip(pair, (-1, 1), strict=True):
+            if row is not None:
+                rows.append(row)
+                weights.append(weight)
+    only_come = min(weights) > 0
+    return ChangeBatch(schema, rows, None, None if only_come else pa.array(weights, pa.int64()))
