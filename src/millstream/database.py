@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millstream.engine import Engine
-from millstream.errors import ClosedError, InvalidOptionError, SqlUnsupportedError
+from millstream.errors import (
+    ClosedError,
+    InvalidOptionError,
+    SqlUnsupportedError,
+    WrongObjectError,
+)
 from millstream.execute import Executor
 from millstream.log import Log
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
+from millstream.pipeline.session import Spark
 from millstream.sources import Writer
 from millstream.sources.batches import as_batches
 from millstream.sources.csv_text import csv_rows
@@ -29,6 +35,7 @@ from millstream.sql import (
     Describe,
     Explain,
     Listen,
+    Query,
     Select,
     Show,
     ShowChanges,
@@ -50,7 +57,7 @@ from millstream.subscriptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from millstream.catalog import Definition
     from millstream.model.batch import ChangeBatch
@@ -67,7 +74,7 @@ if TYPE_CHECKING:
 
 _STATUS = Schema.of(status="VARCHAR")
 _CHANNELS = Schema.of(name="VARCHAR NOT NULL")
-_QUERIES = (Select, Show, ShowChanges, ShowCreate, Describe, Explain)
+_QUERIES = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
 
 
 class Database:
@@ -85,6 +92,9 @@ class Database:
         sync_interval: for how long, in seconds, async rows may be written but not on the disk.
         retention_interval: seconds between two rounds of retention.
         segment_bytes: a new file of the log is begun when the last one has this size.
+        spark: your own SparkSession for the views; None: one is started with the first view.
+        master: where that one runs; None: in this machine, embedded.
+        spark_options: more of its options, as for ``SparkSession.builder.config``.
     """
 
     def __init__(
@@ -94,6 +104,9 @@ class Database:
         sync_interval: float = 0.01,
         retention_interval: float = 60.0,
         segment_bytes: int = 64 << 20,
+        spark: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
+        master: str | None = None,
+        spark_options: Mapping[str, str] | None = None,
     ) -> None:
         temporary = None if path is not None else tempfile.mkdtemp(prefix="millstream-")
         self.path = Path(path if path is not None else str(temporary))
@@ -105,7 +118,8 @@ class Database:
         )
         hold = log.hold(lsn=FIRST_LSN)  # until durable subscriptions hold what they need
         try:
-            self._engine = Engine(log)
+            spark = Spark(self.path / "spark", session=spark, master=master, options=spark_options)
+            self._engine = Engine(log, spark)
         except BaseException:
             log.close()
             raise
@@ -119,6 +133,7 @@ class Database:
         self._closer = _Closer(self._engine, self._registry, temporary)
         # Knows nothing of this object, so that one that was forgotten is found and closed.
         self._finalizer = weakref.finalize(self, _close_forgotten, self._closer)
+        self._engine.start()
         # pyarrow imports pandas, if it is there, at its first conversion: better now than later.
         threading.Thread(target=pa.array, args=([0],), daemon=True).start()
 
@@ -173,7 +188,7 @@ class Database:
         return "\n".join(line for (line,) in rows)
 
     def _run(self, statement: Statement, tenant: str | None) -> Result | Subscription:
-        if isinstance(statement, Select) and statement.live:
+        if isinstance(statement, Select | Query) and statement.live:
             return self._opener.query(Subscription, statement, tenant=tenant)
         if tenant is not None:  # the channels are everybody's
             return Executor(self._engine, self._registry, tenant)(statement)
@@ -278,6 +293,29 @@ class Database:
     def lsn(self) -> int:
         """The newest LSN that was given to a row."""
         return self._engine.dispatcher.lsn
+
+    def wait_for(
+        self, view: str, lsn: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Wait until a view has taken in everything up to an LSN, or all that was pushed so far.
+
+        Returns that LSN.
+
+        Raises:
+            ViewNotReadyError: the time is up.
+            ViewFailedError: the view's query cannot go on.
+        """
+        self._check()
+        if lsn is None:
+            lsn = self._engine.dispatcher.barrier()
+        definition = self._engine.catalog[view]
+        if not definition.is_derived:
+            raise WrongObjectError(
+                f"{definition.name} is a {definition.kind}, not a view",
+                hint="what db.flush() returns is on the disk and handed to subscribers",
+            )
+        self._engine.wait_for(definition.name, lsn, timeout)
+        return lsn
 
     # ---- pushing out
 

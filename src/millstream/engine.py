@@ -9,12 +9,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from millstream.catalog import Catalog, Definition
 from millstream.dispatch import Commit, Dispatcher, Intake, select
 from millstream.errors import (
+    InUseError,
     ObjectNotFoundError,
     SubscriptionEndedError,
     TenantError,
+    ViewNotReadyError,
     WrongObjectError,
 )
 from millstream.log import Retention
@@ -24,16 +28,21 @@ from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sources import EventTime, Inlet, Source
 from millstream.sql import plan_all
+from millstream.sql.pull import plan_pull
 from millstream.subscriptions import Positions
+from millstream.viewing import HIDDEN, Views
 from millstream.views import Table
+from millstream.views.pull import Puller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.log import Log, Reader
     from millstream.model.batch import Row
     from millstream.model.schema import Column
-    from millstream.sql import Predicate, Projection, SelectPlan
+    from millstream.pipeline.session import Spark
+    from millstream.viewing import Planned, Running
+    from millstream.sql import Predicate, Projection, Query, SelectPlan
     from millstream.views import Changes
 
 NOTIFICATIONS: Final = "__notifications"
@@ -42,6 +51,7 @@ _NOTIFICATIONS_SCHEMA: Final = Schema.of(
 )
 _MICROSECOND: Final = timedelta(microseconds=1)
 _PLANS: Final = 4096
+_LSN: Final = pa.field("_lsn", pa.int64(), nullable=False)
 
 
 class Engine:
@@ -52,19 +62,39 @@ class Engine:
         dispatcher: Ring 1.
         catalog: what exists.
         positions: how far durable subscriptions have come.
+        views: the views that run.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, spark: Spark) -> None:
         self.log = log
         self.catalog = Catalog(log)
         self.dispatcher = Dispatcher(log)
         self._intakes: dict[str, Intake] = {}
         self._tables: dict[str, Table] = {}
         self._whole: dict[tuple[str, str | None], tuple[Definition, SelectPlan]] = {}
+        self._puller = Puller()
         self.positions = Positions(log, self.dispatcher, self._watermarks)
+        self.views = Views(
+            log,
+            self.dispatcher,
+            self.catalog,
+            spark,
+            log.path / "views",
+            self.flush,
+            lambda topic: self.whole(topic, None),
+        )
         for definition in self.catalog:
-            self._run(definition, self._last_watermark(definition))
+            if not definition.is_derived:
+                self._run(definition, self._last_watermark(definition))
         self.notifications = self._system_source(NOTIFICATIONS, _NOTIFICATIONS_SCHEMA)
+        for definition in sorted(self.catalog, key=lambda each: each.born):
+            if definition.is_derived:  # those it reads were made before it
+                self.views.load(definition)
+
+    def start(self) -> None:
+        """Let the views run."""
+        for each in self.views:
+            each.runner.start()
 
     def _system_source(self, name: str, schema: Schema) -> Inlet:
         if name not in self.log.topics:
@@ -84,8 +114,32 @@ class Engine:
 
         self.dispatcher.call(create)
 
+    def create_view(self, planned: Planned, *, if_not_exists: bool = False) -> None:
+        """Make a view, and let it run."""
+
+        def create() -> bool:
+            if if_not_exists and planned.definition.name in self.catalog:
+                return False
+            self.views.create(planned)
+            return True
+
+        if self.dispatcher.call(create):
+            self.views.run(planned).runner.start()
+
     def drop(self, definition: Definition) -> None:
-        """Remove a source or a table, its rows, and whoever reads it."""
+        """Remove a source, a table or a view, its rows, and whoever reads it.
+
+        Raises:
+            InUseError: a view reads it.
+        """
+        readers = self.views.readers_of(definition.name)
+        if readers:
+            raise InUseError(
+                f"{definition.name} is read by {', '.join(readers)}",
+                hint="; ".join(f"DROP VIEW {name}" for name in readers) + " first",
+            )
+        if definition.name in self.views:
+            self.views.drop(definition.name)
 
         def drop() -> None:
             self.catalog.drop(definition.name)
@@ -266,6 +320,8 @@ class Engine:
     def is_current(self, definition: Definition) -> bool:
         """Whether a definition is still of something that exists, ALTER aside."""
         name = definition.name
+        if name.startswith(HIDDEN):
+            return name in self.views
         return name in self.catalog and self.catalog[name].born == definition.born
 
     def flush(self) -> int:
@@ -280,6 +336,8 @@ class Engine:
         self, definition: Definition, plan: SelectPlan
     ) -> Callable[[], tuple[list[ChangeBatch], int]] | None:
         """How a query's current rows are had; None for what has none but its log."""
+        if definition.kind == "view":
+            return self._view_snapshot(definition, plan)
         table = self._tables.get(definition.name)
         if table is None:
             return None
@@ -293,6 +351,37 @@ class Engine:
             return [kept], lsn
 
         return snapshot
+
+    def _view_snapshot(
+        self, definition: Definition, plan: SelectPlan
+    ) -> Callable[[], tuple[list[ChangeBatch], int]]:
+        view = self.views[definition.name].view
+
+        def snapshot() -> tuple[list[ChangeBatch], int]:
+            table, lsn = view.snapshot()
+            states = []
+            for part in table.to_batches():
+                whole = self._placed(view.name, view.schema, part, lsn)
+                kept = select(whole, plan)
+                if kept is not None:
+                    states.append(kept)
+            return states or [self.state(view.name, plan.schema, [], lsn)], lsn
+
+        return snapshot
+
+    def _placed(self, topic: str, schema: Schema, rows: pa.RecordBatch, lsn: int) -> ChangeBatch:
+        """Arrow rows as a snapshot that holds at an LSN."""
+        return ChangeBatch(
+            schema,
+            None,
+            schema.conform(rows),
+            None,
+            topic=topic,
+            lsn=lsn,
+            lsns=pa.repeat(pa.scalar(lsn, pa.int64()), rows.num_rows),
+            kind="snapshot",
+            origin=self.log.origin,
+        )
 
     def state(self, topic: str, schema: Schema, rows: list[Row], lsn: int) -> ChangeBatch:
         """Rows as a snapshot that holds at an LSN."""
@@ -330,7 +419,60 @@ class Engine:
         """How many rows a table has."""
         return len(self._tables[definition.name])
 
+    def pull(self, statement: Query) -> Result:
+        """The rows that a query with joins, groups or an order gives now."""
+        plan = plan_pull(statement, self.views.input)
+        lsn = self.dispatcher.barrier()
+        relations = {name: self._relation(name, plan.columns[name], lsn) for name in plan.tables}
+        table = self._puller.run(plan, relations)
+        return Result(plan.schema, table.to_batches(), lsn=lsn)
+
+    def _relation(self, name: str, columns: Sequence[str], lsn: int) -> pa.Table:
+        """The current rows of anything, as one Arrow table; of a source with their LSNs."""
+        definition = self.catalog[name]
+        schema = definition.schema.arrow.remove_metadata().append(_LSN)
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [*definition.schema.conform(batch.arrow).columns, batch.lsns_arrow()], schema=schema
+            )
+            for batch in self._stored(definition, lsn)
+        ]
+        return pa.Table.from_batches(batches, schema).select(list(columns))
+
+    def check_view(self, definition: Definition) -> None:
+        """Raise if it is a view whose query cannot go on."""
+        if definition.name in self.views:
+            error = self.views[definition.name].view.error
+            if error is not None:
+                raise error.again()
+
+    def share_view(self, query: Query) -> Running:
+        """The view that answers a query, made if nobody asks for it yet."""
+        return self.views.share(query, lambda planned: self.create_view(planned))
+
+    def wait_for(self, name: str, lsn: int, seconds: float | None) -> None:
+        """Wait until a view has taken in everything up to an LSN.
+
+        Raises:
+            ViewNotReadyError: the time is up.
+            ViewFailedError: its query cannot go on.
+        """
+        running = self.views[name]
+        running.probe(lsn)
+        if not running.view.wait_for(lsn, seconds):
+            raise ViewNotReadyError(
+                f"{name} is at LSN {running.view.reached:,} after {seconds} s, not at {lsn:,}",
+                hint=f"its query is {running.runner.state}; wait longer, or look at SHOW VIEWS",
+            )
+
     def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        if definition.kind == "view":
+            view = self.views[definition.name].view
+            self.check_view(definition)
+            table, _ = view.snapshot()
+            for part in table.to_batches():
+                yield ChangeBatch(view.schema, None, view.schema.conform(part), None)
+            return
         table = self._tables.get(definition.name)
         if table is None:
             yield from self.kept((definition.name,), lsn)
@@ -398,9 +540,9 @@ class Engine:
 
     def whole(self, topic: str, tenant: str | None) -> SelectPlan | None:
         """The plan of all that a tenant may see of a topic; None when that is nothing."""
-        if topic not in self.catalog:
+        definition = self.definition(topic)
+        if definition is None:
             return None
-        definition = self.catalog[topic]
         if tenant is not None and definition.options.tenant is None:
             return None
         known, plan = self._whole.get((topic, tenant), (None, None))
@@ -412,6 +554,12 @@ class Engine:
             self._whole[topic, tenant] = (definition, plan)
         return plan
 
+    def definition(self, topic: str) -> Definition | None:
+        """What a topic is of; None when it is the database's own."""
+        if topic.startswith(HIDDEN):
+            return self.views[topic].planned.definition if topic in self.views else None
+        return self.catalog[topic] if topic in self.catalog else None
+
     def notify(self, channel: str, payload: str, tenant: str | None) -> None:
         """Tell whoever listens to a channel, in the order of the pushes."""
         rows = _NOTIFICATIONS_SCHEMA.check_rows([(channel, payload, tenant)])
@@ -421,6 +569,8 @@ class Engine:
 
     def close(self) -> None:
         """Commit what was pushed, and stop. The log stays open."""
+        self.views.close()
+        self._puller.close()
         inlets = [*(intake.inlet for intake in self._intakes.values()), self.notifications]
         for inlet in inlets:
             inlet.close()

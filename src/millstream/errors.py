@@ -404,6 +404,18 @@ class ViewFailedError(Error):
         self.view = view
 
 
+class ViewNotReadyError(Error):
+    """A view has not taken in yet what was waited for."""
+
+    code = "VIEW_NOT_READY"
+
+
+class InUseError(Error):
+    """Something that views read cannot be dropped before them."""
+
+    code = "IN_USE"
+
+
 class MissingExtraError(Error):
     """A package that only some users need is not installed; the hint says how to install it."""
 

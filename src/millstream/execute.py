@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream import show
 from millstream.catalog import Definition, options_of
 from millstream.errors import (
+    ObjectExistsError,
     ObjectNotFoundError,
     SqlUnsupportedError,
     SubscriptionExistsError,
@@ -19,12 +20,14 @@ from millstream.sql import (
     AddColumn,
     CreateSource,
     CreateTable,
+    CreateView,
     Delete,
     Describe,
     Drop,
     Explain,
     Insert,
     Notify,
+    Query,
     Select,
     Show,
     ShowChanges,
@@ -96,7 +99,7 @@ class Executor:
 
     def create_table(self, statement: CreateTable) -> Result:
         """CREATE TABLE."""
-        options = options_of(statement.options, statement.schema, statement.sql, of_table=True)
+        options = options_of(statement.options, statement.schema, statement.sql, "table")
         return self._create(
             statement,
             Definition(
@@ -108,12 +111,26 @@ class Executor:
         self._engine.create(definition, if_not_exists=statement.if_not_exists)
         return self._done()
 
+    def create_view(self, statement: CreateView) -> Result:
+        """CREATE MATERIALIZED VIEW, CREATE STREAM."""
+        engine = self._engine
+        if statement.name in engine.catalog:
+            if statement.if_not_exists:
+                return self._done()
+            known = engine.catalog[statement.name]
+            raise ObjectExistsError(
+                f"there is a {known.kind} {known.name} already",
+                hint="use another name, or IF NOT EXISTS, or DROP it first",
+            )
+        engine.create_view(engine.views.plan(statement), if_not_exists=statement.if_not_exists)
+        return self._done()
+
     def drop(self, statement: Drop) -> Result:
         """DROP."""
         if statement.kind == "subscription":
             return self._drop_subscription(statement)
         catalog = self._engine.catalog
-        if statement.kind not in {"source", "table"}:
+        if statement.kind not in {"source", "table", "view", "stream"}:
             if not statement.if_exists:
                 raise ObjectNotFoundError(f"there is no {statement.kind} {statement.name!r}")
         elif not (statement.if_exists and statement.name not in catalog):
@@ -160,6 +177,15 @@ class Executor:
         definition = self._engine.catalog[statement.target]
         predicate = plan_where(statement.where, definition.schema, statement.sql)
         return self._done(self._engine.delete(definition, self._mine(definition, predicate)))
+
+    def query(self, statement: Query) -> Result:
+        """SELECT with joins, groups, order and so on."""
+        if self._tenant is not None:
+            raise TenantError(
+                "a tenant's query reads one source, table or view, with WHERE and columns",
+                hint="CREATE MATERIALIZED VIEW ... WITH (tenant = 'column'), and query that",
+            )
+        return self._engine.pull(statement)
 
     def select(self, statement: Select) -> Result:
         """SELECT."""
@@ -268,12 +294,14 @@ class _Checked:
 _WAYS: dict[type[Statement], Callable[[Executor, Any], Result]] = {
     CreateSource: Executor.create_source,
     CreateTable: Executor.create_table,
+    CreateView: Executor.create_view,
     Drop: Executor.drop,
     AddColumn: Executor.add_column,
     Insert: Executor.insert,
     Update: Executor.update,
     Delete: Executor.delete,
     Select: Executor.select,
+    Query: Executor.query,
     Notify: Executor.notify,
     Show: Executor.show,
     ShowCreate: Executor.show_create,

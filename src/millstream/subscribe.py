@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine import NOTIFICATIONS
@@ -9,10 +10,11 @@ from millstream.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
     SqlUnsupportedError,
+    TenantError,
     WrongObjectError,
 )
 from millstream.execute import Executor
-from millstream.sql import Select, parse, plan_select, quote_string
+from millstream.sql import Query, Select, parse, plan_select, quote_string
 from millstream.subscriptions import (
     BusFeed,
     EventMaker,
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from millstream.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.sql import SelectPlan
-    from millstream.subscriptions import Include, Start
+    from millstream.subscriptions import Include, Inbox, Start
+    from millstream.viewing import Running, Views
 
 R = TypeVar("R", bound=Reading)
 
@@ -51,7 +54,7 @@ class Opener:
     def query(
         self,
         style: type[R],
-        sql: str | Select,
+        sql: str | Select | Query,
         *,
         start: Start = None,
         backpressure: str = "block",
@@ -65,7 +68,14 @@ class Opener:
     ) -> R:
         """A subscription to the changes of a query's result."""
         select = _select(sql) if isinstance(sql, str) else sql
-        definition, plan = self.plan(select, tenant)
+        if isinstance(select, Query):
+            hidden, plan = self._hidden(select, tenant, name)
+            definition = hidden.planned.definition
+            feed_of: type[Feed] = partial(SharedFeed, self._engine.views, hidden)  # type: ignore[assignment]
+        else:
+            definition, plan = self.plan(select, tenant)
+            self._engine.check_view(definition)
+            feed_of = Feed
         snapshot = self._engine.snapshot(definition, plan)
         wish = Wish(
             sql=select.text,
@@ -81,8 +91,34 @@ class Opener:
             born=definition.born,
             check_there=lambda: self._check_there(definition),
         )
-        feed = Feed(self._engine.log, self._engine.dispatcher, plan, snapshot)
+        feed = feed_of(self._engine.log, self._engine.dispatcher, plan, snapshot)
         return self._open(style, feed, wish, **more)
+
+    def _hidden(
+        self, query: Query, tenant: str | None, name: str | None
+    ) -> tuple[Running, SelectPlan]:
+        """The view that answers a query which nobody has created one for, up to date."""
+        if name is not None:
+            raise InvalidOptionError(
+                "a durable subscription to such a query needs a view that lasts",
+                hint="CREATE MATERIALIZED VIEW v AS ...; then subscribe to SELECT * FROM v",
+            )
+        if tenant is not None:
+            raise TenantError(
+                "a tenant's query reads one source, table or view, with WHERE and columns",
+                hint="CREATE MATERIALIZED VIEW ... WITH (tenant = 'column'), and subscribe to that",
+            )
+        engine = self._engine
+        running = engine.share_view(query)
+        try:
+            engine.wait_for(running.view.name, engine.dispatcher.barrier(), None)
+            plan = engine.whole(running.view.name, None)
+            if plan is None:
+                raise AssertionError("it runs")
+        except BaseException:
+            engine.views.release(running)
+            raise
+        return running, plan
 
     def _check_there(self, definition: Definition | None) -> None:
         if definition is not None and not self._engine.is_current(definition):
@@ -97,7 +133,13 @@ class Opener:
         on_complete: Callable[[], object] | None,
     ) -> InlineSubscription:
         """A callback on the pusher's own thread."""
-        definition, plan = self.plan(_select(sql), tenant)
+        select = _select(sql)
+        if isinstance(select, Query):
+            raise WrongObjectError(
+                "inline callbacks are for a SELECT of one source, with WHERE and columns",
+                hint="leave inline out: the callback runs on a thread of its own",
+            )
+        definition, plan = self.plan(select, tenant)
         if definition.kind != "source":
             raise WrongObjectError(
                 f"inline callbacks are for sources, and {definition.name} is a {definition.kind}",
@@ -173,7 +215,10 @@ class Opener:
         where = f" WHERE channel IN ({', '.join(map(quote_string, channels))})" if channels else ""
         sql = f"SELECT channel, payload FROM {NOTIFICATIONS}{where}"  # noqa: S608 - quoted above
         extra = None if tenant is None else ("tenant", tenant)
-        plan = plan_select(_select(sql), engine.notifications.schema, extra=extra)
+        select = _select(sql)
+        if isinstance(select, Query):
+            raise AssertionError("one log, a filter, two columns")
+        plan = plan_select(select, engine.notifications.schema, extra=extra)
         feed = Feed(engine.log, engine.dispatcher, plan)
         names = ", ".join(channels) or "*"
         wish = Wish(sql=f"LISTEN {names}", schema=plan.schema)
@@ -198,10 +243,27 @@ class Opener:
         return definition, Executor(self._engine, self._registry, tenant).plan(definition, select)
 
 
-def _select(sql: str) -> Select:
+class SharedFeed(Feed):
+    """The changes of a view that goes with its last subscriber."""
+
+    __slots__ = ("_release",)
+
+    def __init__(self, views: Views, running: Running, *more: Any) -> None:  # noqa: ANN401
+        super().__init__(*more)
+        self._release: Callable[[], None] | None = lambda: views.release(running)
+
+    def leave(self, subscriber: Inbox) -> None:  # type: ignore[override]
+        """Have nothing more offered; called more than once."""
+        super().leave(subscriber)
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+def _select(sql: str) -> Select | Query:
     statements = parse(sql)
     statement = statements[0]
-    if len(statements) != 1 or not isinstance(statement, Select):
+    if len(statements) != 1 or not isinstance(statement, Select | Query):
         raise InvalidOptionError(
             f"a subscription takes one SELECT, not: {sql}", hint="run the others with db.execute"
         )

@@ -15,7 +15,9 @@ def options(
     kind = "TABLE" if table else "SOURCE"
     columns = columns.replace("a BIGINT", "a BIGINT PRIMARY KEY") if table else columns
     (statement,) = parse(f"CREATE {kind} s ({columns}) WITH ({text})")
-    return options_of(statement.options, statement.schema, statement.sql, of_table=table)
+    return options_of(
+        statement.options, statement.schema, statement.sql, "table" if table else "source"
+    )
 
 
 def test_all_have_defaults():

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+import threading
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.model import ChangeBatch, Schema
+from millstream.errors import SchemaMismatchError
+from millstream.model import Schema
 from millstream.model.schema import Column
 from millstream.model.type_text import parse_type
 from millstream.views import hashes as hashing
 from millstream.views import rows as rows_module
-from millstream.views import runs as runs_module
 from millstream.views.rows import Rows
+
+from ..model.strategies import filled  # noqa: TID252 - tests have no name
 
 SCHEMA = Schema.of(key=("k", "x"), k="VARCHAR", x="DOUBLE", n="BIGINT", v="DOUBLE")
 HIDDEN = (Column("_k0", parse_type("BIGINT")), Column("_end", parse_type("TIMESTAMP")))
@@ -100,7 +104,6 @@ wide_result = st.tuples(
     *(st.sampled_from(["a", None]), floats, st.integers(0, 2), floats),
     *(st.integers(0, 3), st.just(datetime(2024, 1, 1, tzinfo=UTC))),
 )
-times = st.booleans()
 
 
 def batches(results):
@@ -142,9 +145,12 @@ def hashes(request, monkeypatch):
 
     monkeypatch.setattr("millstream.views.runs.hash_columns", colliding)
     monkeypatch.setattr("millstream.views.compare.hash_columns", colliding)
-    monkeypatch.setattr(
-        rows_module, "one_hasher", lambda types: (lambda key, f=one(types): f(key) % 3)
-    )
+
+    def colliding_one(types):
+        hash_one = one(types)
+        return lambda key: hash_one(key) % 3
+
+    monkeypatch.setattr(rows_module, "one_hasher", colliding_one)
 
 
 @pytest.fixture(params=[3, 4096], ids=["small", "large"])
@@ -163,6 +169,7 @@ WAYS = {
 @pytest.mark.parametrize("few", WAYS.values(), ids=WAYS)
 @pytest.mark.usefixtures("hashes", "overlay")
 class TestAgainstADict:
+    @settings(max_examples=40)
     @given(batches(result))
     def test_keys_among_the_columns(self, few, steps):
         committed = check(Rows(SCHEMA, ("k", "x")), Model((0, 1), 4), steps, few=few)
@@ -172,13 +179,162 @@ class TestAgainstADict:
             again.load(batch)
         assert held(again) == sorted(model.rows.values(), key=repr)
 
+    @settings(max_examples=40)
     @given(batches(wide_result))
     def test_hidden_keys(self, few, steps):
         schema = Schema.of(k="VARCHAR", x="DOUBLE", n="BIGINT", v="DOUBLE")
         rows = Rows(schema, ("x", "_k0"), HIDDEN)
         check(rows, Model((1, 4), 4), steps, few=few)
 
+    @settings(max_examples=20)
     @given(batches(result))
     def test_no_keys(self, few, steps):
         schema = Schema.of(k="VARCHAR", x="DOUBLE", n="BIGINT", v="DOUBLE")
         check(Rows(schema, ()), Model((), 4), steps, few=few)
+
+
+NESTED = Schema.of(
+    k="ARRAY<DOUBLE>", m="MAP<VARCHAR, DOUBLE>", s="STRUCT<a ARRAY<BIGINT>, b DOUBLE>"
+)
+nested_result = st.tuples(
+    st.sampled_from([None, [], [0.0], [-0.0, None], [math.nan]]),
+    st.sampled_from([None, {}, {"a": 0.0}, {"a": math.nan}, {"b": None, "a": 1.0}]),
+    st.sampled_from([None, {"a": None, "b": 0.0}, {"a": [1, None], "b": math.nan}]),
+)
+
+
+class TestEveryType:
+    @given(batches(nested_result))
+    def test_nested_keys_and_values(self, steps):
+        check(Rows(NESTED, ("k",)), Model((0,), 3), steps, few=lambda _step: 0)
+
+    @given(filled(), st.data())
+    def test_all_types_as_keys_both_ways(self, drawn, data):
+        schema, rows = drawn
+        flat = [c.name for c in schema.columns if not c.type.children]
+        keys = data.draw(st.lists(st.sampled_from(flat), unique=True)) if flat else []
+        places = tuple(schema.names.index(name) for name in keys)
+        schema = Schema(schema.columns)
+        step = st.tuples(st.sampled_from(rows or [None]), st.booleans())
+        steps = data.draw(st.lists(st.lists(step, max_size=5), max_size=5)) if rows else []
+        few = 0 if schema.is_nested else 64
+        for least in {0, few}:
+            held_rows = Rows(schema, keys)
+            check(held_rows, Model(places, len(schema.columns)), steps, few=lambda _step: least)
+
+    def test_a_year_that_python_does_not_have(self):
+        schema = Schema.of(key=("t",), t="TIMESTAMP", n="BIGINT")
+        rows = Rows(schema, ("t",))
+        far = pa.array([300_000_000_000_000_000], pa.int64()).view(schema.arrow.field(0).type)
+
+        def put(number):
+            batch = pa.RecordBatch.from_arrays([far, pa.array([number])], schema=schema.arrow)
+            diff = rows.diff(batch)
+            rows.apply(diff)
+            return diff.changes
+
+        assert put(1).weights == [1]
+        assert put(2).arrow.column(1).to_pylist() == [1, 2]
+        assert put(2) is None
+        assert len(rows) == 1
+
+
+class TestRows:
+    def test_final_rows_are_not_revised(self):
+        schema = Schema.of(key=("k",), k="VARCHAR", n="BIGINT")
+        for few in (64, 0):
+            rows = Rows(schema, ("k",))
+            rows._few = few
+            rows.apply(rows.diff(spark([("a", 1)], schema)))
+            batch = spark([("a", 2), ("b", 1)], schema)
+            diff = rows.diff(batch, revise=False)
+            assert weighted(diff.changes) == [(("b", 1), 1)]
+            rows.apply(diff)
+            assert held(rows) == [("a", 1), ("b", 1)]
+            assert rows.diff(batch, keep=np.zeros(2, bool), revise=False).changes is None
+
+    def test_removal(self):
+        schema = Schema.of(key=("k",), k="VARCHAR", n="BIGINT")
+        rows = Rows(schema, ("k",))
+        rows.apply(rows.diff(spark([("a", 1), ("b", 2)], schema)))
+        diff = rows.removal(spark([("a", 9), ("c", 9)], schema))
+        assert weighted(diff.changes) == [(("a", 1), -1)]
+
+    @pytest.mark.parametrize("few", [64, 0])
+    def test_a_diff_is_applied_once(self, few):
+        rows = Rows(SCHEMA, ("k", "x"))
+        rows._few = few
+        diff = rows.diff(spark([("a", 1.0, 1, 1.0)], SCHEMA))
+        rows.apply(diff)
+        with pytest.raises(AssertionError, match="once"):
+            rows.apply(diff)
+
+    def test_a_column_that_is_missing_is_named(self):
+        with pytest.raises(SchemaMismatchError, match="lacks x, n, v"):
+            Rows(SCHEMA, ("k",)).diff(pa.RecordBatch.from_pydict({"k": ["a"]}))
+
+    def test_types_are_cast_and_columns_found_by_name(self):
+        schema = Schema.of(key=("k",), k="VARCHAR", t="TIMESTAMP")
+        rows = Rows(schema, ("k",))
+        naive = pa.array([7], pa.int64()).cast(pa.timestamp("us"))
+        rows.apply(rows.diff(pa.RecordBatch.from_pydict({"t": naive, "_hash": [1], "k": ["a"]})))
+        assert held(rows) == [("a", datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=UTC))]
+
+    def test_a_snapshot_stays_as_it_was(self):
+        schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
+        rows = Rows(schema, ("k",))
+        many = [(n, 0) for n in range(1000)]
+        rows.apply(rows.diff(spark(many, schema)))
+        rows.apply(rows.diff(spark([(1, 1)], schema)))
+        before = rows.snapshot()
+        content = before.to_pylist()
+        rows.apply(rows.diff(spark([(n, 2) for n, _ in many], schema)))
+        rows.apply(rows.diff(spark([(1, 3)], schema)))
+        assert before.to_pylist() == content
+
+    def test_readers_see_each_step_whole(self):
+        """Every step moves all rows from one number to the next, by a few rows or by many."""
+        schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
+        rows = Rows(schema, ("k",))
+        rows.apply(rows.diff(spark([(k, 0) for k in range(200)], schema)))
+        seen, done = [], threading.Event()
+
+        def read():
+            while not done.is_set():
+                seen.append(set(rows.snapshot().column("n").to_pylist()))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            for number in range(1, 300):
+                rows._few = 1000 if number % 3 else 0
+                rows.apply(rows.diff(spark([(k, number) for k in range(200)], schema)))
+        finally:
+            done.set()
+            reader.join()
+        assert all(len(numbers) == 1 for numbers in seen)
+
+
+class TestRuns:
+    @given(st.lists(st.integers(1, 300), max_size=40), st.randoms(use_true_random=False))
+    def test_they_stay_few_and_alive(self, sizes, random):
+        schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
+        rows = Rows(schema, ("k",))
+        rows._few = 0
+        model = {}
+        for number, size in enumerate(sizes):
+            batch = [(random.randrange(1000), number) for _ in range(size)]
+            shown = [random.random() < 0.7 for _ in batch]
+            rows.apply(rows.diff(spark(batch, schema, shown)))
+            for (k, n), there in zip(batch, shown, strict=True):
+                model.pop(k, None)
+                if there:
+                    model[k] = n
+        rows._settle()
+        assert held(rows) == sorted(model.items(), key=repr)
+        assert [run.live for run in rows._runs] == [int(run.alive.sum()) for run in rows._runs]
+        for run in rows._runs:
+            assert run.live >= len(run.alive) / 2
+            assert (np.diff(run.hashes.astype(object)) >= 0).all()
+        for large, small in pairwise(rows._runs):
+            assert large.live >= 2 * small.live

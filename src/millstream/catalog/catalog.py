@@ -33,12 +33,12 @@ SYSTEM: Final = "__"
 
 _SCHEMA: Final = Schema.of(entry="VARCHAR NOT NULL")
 
-Kind = Literal["source", "table"]
+Kind = Literal["source", "table", "view", "stream"]
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A source or a table.
+    """A source, a table, a view or a stream.
 
     Attributes:
         kind: which of them.
@@ -48,6 +48,7 @@ class Definition:
         watermark: its event time, or None.
         created_at: when it was made, in microseconds since 1970 UTC.
         born: the LSN before which it was not there: another one of its name may have been.
+        query: of a view or a stream, the statement that made it.
     """
 
     kind: Kind
@@ -57,10 +58,18 @@ class Definition:
     watermark: WatermarkSpec | None = None
     created_at: int = 0
     born: int = 0
+    query: str = ""
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether a query writes it, and nobody else may."""
+        return self.kind in {"view", "stream"}
 
     @property
     def sql(self) -> str:
         """The statement that makes it."""
+        if self.query:
+            return self.query
         options = _given(self.options)
         if self.kind == "table":
             return create_table(self.name, self.schema, options=options)
@@ -208,6 +217,7 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "watermark": None if mark is None else [mark.column, mark.delay.total_seconds()],
         "created_at": definition.created_at,
         "born": definition.born,
+        "query": definition.query,
     }
 
 
@@ -224,4 +234,5 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
         None if mark is None else WatermarkSpec(mark[0], timedelta(seconds=mark[1])),
         entry["created_at"],
         entry["born"],
+        entry["query"],
     )

@@ -24,7 +24,7 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a source or a table behaves.
+    """How a source, a table or a view behaves.
 
     Attributes:
         buffer_size: how many rows may wait for the dispatcher.
@@ -33,6 +33,7 @@ class Options:
         retention: for how long rows are kept; None for ever.
         retention_bytes: how much is kept; None for all.
         tenant: the column that says whose a row is, or None.
+        start: of a view: the rows it begins with, all that are kept or those that come.
     """
 
     buffer_size: int = 65536
@@ -41,6 +42,7 @@ class Options:
     retention: timedelta | None = None
     retention_bytes: int | None = None
     tenant: str | None = None
+    start: Literal["earliest", "now"] = "earliest"
 
     @property
     def kept(self) -> Retention:
@@ -98,19 +100,27 @@ _CHECKS: Final[dict[str, Callable[[object], Any]]] = {
     "retention": _duration,
     "retention_bytes": _size,
     "tenant": _text,
+    "start": _one_of("earliest", "now"),
 }
-_OF_TABLES: Final = frozenset({"wal_mode", "tenant"})
+_KNOWN: Final = {
+    "source": tuple(name for name in _CHECKS if name != "start"),
+    "table": ("tenant", "wal_mode"),
+    "view": ("retention", "retention_bytes", "start", "tenant"),
+}
 
 
 def options_of(
-    given: Mapping[str, Option], schema: Schema, sql: str, *, of_table: bool = False
+    given: Mapping[str, Option],
+    schema: Schema,
+    sql: str,
+    kind: Literal["source", "table", "view"] = "source",
 ) -> Options:
     """The options that a statement gives, checked; the others have their default.
 
     Raises:
         SqlOptionError: an option that there is not, or with a value that it cannot have.
     """
-    known = sorted(_OF_TABLES) if of_table else list(_CHECKS)
+    known = _KNOWN[kind]
     values: dict[str, Any] = {}
     for name, option in given.items():
         if name not in known:
@@ -121,7 +131,7 @@ def options_of(
             values[name] = _CHECKS[name](option.value)
         except ValueError as error:
             raise _refused(f"{name} is {option.value!r}", option, sql, str(error)) from None
-    _check_tenant(values, given, schema, sql)
+    _check_tenant(values, given, schema, sql, kind)
     options = Options(**values)
     if options.wal_mode == "sync" and options.backpressure == "drop_oldest":
         raise _refused(
@@ -134,14 +144,15 @@ def options_of(
 
 
 def _check_tenant(
-    values: dict[str, Any], given: Mapping[str, Option], schema: Schema, sql: str
+    values: dict[str, Any], given: Mapping[str, Option], schema: Schema, sql: str, kind: str
 ) -> None:
     tenant = values.get("tenant")
     if tenant is None:
         return
     columns = {column.name.lower(): column for column in schema.columns}
     column = columns.get(tenant.lower())
-    if column is None or column.nullable or column.type.sql != "VARCHAR":
+    nullable = column is not None and column.nullable and kind != "view"
+    if column is None or nullable or column.type.sql != "VARCHAR":
         raise _refused(
             f"{tenant} cannot say whose a row is",
             given["tenant"],

@@ -39,6 +39,9 @@ class MillstreamParser(SparkParser):
     # In ANSI mode CAST raises; sqlglot would make a TRY_CAST of it for Spark.
     STRICT_CAST = True
 
+    # SESSION is a word of other dialects' SET; here it is a window.
+    FUNC_TOKENS = SparkParser.FUNC_TOKENS | {TokenType.SESSION}
+
     PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base
         **SparkParser.PRIMARY_PARSERS,
         TokenType.NULL: lambda self, token: self.expression(exp.Null(), token),

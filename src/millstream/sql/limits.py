@@ -12,39 +12,38 @@ from millstream.sql.positions import place_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_JOIN = "Views on Spark are not there yet; select from each and join in your own code."
-_GROUP = "Views on Spark are not there yet; select the rows and aggregate them in your callback."
-_SORT = "Rows come in the order of the log; sort the result in your own code."
-_UNION = "Views on Spark are not there yet; run one SELECT for each part."
-_LIMIT = "Only LIMIT n is taken; leave out rows in your own code."
+_ORDER = "A SELECT goes FROM, JOIN, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, in this order."
+_GROUP = "Only a SELECT has it; run one with db.query(), and use its result."
 
 CLAUSES: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "OUTER"), ("a join", _JOIN)),
-    **dict.fromkeys(("CROSS", "NATURAL", "SEMI", "ANTI", "ASOF", "USING"), ("a join", _JOIN)),
-    "LATERAL": ("LATERAL", _JOIN),
-    "GROUP": ("GROUP BY", _GROUP),
-    "HAVING": ("HAVING", _GROUP),
-    "WINDOW": ("WINDOW", _GROUP),
-    "QUALIFY": ("QUALIFY", _GROUP),
-    "PIVOT": ("PIVOT", _GROUP),
-    "UNPIVOT": ("UNPIVOT", _GROUP),
-    "ORDER": ("ORDER BY", _SORT),
-    "SORT": ("SORT BY", _SORT),
-    "CLUSTER": ("CLUSTER BY", _SORT),
-    "DISTRIBUTE": ("DISTRIBUTE BY", _SORT),
-    "UNION": ("UNION", _UNION),
-    "INTERSECT": ("INTERSECT", _UNION),
-    "EXCEPT": ("EXCEPT", _UNION),
-    "MINUS": ("MINUS", _UNION),
-    "OFFSET": ("OFFSET", _LIMIT),
-    "FETCH": ("FETCH", _LIMIT),
-    "TABLESAMPLE": ("TABLESAMPLE", "Sample the rows in your own code."),
+    **dict.fromkeys(("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "OUTER"), ("a join", _ORDER)),
+    **dict.fromkeys(("CROSS", "NATURAL", "SEMI", "ANTI", "ASOF", "USING"), ("a join", _ORDER)),
+    "LATERAL": ("LATERAL", _ORDER),
+    "GROUP": ("GROUP BY", _ORDER),
+    "HAVING": ("HAVING", _ORDER),
+    "WINDOW": ("WINDOW", _ORDER),
+    "QUALIFY": ("QUALIFY", _ORDER),
+    "PIVOT": ("PIVOT", _ORDER),
+    "UNPIVOT": ("UNPIVOT", _ORDER),
+    "ORDER": ("ORDER BY", _ORDER),
+    "SORT": ("SORT BY", _ORDER),
+    "CLUSTER": ("CLUSTER BY", _ORDER),
+    "DISTRIBUTE": ("DISTRIBUTE BY", _ORDER),
+    "UNION": ("UNION", _ORDER),
+    "INTERSECT": ("INTERSECT", _ORDER),
+    "EXCEPT": ("EXCEPT", _ORDER),
+    "MINUS": ("MINUS", _ORDER),
+    "OFFSET": ("OFFSET", _ORDER),
+    "FETCH": ("FETCH", _ORDER),
+    "TABLESAMPLE": ("TABLESAMPLE", "Write a condition on a column, such as id % 10 = 0."),
     "FOR": ("FOR", "Leave it out; a SELECT reads the newest rows, and locks nothing."),
-    "EMIT": ("EMIT", "Leave it out: a subscription, or LIVE SELECT, gives every change."),
+    "EMIT": ("EMIT", "Write EMIT CHANGES, ON WINDOW CLOSE, EVERY ... or FINAL after a SELECT."),
     "RETURNING": ("RETURNING", "Leave it out; the result says how many rows were changed."),
 }
 """The first word of each clause that is refused: what it is called, and what to do instead."""
 
+_STATEMENT = "Write it as a statement of its own."
+_VALUE = "Write the value itself, strings in single quotes."
 _NODES: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Query, "a subquery", "Run it first, and write its result into this statement."),
     (exp.Window, "a window function", _GROUP),
@@ -52,15 +51,17 @@ _NODES: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Filter, "an aggregate", _GROUP),
     (exp.AggFunc, "an aggregate", _GROUP),
     (exp.Aliases, "a list of aliases", "Give each expression one alias: AS name."),
-    (exp.Command, "a command", "Write it as a statement of its own."),
-    (exp.Placeholder, "a parameter", "Write the value itself, strings in single quotes."),
-    (exp.Parameter, "a parameter", "Write the value itself, strings in single quotes."),
+    (exp.Command, "a command", _STATEMENT),
+    (exp.Placeholder, "a parameter", _VALUE),
+    (exp.Parameter, "a parameter", _VALUE),
 )
 _NEVER: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Into, "SELECT INTO", "Leave INTO out."),
     (exp.TableSample, "TABLESAMPLE", "Write a condition on a column, such as id % 10 = 0."),
     (exp.Lock, "FOR UPDATE", "Leave it out; a SELECT reads the newest rows, and locks nothing."),
-    *_NODES[-3:],
+    (exp.Command, "a command", _STATEMENT),
+    (exp.Placeholder, "a parameter", _VALUE),
+    (exp.Parameter, "a parameter", _VALUE),
 )
 _REFUSED: tuple[type[exp.Expr], ...] = (exp.Star, *(kind for kind, _, _ in _NODES))
 
@@ -88,13 +89,13 @@ def check_query(tree: exp.Query, sql: str) -> None:
     """Refuse what no query may have.
 
     Raises:
-        SqlUnsupportedError: a parameter, a SELECT INTO, a SELECT without FROM.
+        SqlUnsupportedError: a parameter, a SELECT INTO, a function after FROM.
         SqlSyntaxError: the name of a table with a schema before it.
     """
     for node in tree.walk(bfs=False):
-        if isinstance(node, exp.Select) and node.args.get("from_") is None:
-            hint = "Name a source or a table: SELECT * FROM trades."
-            raise _refusal(node, "a SELECT without FROM is not supported yet", hint, sql, tree)
+        if isinstance(node, exp.Aliases) and not isinstance(node.this, exp.Func):
+            hint = "Give each expression one alias: AS name."
+            raise _refusal(node, "a list of aliases is not supported here", hint, sql, tree)
         for kind, what, hint in _NEVER:
             if isinstance(node, kind):
                 raise _refusal(node, f"{what} is not supported yet", hint, sql, tree)

@@ -13,8 +13,8 @@ from millstream.sql.create import read_alter, read_create, read_drop
 from millstream.sql.create_view import read_explain
 from millstream.sql.dialect import Millstream, MisreadError
 from millstream.sql.positions import place_at
-from millstream.sql.reader import Reader
 from millstream.sql.query import QUERY_WORDS, read_live, read_query
+from millstream.sql.reader import Reader
 from millstream.sql.show import (
     read_describe,
     read_listen,

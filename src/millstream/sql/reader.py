@@ -126,7 +126,7 @@ class Reader(Words):
         tree = self._read(lambda: self._parse_query_modifiers(self._parse_select()), "a query")
         if not isinstance(tree, exp.Query):
             raise self.expected("a query", hint="Write SELECT ... FROM ...")
-        return tree.unnest() if isinstance(tree, exp.Subquery) else tree
+        return tree
 
     def _checked(self, read: Callable[[], exp.Expr | None], what: str) -> exp.Expression:
         expression = self._read(read, what)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.sql.limits import CLAUSES
 from millstream.sql.statements import Select
 from millstream.sql.words import did_you_mean
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from millstream.errors import SqlError
     from millstream.sql.reader import Reader
 
 _AFTER_FROM = ("WHERE", "LIMIT", "JOIN", "GROUP", "ORDER", "HAVING", "UNION")
 
 
 def read_select(reader: Reader) -> Select:
-    """Read what follows SELECT."""
+    """Read what follows SELECT, if it filters and projects one log.
+
+    Raises:
+        SqlUnsupportedError: it is a query of another kind, for a larger grammar to read.
+        SqlSyntaxError: it is no query at all.
+    """
     if reader.word == "DISTINCT":
-        hint = "Views on Spark are not there yet; drop the doubles in your own code."
-        raise reader.unsupported("DISTINCT is not supported yet", hint=hint)
+        raise _another(reader)
     if reader.word == "FROM" or reader.at_end:
         raise reader.expected("what to select", hint="Write SELECT * FROM ..., or name columns.")
     items = tuple(reader.listed(lambda: _read_item(reader)))
@@ -29,6 +35,10 @@ def read_select(reader: Reader) -> Select:
     return Select(target=target, items=items, where=where, limit=limit, alias=alias)
 
 
+def _another(reader: Reader) -> SqlError:
+    return reader.unsupported("this is no plain SELECT", hint="Write SELECT a, b FROM trades.")
+
+
 def _read_item(reader: Reader) -> exp.Expression:
     if reader.word == "FROM":  # a comma too many: the grammar would take FROM for nothing at all
         raise reader.expected("what to select", hint="Leave out the comma before FROM.")
@@ -36,25 +46,17 @@ def _read_item(reader: Reader) -> exp.Expression:
 
 
 def _read_from(reader: Reader) -> tuple[str, str | None]:
-    if reader.at_end:
-        raise reader.unsupported(
-            "a SELECT without FROM is not supported yet",
-            hint="Name a source or a table: SELECT * FROM trades.",
-        )
-    if reader.word not in {"FROM", "INTO"}:
+    if reader.at_end or reader.word == "INTO":
+        raise _another(reader)
+    if not reader.skip("FROM"):
         # SELECT a FORM t: the misspelt word was taken for an alias.
         hint = did_you_mean(reader.word_before, ["FROM"], "Write SELECT a, b FROM trades.")
         raise reader.expected("',' or FROM", hint=hint)
-    if reader.word == "INTO":
-        raise reader.unsupported("SELECT INTO is not supported yet", hint="Leave INTO out.")
-    reader.expect("FROM")
     if reader.word in {"(", "VALUES", "LATERAL", "UNNEST"}:
-        hint = "Name one source, table or view after FROM."
-        raise reader.unsupported("a subquery is not supported yet", hint=hint)
+        raise _another(reader)
     target = reader.name("source or table")
     if reader.word == "(":
-        hint = f"Name the source or table itself: FROM {target}."
-        raise reader.unsupported("a function after FROM is not supported yet", hint=hint)
+        raise _another(reader)
     return target, _read_alias(reader)
 
 
@@ -65,13 +67,12 @@ def _read_alias(reader: Reader) -> str | None:
     elif reader.may_be_alias():
         alias = reader.identifier("table")
         # A misspelt keyword is taken for an alias; what follows then has no place.
-        if not reader.at_end and reader.word not in {"WHERE", "LIMIT", ","}:
+        if not reader.at_end and reader.word.split(" ")[0] not in {*CLAUSES, "WHERE", "LIMIT", ","}:
             hint = did_you_mean(alias.upper(), _AFTER_FROM)
             if hint:
                 raise reader.error(f"unexpected '{alias}'", hint=hint, at=at)
     else:
         alias = None
     if reader.word == ",":
-        hint = "Views on Spark are not there yet; select from each and join in your own code."
-        raise reader.unsupported("a SELECT from several tables is not supported yet", hint=hint)
+        raise _another(reader)
     return alias

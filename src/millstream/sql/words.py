@@ -148,7 +148,7 @@ class Words(MillstreamParser):
         """Refuse the next token if it begins a clause that is not supported."""
         clause = CLAUSES.get(self.word.split(" ")[0]) if self.word else None
         if clause:
-            raise self.unsupported(f"{clause[0]} is not supported yet", hint=clause[1])
+            raise self.unsupported(f"{clause[0]} is not supported here", hint=clause[1])
 
     # --- Names ------------------------------------------------------------------------------------
 

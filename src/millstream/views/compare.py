@@ -61,7 +61,7 @@ def newest(batch: pa.RecordBatch, keys: Sequence[int]) -> Newest:
     order = hashes.argsort(kind="stable")
     hashes = hashes[order]
     later = np.arange(len(order))  # for each row the next one of its group, or itself
-    rows, distance = later, 1
+    rows, distance = later.copy(), 1
     # Among rows of one hash, each is compared with the next, and if these differ, which only a
     # collision can bring about, with the one after that.
     while len(rows):

@@ -59,6 +59,8 @@ def _step(hashes: Hashes, words: Hashes) -> Hashes:
 
 
 def _column(hashes: Hashes, column: pa.Array) -> Hashes:
+    if column.null_count == len(column):  # its buffers may not even be there
+        return _step(hashes, np.uint64(_NULL))  # type: ignore[arg-type]
     hashed = _values(hashes, column)
     if column.null_count:
         nulls = column.is_null().to_numpy(zero_copy_only=False)
@@ -80,8 +82,8 @@ def _values(hashes: Hashes, column: pa.Array) -> Hashes:
             hashes = _column(hashes, child)
         return hashes
     if pa.types.is_map(of):
-        return _values(hashes, map_entries(column))
-    if pa.types.is_list(of):
+        column = map_entries(column)
+    if pa.types.is_list(column.type):
         return _lists(hashes, column)
     return _step(hashes, _words(column))
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SHOWN = "_shown"
 """The column that says whether a group is to be seen at all."""
 
+WEIGHT = "_weight"
+"""The column that says how often a row comes, or, below 0, goes."""
+
 
 class Intake:
     """Reads batches of one schema; further columns are left out.

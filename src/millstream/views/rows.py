@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import threading
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.errors import SchemaMismatchError
-from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
 from millstream.views.compare import added, compare, killed, newest, outcome, told
+from millstream.views.diff import Diff, told_arrow, told_rows
 from millstream.views.hashes import hash_columns, one_hasher
 from millstream.views.intake import Intake
 from millstream.views.runs import Run, frozen, living, settled
@@ -28,37 +28,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Column, Row
+    from millstream.views.diff import Key
     from millstream.views.same import Mask
-
-Key = tuple[Any, ...]
 
 _FEW = 64  # results up to which Python is faster than Arrow
 _MOST = 4096  # rows in the dict, and deaths in the runs, before they are dealt with
-_UPDATE = pa.array([-1, 1], pa.int64())
 _FLOATS = ("REAL", "DOUBLE")
 _NAN = object()  # stands for NaN in a key, since no two NaNs are equal in Python
-
-
-class Diff:
-    """What some results change. Worked out by ``Rows.diff``, taken in by ``Rows.apply``.
-
-    Attributes:
-        changes: the user's columns where they changed, an old row and its new one side by side;
-            None when they did not.
-        stored: the same of all stored columns.
-    """
-
-    __slots__ = ("added", "changes", "grown", "killed", "put", "stored", "version")
-
-    def __init__(self, version: int) -> None:
-        self.version = version
-        self.changes: ChangeBatch | None = None
-        self.stored: ChangeBatch | None = None
-        self.put: list[tuple[Key, Row | None]] = []
-        self.added: Run | None = None
-        self.killed: list[tuple[Run, NDArray[np.int64]]] = []
-        self.grown = 0
 
 
 class Rows:
@@ -79,6 +57,11 @@ class Rows:
         keys: the columns, the user's or hidden ones, that tell groups apart; none when there is
             only one group.
         hidden: columns that are kept but not shown.
+
+    Attributes:
+        schema: the user's columns.
+        stored_schema: these and the hidden ones.
+        key_of: takes the key out of a stored row; keys are equal when their groups are the same.
     """
 
     def __init__(self, schema: Schema, keys: Sequence[str], hidden: Sequence[Column] = ()) -> None:
@@ -88,7 +71,7 @@ class Rows:
         self._width = len(schema.columns)
         self._keys = [names.index(name) for name in keys]
         types = [self.stored_schema.columns[key].type for key in self._keys]
-        self._key_of = _key_getter(self._keys, floats=any(t.kind in _FLOATS for t in types))
+        self.key_of = _key_getter(self._keys, floats=any(t.kind in _FLOATS for t in types))
         self._few = 0 if self.stored_schema.is_nested else _FEW
         self._hash_key = one_hasher(types)
         self._floats = any(c.type.kind in _FLOATS for c in self.stored_schema.columns)
@@ -130,7 +113,7 @@ class Rows:
         if len(self._recent) > _MOST or self._deaths > _MOST:
             self._settle()
         diff = Diff(self._version)
-        key_of = self._key_of
+        key_of = self.key_of
         if len(rows) == 1:
             latest = {key_of(rows[0]): rows[0] if keep is None or keep[0] else None}
         else:
@@ -223,7 +206,7 @@ class Rows:
 
     def like(self, row: Row) -> Row | None:
         """The stored row that has the key of another row; of columns that are not nested."""
-        key = self._key_of(row)
+        key = self.key_of(row)
         recent = self._recent.get(key)
         if recent is not None:
             return recent
@@ -231,8 +214,10 @@ class Rows:
         return None if held is None else held[2]
 
     def like_all(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """The same for a batch of the stored columns: rows, and for each place of the batch which
-        of them is like it; -1 without one. Where a key comes twice, only the last is looked up.
+        """The same for a batch of the stored columns, where each key comes once.
+
+        Returns:
+            Rows, and for each place of the batch which of them is like it; -1 without one.
         """
         self._settle()
         compared = compare(newest(batch, self._keys), self._runs, self._keys)
@@ -245,7 +230,7 @@ class Rows:
         for run in self._runs:
             for place in run.candidates(hashed):
                 (row,) = self.stored_schema.arrow_to_rows(run.batch.slice(place, 1))
-                if self._key_of(row) == key:
+                if self.key_of(row) == key:
                     return run, place, row
         return None
 
@@ -260,12 +245,12 @@ class Rows:
         )
 
     def _tell_rows(self, diff: Diff, changed: list[tuple[Row | None, Row | None]]) -> None:
-        diff.stored = diff.changes = _told(self.stored_schema, changed)
+        diff.stored = diff.changes = told_rows(self.stored_schema, changed)
         if self.stored_schema is not self.schema:
             width = self._width
             cut = [(old and old[:width], new and new[:width]) for old, new in changed]
             seen = [(old, new) for old, new in cut if not (old and new and self._same(old, new))]
-            diff.changes = _told(self.schema, seen)
+            diff.changes = told_rows(self.schema, seen)
 
     # ---- many at once
 
@@ -277,25 +262,15 @@ class Rows:
         compared = compare(newest(batch, self._keys), self._runs, self._keys)
         values = [place for place in range(batch.num_columns) if place not in self._keys]
         what = outcome(compared, keep, values, revise=revise)
-        diff.stored = diff.changes = self._tell_arrow(self.stored_schema, told(compared, what))
+        diff.stored = diff.changes = told_arrow(self.stored_schema, *told(compared, what))
         if self.stored_schema is not self.schema and diff.stored is not None:
             seen_values = [place for place in values if place < self._width]
             seen = outcome(compared, keep, seen_values, revise=revise)
-            diff.changes = self._tell_arrow(self.schema, told(compared, seen))
+            diff.changes = told_arrow(self.schema, *told(compared, seen))
         diff.added = added(compared, what)
         diff.killed.extend(killed(compared, what))
         diff.grown = int(what.comes.sum()) - int(what.goes.sum())
         return diff
-
-    def _tell_arrow(
-        self, schema: Schema, rows: tuple[pa.RecordBatch, pa.Array | None]
-    ) -> ChangeBatch | None:
-        batch, weights = rows
-        if not batch.num_rows:
-            return None
-        arrays = batch.columns[: len(schema.columns)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
-        return ChangeBatch(schema, None, batch, weights)
 
     def _settle(self) -> None:
         """Put the runs in order, with the recent rows among them. No row changes."""
@@ -320,22 +295,3 @@ def _key_getter(places: Sequence[int], *, floats: bool) -> Callable[[Row], Key]:
 
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
-
-
-def _told(schema: Schema, changed: list[tuple[Row | None, Row | None]]) -> ChangeBatch | None:
-    """Rows that go and come, as a batch."""
-    if not changed:
-        return None
-    if len(changed) == 1:
-        ((old, new),) = changed
-        if old is not None and new is not None:
-            return ChangeBatch(schema, [old, new], None, _UPDATE)
-    rows: list[Row] = []
-    weights: list[int] = []
-    for pair in changed:
-        for row, weight in zip(pair, (-1, 1), strict=True):
-            if row is not None:
-                rows.append(row)
-                weights.append(weight)
-    only_come = min(weights) > 0
-    return ChangeBatch(schema, rows, None, None if only_come else pa.array(weights, pa.int64()))

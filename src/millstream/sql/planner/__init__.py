@@ -1,0 +1,1 @@
+"""The planner: queries as Spark SQL over one feed. ``view.plan_view`` is the way in."""

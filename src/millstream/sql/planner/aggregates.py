@@ -130,7 +130,7 @@ def plain(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
         SqlUnsupportedError: its value would depend on more than the rows.
     """
     if aggregate.distinct and aggregate.name not in _DISTINCT:
-        hint = f"Leave DISTINCT out, or aggregate over a view that is SELECT DISTINCT."
+        hint = "Leave DISTINCT out, or aggregate over a view that is SELECT DISTINCT."
         teller.refuse(aggregate.tree, f"{aggregate.name.upper()}(DISTINCT) is not supported", hint)
     make = _PLAIN.get(aggregate.name)
     if make is None:
@@ -151,7 +151,7 @@ def _filtered(
     return exp.Filter(this=made, expression=exp.Where(this=condition.copy()))
 
 
-def _count(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _count(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
     if not aggregate.distinct:
         return _filtered(aggregate.tree, aggregate.condition)
     value, known = distinct_value(aggregate, ground)
@@ -179,18 +179,18 @@ def moment(ground: Ground) -> exp.Expr:
     return LSN.copy() if ground.time is None else call("struct", column(ground.time), LSN)
 
 
-def _first(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _first(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
     name = "min_by" if aggregate.name == "first" else "max_by"
     return _filtered(call(name, aggregate.args[0], moment(ground)), aggregate.condition)
 
 
-def _by(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _by(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     value, by = aggregate.args[:2]
     made = call(aggregate.name, value, call("struct", by, LSN))
     return _filtered(made, both([aggregate.condition, not_null(by)]))
 
 
-def _list(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _list(aggregate: Aggregate, _ground: Ground, teller: Teller) -> exp.Expr:
     value = aggregate.args[0]
     keys = [*_order_key(aggregate, teller), ("_l", LSN), ("_v", value)]
     fields = [each for name, tree in keys for each in (text(name), tree)]
@@ -217,18 +217,17 @@ def _listagg(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
     return iff(some, joined, exp.Null())
 
 
-def _set(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _set(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     return call("array_sort", _filtered(call("collect_set", *aggregate.args), aggregate.condition))
 
 
-def _mode(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _mode(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     if len(aggregate.args) == 1:
         made: exp.Expr = call("mode", aggregate.args[0], exp.true())
         return _filtered(made, aggregate.condition)
     return _filtered(aggregate.tree, aggregate.condition, aggregate.order)
 
 
-_Make = "Callable[[Aggregate, Ground, Teller], exp.Expr]"
 _PLAIN: dict[str, Callable[[Aggregate, Ground, Teller], exp.Expr]] = {
     "count": _count,
     "first": _first,

@@ -2,24 +2,101 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
+from millstream.sql.planner.functions import OWN_VIEW, has_aggregate
+
 if TYPE_CHECKING:
-    from sqlglot import exp
+    from collections.abc import Mapping
 
     from millstream.sql.planner.flow import Flow
-    from millstream.sql.planner.relations import Logs
     from millstream.sql.planner.telling import Teller
     from millstream.sql.statements import CreateView
 
+_SORT = "Leave it out: a view has no order. Write it in the query that reads the view."
+_TOP = "Leave it out, and write it in the query that reads the view."
+_OVER = "Write GROUP BY with an aggregate, such as MAX_BY(x, ts) for the newest x."
+_CLAUSES: Mapping[str, tuple[str, str]] = {
+    "order": ("ORDER BY", _SORT),
+    "sort": ("SORT BY", _SORT),
+    "cluster": ("CLUSTER BY", _SORT),
+    "distribute": ("DISTRIBUTE BY", _SORT),
+    "limit": ("LIMIT", _TOP),
+    "offset": ("OFFSET", _TOP),
+    "qualify": ("QUALIFY", _OVER),
+    "windows": ("WINDOW", _OVER),
+    "pivots": ("PIVOT", "Write SUM(x) FILTER (WHERE ...) for each column."),
+    "match": ("MATCH_RECOGNIZE", "Look for patterns in your own code."),
+    "prewhere": ("PREWHERE", "Write WHERE."),
+    "connect": ("CONNECT BY", "Join the levels one by one."),
+    "sample": ("TABLESAMPLE", "Write a condition on a column, such as id % 10 = 0."),
+    "hint": ("a hint", "Leave it out."),
+    "operation_modifiers": ("a modifier of SELECT", "Leave it out."),
+}
+"""The clauses that no view has: what they are called, and what to do instead."""
 
-def check_select(tree: exp.Select, teller: Teller) -> None:
-    """Refuse the clauses that no view has."""
+_WINDOW = "Write GROUP BY TUMBLE(ts, INTERVAL '1 minute'), with WATERMARK FOR ts in the source."
+
+
+def check_query(tree: exp.Expr, teller: Teller) -> None:
+    """Refuse the clauses that no view has, and aggregates where there are no groups."""
+    for key, (what, hint) in _CLAUSES.items():
+        found = tree.args.get(key)
+        if found:
+            first = found[0] if isinstance(found, list) else found
+            place = first if isinstance(first, exp.Expr) else tree
+            teller.refuse(place, f"{what} is not supported in a view", hint)
+    with_ = tree.args.get("with_")
+    if with_ is not None and with_.args.get("recursive"):
+        teller.refuse(tree, "WITH RECURSIVE is not supported in a view", OWN_VIEW)
+    distinct = tree.args.get("distinct")
+    if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
+        hint = "Write GROUP BY with FIRST(...) or MAX_BY(...)."
+        teller.refuse(distinct, "DISTINCT ON is not supported in a view", hint)
+    where = tree.args.get("where")
+    if where is not None and has_aggregate(where.this):
+        teller.refuse(where, "an aggregate in WHERE is not supported", "Write it in HAVING.")
+    _check_group(tree.args.get("group"), teller)
+
+
+def _check_group(group: exp.Expr | None, teller: Teller) -> None:
+    for key in ("rollup", "cube", "grouping_sets", "totals"):
+        found = group.args.get(key) if group is not None else None
+        if found:
+            what = key.replace("_", " ").upper()
+            hint = "Write one view for each grouping."
+            teller.refuse(group, f"{what} is not supported in a view", hint)
 
 
 def check_union(tree: exp.SetOperation, teller: Teller) -> None:
     """Refuse unions other than UNION ALL."""
+    what = tree.key.upper()
+    if not isinstance(tree, exp.Union):
+        hint = "Join the log with a table, and filter in WHERE."
+        teller.refuse(tree.expression, f"{what} is not supported in a view", hint)
+    if tree.args.get("distinct"):
+        hint = "Write UNION ALL; for distinct rows SELECT DISTINCT * FROM (... UNION ALL ...)."
+        teller.refuse(tree.expression, "UNION without ALL is not supported in a view", hint)
+    if tree.args.get("by_name"):
+        hint = "Write the columns in the same order."
+        teller.refuse(tree.expression, "UNION BY NAME is not supported in a view", hint)
 
 
-def check_emit(view: CreateView, flow: Flow, logs: Logs, teller: Teller) -> None:
+def check_emit(view: CreateView, flow: Flow, teller: Teller) -> None:
     """Refuse an EMIT or a lateness that the query has no window for."""
+    groups = flow.groups
+    needs = {"close": "EMIT ON WINDOW CLOSE", "final": "EMIT FINAL"}.get(view.emit.mode, "")
+    if view.lateness != timedelta(0):
+        needs = needs or "ALLOW LATENESS"
+    if view.late_to is not None:
+        needs = needs or "LATE DATA TO"
+    if needs and (groups is None or groups.window is None):
+        teller.refuse(None, f"{needs} needs a window", _WINDOW)
+    if needs and groups is not None and not groups.timed:
+        teller.refuse(None, f"{needs} needs a window over a column with a watermark", _WINDOW)
+    if view.emit.mode == "every" and groups is None:
+        hint = "Leave it out, and subscribe with max_delay to have changes together."
+        teller.refuse(None, "EMIT EVERY needs groups, whose changes it can put together", hint)

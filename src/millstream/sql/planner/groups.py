@@ -24,6 +24,7 @@ from millstream.sql.planner.trees import (
     number,
     select,
 )
+from millstream.sql.planner.weighted import weighted
 from millstream.sql.planner.windows import (
     BOUNDS,
     as_window,
@@ -34,7 +35,6 @@ from millstream.sql.planner.windows import (
     spark_window,
     window_of,
 )
-from millstream.sql.planner.weighted import weighted
 
 if TYPE_CHECKING:
     from millstream.sql.planner.flow import Columns
@@ -87,7 +87,9 @@ class Grouping:
         shown = tuple((name, self.over_groups(tree)) for name, tree in columns)
         where = None if having is None else self.over_groups(having)
         names = tuple(f"_g{place}" for place in range(len(self.keys)))
-        items = [alias(tree, name) for name, tree in zip(names, self.keys, strict=True)]
+        items: list[exp.Expr] = [
+            alias(tree, name) for name, tree in zip(names, self.keys, strict=True)
+        ]
         by = list(self.keys)
         source, condition = self._windowed(items, by)
         items += [alias(tree, f"_a{place}") for place, tree in enumerate(self.made)]
@@ -102,7 +104,7 @@ class Grouping:
 
     def _groups(self, names: tuple[str, ...], *, counted: bool, fixed: bool) -> Groups:
         start, end = self._bounds()
-        hashed = [column(name) for name in names]
+        hashed: list[exp.Expr] = [column(name) for name in names]
         if end is not None and self.sessions is None:
             hashed.append(end)
         return Groups(
@@ -125,7 +127,9 @@ class Grouping:
             return
         if self.below.ground.retracts:
             hint = "Read a source, or use TUMBLE or HOP."
-            self.teller.refuse(self.window[1], "SESSION over rows that change is not supported", hint)
+            self.teller.refuse(
+                self.window[1], "SESSION over rows that change is not supported", hint
+            )
         self.sessions = Sessions(self.below.ground, self.teller)
 
     def _windowed(
@@ -145,10 +149,9 @@ class Grouping:
             items.append(alias(made, "_w"))
             group.append(made)
             return source, condition
+        made, name, end = cumulated_ends(time, window), "_e", closed(column("_e"))
         if window.kind == "hop":
             made, name, end = spark_window(time, window), "_w", call("unix_micros", _END)
-        else:
-            made, name, end = cumulated_ends(time, window), "_e", column("_e")
         source = nested(select([exp.Star(), alias(made, name)], source, condition))
         items.append(column(name))
         group.append(column(name))
@@ -186,19 +189,21 @@ class Grouping:
         if is_bound(tree):
             return self._bound(tree)
         if is_window(tree):
-            self.teller.refuse(tree, "a window has no value of its own", "Write its _START or _END.")
+            self.teller.refuse(
+                tree, "a window has no value of its own", "Write its _START or _END."
+            )
         if is_aggregate(tree):
             return self._aggregate(tree)
         if isinstance(tree, exp.Column):
             hint = "Add it to GROUP BY, or write FIRST(...), MAX(...) of it."
             self.teller.no_column(tree, "a column is neither a key nor in an aggregate", hint)
         made = tree.copy()
-        for key, value in tree.args.items():
+        for name, value in tree.args.items():
             if isinstance(value, exp.Expr):
-                made.set(key, self._part(value))
+                made.set(name, self._part(value))
             elif isinstance(value, list):
                 parts = [self._part(each) if isinstance(each, exp.Expr) else each for each in value]
-                made.set(key, parts)
+                made.set(name, parts)
         return made
 
     def _part(self, tree: exp.Expr) -> exp.Expr:
@@ -207,17 +212,19 @@ class Grouping:
 
     def _bound(self, tree: exp.Expr) -> exp.Expr:
         name = str(tree.this).upper()
-        if self.window is None:
+        start, end = self._bounds()
+        if self.window is None or start is None or end is None:
             hint = "Add TUMBLE(ts, INTERVAL '1 minute') to GROUP BY."
             self.teller.refuse(tree, f"{name} needs a window in GROUP BY", hint)
         window, said = self.window
-        kind = name.split("_")[0].lower()
-        args = tree.expressions
-        if kind not in {"window", window.kind} or args != said.expressions[: len(args)]:
-            hint = f"Write {window.kind.upper()}_{BOUNDS[name]} with the same arguments, or WINDOW_"
-            self.teller.refuse(tree, f"{name} is not of the window in GROUP BY", f"{hint}{BOUNDS[name]}.")
-        start, end = self._bounds()
-        return moved(start if BOUNDS[name] == "START" else end, tree)  # type: ignore[type-var]
+        side, args = BOUNDS[name], tree.expressions
+        if name.split("_")[0].lower() not in {"window", window.kind}:
+            hint = f"Write {window.kind.upper()}_{side}, or WINDOW_{side}."
+            self.teller.refuse(tree, f"the window in GROUP BY is a {window.kind.upper()}", hint)
+        if args != said.expressions[: len(args)]:
+            hint = f"Write the same as in GROUP BY, or WINDOW_{side}."
+            self.teller.refuse(tree, f"{name} is of another window than GROUP BY", hint)
+        return moved(start if side == "START" else end, tree)
 
     def _aggregate(self, tree: exp.Expr) -> exp.Expr:
         aggregate = read_aggregate(tree, self.teller)

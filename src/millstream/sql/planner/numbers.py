@@ -10,6 +10,8 @@ from millstream.errors import Error
 from millstream.model import parse_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.model.types import SqlType
     from millstream.sql.planner.flow import Ground
 
@@ -54,6 +56,11 @@ def number_kind(tree: exp.Expr, ground: Ground) -> Kind | None:
     kinds = [number_kind(part, ground) for part in parts if not isinstance(part, exp.Null)]
     kind = _widest(kinds)
     return "float" if isinstance(tree, exp.Div) and kind == "integer" else kind
+
+
+def widest_kind(trees: Sequence[exp.Expr], ground: Ground) -> Kind | None:
+    """Return the kind of a column that is now one and now another of several expressions."""
+    return _widest([number_kind(each, ground) for each in trees])
 
 
 def _widest(kinds: list[Kind | None]) -> Kind | None:

@@ -4,48 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from millstream.sql.planner.flow import LSN, WEIGHT
 from millstream.sql.planner.plan import ViewPlan
-from millstream.sql.planner.trees import alias, both, column, is_true, number, rendered, select
+from millstream.sql.planner.sessions import SESSION
+from millstream.sql.planner.trees import (
+    alias,
+    both,
+    call,
+    column,
+    is_true,
+    number,
+    rendered,
+    select,
+    text,
+)
 
 if TYPE_CHECKING:
     from millstream.sql.planner.flow import Flow, Groups
     from millstream.sql.planner.plan import Shape
     from millstream.sql.planner.relations import Logs
     from millstream.sql.planner.telling import Teller
-    from millstream.sql.statements import Emit
+    from millstream.sql.statements import CreateView
 
 _HIDDEN = re.compile(r"_k\d+|_end|_shown|_hash|_rows|_lsn|_op|_weight", re.IGNORECASE)
 _LIVE = "one feed, one partition, row by row"
 
 
-def output(flow: Flow, logs: Logs, emit: Emit, lateness: int, teller: Teller) -> ViewPlan:
+def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan:
     """Return the plan of a view that is this flow.
 
     Raises:
         SqlColumnError: two columns of one name, or a name that is kept.
     """
     _check_names(flow, teller)
-    shape: Shape = "rows"
-    keys: tuple[str, ...] = ()
-    items = [alias(tree, name) for name, tree in flow.columns]
-    where = flow.where
-    if flow.groups is None:
-        items += [LSN, WEIGHT]
-        retracts = flow.ground.retracts
-    else:
-        shape = "groups"
-        hidden, keys = _group_columns(flow, flow.groups)
-        items += hidden
-        where = None
-        retracts = not flow.groups.fixed and emit.mode != "final"
-    sql = rendered(select(items, flow.ground.source, where))
+    shape, query, keys, match = _shaped(flow)
+    sql = rendered(query)
     names = tuple(each.name for each in logs.inputs)
-    meaning = "\n".join([*map(str.lower, names), sql, repr(logs.lookups), repr(emit), str(lateness)])
+    lateness = view.lateness // timedelta(microseconds=1)
+    meaning = [*map(str.lower, names), sql, *map(repr, (logs.lookups, view.emit, lateness))]
     return ViewPlan(
         inputs=names,
         shape=shape,
@@ -55,35 +56,77 @@ def output(flow: Flow, logs: Logs, emit: Emit, lateness: int, teller: Teller) ->
         window=flow.groups.window if flow.groups else None,
         lookups=tuple(logs.lookups),
         lateness=lateness,
-        retracts=retracts,
+        retracts=_retracts(flow, view, logs),
         why=_LIVE,
-        fingerprint=hashlib.sha256(meaning.encode()).hexdigest(),
+        fingerprint=hashlib.sha256("\n".join(meaning).encode()).hexdigest(),
+        match=match,
     )
 
 
+def _retracts(flow: Flow, view: CreateView, logs: Logs) -> bool:
+    """Whether a row that the view has shown may change or disappear."""
+    takes_back = logs.ground.retracts or bool(logs.lookups)
+    if flow.groups is None:
+        return takes_back
+    once = view.emit.mode == "close" and not view.lateness and not takes_back
+    return not (flow.groups.fixed or view.emit.mode == "final" or once)
+
+
+def _shaped(flow: Flow) -> tuple[Shape, exp.Select, tuple[str, ...], tuple[str, ...]]:
+    """Return the shape, the query, the columns that are the key, and those that match rows."""
+    source, groups = flow.ground.source, flow.groups
+    items = [alias(tree, name) for name, tree in flow.columns]
+    if groups is None:
+        return "rows", select([*items, LSN, WEIGHT], source, flow.where), (), ()
+    if groups.sessions is not None:
+        return _sets(flow, groups, groups.sessions)
+    hidden, keys = _group_columns(flow, groups)
+    return "groups", select([*items, *hidden], source), keys, ()
+
+
+def _sets(
+    flow: Flow, groups: Groups, sessions: exp.Expr
+) -> tuple[Shape, exp.Select, tuple[str, ...], tuple[str, ...]]:
+    if flow.where is not None:
+        sessions = call("filter", sessions, _each_session(flow.where))
+    ends = [("_end", groups.end)] if groups.end is not None else []
+    fields = [each for name, tree in (*flow.columns, *ends) for each in (text(name), tree)]
+    rows = call("transform", sessions, _each_session(call("named_struct", *fields)))
+    keys = tuple(f"_k{place}" for place in range(len(groups.keys)))
+    items = [alias(column(key), name) for key, name in zip(groups.keys, keys, strict=True)]
+    items += [alias(groups.hash, "_hash"), alias(rows, "_rows")]
+    same = [*map(column, groups.keys), groups.start]
+    match = tuple(name for name, tree in flow.columns if tree in same)
+    return "sets", select(items, flow.ground.source), keys, match
+
+
+def _each_session(tree: exp.Expr) -> exp.Expr:
+    return exp.Lambda(this=tree.copy(), expressions=[exp.to_identifier(SESSION)])
+
+
 def _group_columns(flow: Flow, groups: Groups) -> tuple[list[exp.Expr], tuple[str, ...]]:
+    """Return the hidden columns of groups, and the names of all that tell groups apart."""
     names: dict[exp.Expr, str] = {}
     for name, tree in flow.columns:
         names.setdefault(tree, name)
     hidden: list[exp.Expr] = []
     keys: list[str] = []
     for place, key in enumerate(groups.keys):
-        name = names.get(column(key), f"_k{place}")
-        if name.startswith("_k") and column(key) not in names:
-            hidden.append(alias(column(key), name))
-        keys.append(name)
-    if groups.end is not None:
+        if column(key) not in names:
+            hidden.append(alias(column(key), f"_k{place}"))
+        keys.append(names.get(column(key), f"_k{place}"))
+    if groups.end is not None and groups.start is not None and groups.window is not None:
         hidden.append(alias(groups.end, "_end"))
-        start = groups.start if groups.window and groups.window.kind != "cumulate" else None
-        keys.append(names.get(start) or names.get(groups.end) or "_end")  # type: ignore[arg-type]
+        # All windows of a CUMULATE that begin together have one start.
+        start = None if groups.window.kind == "cumulate" else names.get(groups.start)
+        keys.append(start or names.get(groups.end) or "_end")
     weighed = None
     if groups.weight:
         weighed = exp.GT(this=column(groups.weight), expression=number(0))
     shown = both([weighed, None if flow.where is None else is_true(flow.where)])
     if shown is not None:
         hidden.append(alias(shown, "_shown"))
-    hidden.append(alias(groups.hash, "_hash"))
-    return hidden, tuple(keys)
+    return [*hidden, alias(groups.hash, "_hash")], tuple(keys)
 
 
 def _check_names(flow: Flow, teller: Teller) -> None:

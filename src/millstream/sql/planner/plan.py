@@ -91,6 +91,8 @@ class ViewPlan:
         live: whether the live gear can run it.
         why: why it can or cannot, in a few words for people.
         fingerprint: equal for queries that mean the same.
+        match: of "sets": the user's columns by which a new row of a group is paired with an old
+            one, as an update; its keys and the start of the session, as far as they are selected.
     """
 
     inputs: tuple[str, ...]
@@ -105,3 +107,4 @@ class ViewPlan:
     live: bool = True
     why: str = ""
     fingerprint: str = ""
+    match: tuple[str, ...] = ()

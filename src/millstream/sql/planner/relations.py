@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ from sqlglot import exp
 
 from millstream.sql.limits import common_of
 from millstream.sql.planner.flow import Flow, Ground, Origin, feed_name, feed_table
-from millstream.sql.planner.scope import Relation
 from millstream.sql.planner.trees import column
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from millstream.sql.planner.plan import Input, Lookup
     from millstream.sql.planner.telling import Teller
+
+_KEPT = re.compile(r"_[agkux]?\d+(_.*)?|_(log|lsn|weight|wm|w|e|n|r|s|t|end|start)", re.IGNORECASE)
+"""Names of columns that the feed or the planner uses itself."""
 
 
 @dataclass(slots=True)
@@ -55,7 +58,16 @@ def read_logs(tree: exp.Query, inputs: Callable[[str], Input], teller: Teller) -
         if name.lower() not in found:
             found[name.lower()] = inputs(name)
     made = tuple(found.values())
+    _check_names(made, teller)
     return Logs(made, _feed(made))
+
+
+def _check_names(inputs: tuple[Input, ...], teller: Teller) -> None:
+    for each in inputs:
+        for name in each.schema.names:
+            if _KEPT.fullmatch(name):
+                what = f"{each.name} has a column {name}, a name that views keep for themselves"
+                teller.refuse(None, what, "Give the column another name.")
 
 
 def _feed(inputs: tuple[Input, ...]) -> Ground:
@@ -66,7 +78,7 @@ def _feed(inputs: tuple[Input, ...]) -> Ground:
             origins[name] = Origin(col.type, {log: col.name}, col.name == each.event_time)
     retracts = any(each.retracts for each in inputs)
     time = None
-    if inputs[0].event_time is not None:
+    if inputs and inputs[0].event_time is not None:
         time = feed_name(0, inputs[0].event_time, len(inputs))
     return Ground(feed_table(), origins, time=time, retracts=retracts)
 
@@ -81,14 +93,10 @@ def _names(tree: exp.Expr) -> list[str]:
     if isinstance(tree, exp.Subquery):
         return [*_names(tree.this), *_joined_names(tree)]
     if isinstance(tree, exp.Select):
-        return [*_names(tree.args["from_"].this), *_joined_names(tree)]
+        source = tree.args.get("from_")
+        return [] if source is None else [*_names(source.this), *_joined_names(tree)]
     return []
 
 
 def _joined_names(tree: exp.Expr) -> list[str]:
     return [name for join in tree.args.get("joins") or [] for name in _names(join.this)]
-
-
-def relation(name: str, flow: Flow) -> Relation:
-    """Return a flow as something that FROM names."""
-    return Relation(name.lower(), flow.columns)

@@ -78,6 +78,14 @@ class Scope:
         # What stood for itself alone may now be an operator beside another one.
         return closed(made) if isinstance(tree, exp.Column) else made
 
+    def written(self, name: str) -> str:
+        """Return a column's name in the case that its log writes it."""
+        for relation in self.relations:
+            for each, _ in relation.columns:
+                if each.lower() == name.lower():
+                    return each
+        return name
+
     def star(self, tree: exp.Expr) -> Columns:
         """Return the columns that ``*`` or ``t.*`` means."""
         star = tree.this if isinstance(tree, exp.Column) else tree
@@ -104,7 +112,7 @@ class Scope:
             if relation.name == name.lower():
                 return relation
         names = ", ".join(relation.name for relation in self.relations)
-        self.teller.no_column(tree, f"{name} is not in FROM", f"There is {names}.")
+        raise self.teller.column_error(tree, f"{name} is not in FROM", f"There is {names}.")
 
     def _column(self, tree: exp.Column, *, aliases: bool) -> exp.Expr:
         parts = [part.name for part in tree.parts]

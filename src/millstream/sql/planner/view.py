@@ -15,7 +15,6 @@ The result has the user's columns first, then hidden ones, by shape:
 
 from __future__ import annotations
 
-import hashlib
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -24,21 +23,18 @@ from millstream.sql.planner.output import output
 from millstream.sql.planner.queries import Planner
 from millstream.sql.planner.relations import read_logs
 from millstream.sql.planner.telling import Teller
-from millstream.sql.planner.plan import ViewPlan
 from millstream.sql.query import as_query
 from millstream.sql.statements import CreateView, Emit, Query, Select
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.planner.plan import Input
+    from millstream.sql.planner.plan import Input, ViewPlan
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def plan_view(
-    statement: CreateView | Query | Select, inputs: Callable[[str], Input]
-) -> ViewPlan:
+def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
     """Return the plan of a view, or of a query that is to be kept up to date.
 
     Args:
@@ -56,13 +52,10 @@ def plan_view(
     lateness = view.lateness // _MICROSECOND
     logs = read_logs(query.tree, inputs, teller)
     flow = Planner(logs, teller, lateness).flow(query.tree)
-    check_emit(view, flow, logs, teller)
-    made = output(flow, logs, view.emit, lateness, teller)
-    return made
+    check_emit(view, flow, teller)
+    return output(flow, logs, view, teller)
 
 
 def _as_view(statement: Query | Select) -> CreateView:
     emit = statement.emit if isinstance(statement, Query) else None
-    return CreateView(
-        name="", kind="view", query=statement, emit=emit or Emit(), sql=statement.sql
-    )
+    return CreateView(name="", kind="view", query=statement, emit=emit or Emit(), sql=statement.sql)

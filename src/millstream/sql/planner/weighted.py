@@ -39,8 +39,10 @@ _INSTEAD = {
     "approx_count_distinct": "Write COUNT(DISTINCT ...), which is exact here.",
     "approx_percentile": "Only rows that never disappear can be approximated; read a source.",
 }
-_OTHERWISE = "Rows of the input may disappear. COUNT, SUM, AVG, MIN, MAX, MIN_BY, MAX_BY, BOOL_AND, "
-_OTHERWISE += "BOOL_OR and COUNT(DISTINCT) take them back exactly; for others, read a source."
+_OTHERWISE = (
+    "Rows of the input may disappear. COUNT, SUM, AVG, MIN, MAX, MIN_BY, MAX_BY, BOOL_AND, "
+    "BOOL_OR and COUNT(DISTINCT) take them back exactly; for others, read a source."
+)
 _MOST_DIGITS = 14
 """Up to so many digits the average of a DECIMAL is rounded once, as Spark rounds it, for groups of
 less than a thousand million rows; with more, Spark's division would round twice."""
@@ -114,7 +116,7 @@ def _counted(aggregate: Aggregate) -> exp.Expr:
     return _added(iff(exp.or_(*unknown), _ZERO, _weight(aggregate)))
 
 
-def _count(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _count(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
     if aggregate.distinct:
         value, known = distinct_value(aggregate, ground)
         weight = WEIGHT.copy() if known is None else iff(known, WEIGHT, _ZERO)
@@ -124,7 +126,7 @@ def _count(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
     return _counted(aggregate)
 
 
-def _count_if(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _count_if(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     holds = both([aggregate.condition, aggregate.args[0]])
     return _added(iff(holds or aggregate.args[0], WEIGHT, _ZERO))
 
@@ -170,11 +172,11 @@ def _avg(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
     return _where_some(aggregate, mean)
 
 
-def _extreme(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _extreme(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     return call(f"ms_{aggregate.name}", aggregate.args[0], _weight(aggregate))
 
 
-def _truth(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _truth(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     value = closed(aggregate.args[0])
     if aggregate.name == "bool_or":
         holds = _added(iff(value, _weight(aggregate), _ZERO))
@@ -194,7 +196,7 @@ def _first(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
     return call(f"ms_{aggregate.name}", value, order, _weight(aggregate))
 
 
-def _by(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _by(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     value, by = aggregate.args[:2]
     weight = iff(is_null(by), _ZERO, _weight(aggregate))
     name = "ms_first" if aggregate.name == "min_by" else "ms_last"

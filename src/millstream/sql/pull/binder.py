@@ -1,0 +1,164 @@
+"""Binding expressions of a query: columns of several tables, aliases, subqueries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot import exp
+
+from millstream.errors import SqlColumnError
+from millstream.model.types import BOOLEAN
+from millstream.sql.expr import converting
+from millstream.sql.expr.bind import Binder
+from millstream.sql.expr.comparing import comparable
+from millstream.sql.expr.nodes import ColumnRef, Node
+from millstream.sql.pull import over
+from millstream.sql.pull.names import is_aggregate, time_word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.sql.pull.draft import Bound, Draft, Output
+    from millstream.sql.pull.scope import Found, Scope
+
+
+class RowBinder(Binder):
+    """Binds expressions over the rows of a FROM.
+
+    Args:
+        draft: what the plan gathers.
+        scope: the columns that can be named.
+        shared: the queries of WITH, by name.
+        outer: the binder of the query around this one, whose columns can be named as well.
+
+    Attributes:
+        first: aliases that come before columns, as in ORDER BY.
+        last: aliases that are looked at when there is no such column.
+        over: whether a window function may stand here.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        scope: Scope,
+        shared: Mapping[str, Bound],
+        outer: RowBinder | None = None,
+    ) -> None:
+        super().__init__(None, draft.sql, None)
+        self.draft = draft
+        self.scope = scope
+        self.shared = shared
+        self.outer = outer
+        self.first: dict[str, Node] = {}
+        self.last: dict[str, Node] = {}
+        self.over = False
+
+    def bind(self, tree: exp.Expr) -> Node:
+        """Return the node of a tree; subqueries and windows become columns with a text."""
+        if isinstance(tree, exp.Column):
+            return self.column(tree)
+        if isinstance(tree, exp.Window):
+            return over.bind_over(self, tree)
+        if isinstance(tree, exp.Subquery):
+            return self._scalar(tree)
+        if isinstance(tree, exp.Exists):
+            query = self.draft.subquery(tree.this, self)
+            return self._truth(f"EXISTS ({query.sql})", nullable=False)
+        if isinstance(tree, exp.In) and tree.args.get("query") is not None:
+            return self._among_rows(tree)
+        if is_aggregate(tree):
+            return self.aggregate(tree)
+        if time_word(tree):
+            return self.time_part(tree)
+        return super().bind(tree)
+
+    # --- Columns ----------------------------------------------------------------------------------
+
+    def column(self, tree: exp.Column) -> Node:
+        """Bind a column, perhaps behind the name of its table, perhaps with fields of it."""
+        if isinstance(tree.this, exp.Star):
+            self.refuse(tree, "* has no place here", "Name the columns.")
+        parts = [each.name for each in tree.parts]
+        found = self.resolve(tree, parts)
+        if found is None:
+            self._missing(tree, parts)
+        node, fields = found
+        for name in fields:
+            node = converting.struct_field(self, tree, node, name)
+        return node
+
+    def resolve(self, tree: exp.Expr, parts: Sequence[str]) -> Found | None:
+        """Return what a dotted name stands for, here or in a query around; None when nothing."""
+        name = parts[0].lower()
+        if len(parts) == 1 and name in self.first:
+            return self.first[name], []
+        found = self.own(tree, parts)
+        if found is None and name in self.last:
+            found = self.last[name], list(parts[1:])
+        if found is None and self.outer is not None:
+            found = self.outer.resolve(tree, parts)
+        return found
+
+    def own(self, tree: exp.Expr, parts: Sequence[str]) -> Found | None:
+        """Return what a dotted name stands for in this FROM."""
+        found = self.scope.find(self, tree, parts)
+        if found is not None and isinstance(found[0], ColumnRef):
+            self.draft.use(found[0])
+        return found
+
+    def _missing(self, tree: exp.Expr, parts: Sequence[str]) -> NoReturn:
+        names = {each.name for each in self.scope.relations}
+        if len(parts) > 1 and parts[0].lower() not in names:
+            hint = f"There are {', '.join(sorted(filter(None, names)))}." if any(names) else ""
+            self.error(SqlColumnError, tree, f"there is nothing called {parts[0]}", hint)
+        name = ".".join(parts)
+        self.error(SqlColumnError, tree, f"there is no column {name}", self.scope.hint(parts))
+
+    # --- What other binders do otherwise ----------------------------------------------------------
+
+    def aggregate(self, tree: exp.Expr) -> Node:
+        """Bind an aggregate."""
+        return self.refuse(
+            tree,
+            "an aggregate has no place here",
+            "Aggregates go into SELECT, HAVING and ORDER BY; to filter by one, use HAVING.",
+        )
+
+    def time_part(self, tree: exp.Expr) -> Node:
+        """Bind the start or end of a window over event time."""
+        return self.refuse(
+            tree,
+            f"{time_word(tree)} has no place here",
+            "GROUP BY a window, such as TUMBLE(ts, INTERVAL '1 minute'), then select TUMBLE_START.",
+        )
+
+    # --- Subqueries -------------------------------------------------------------------------------
+
+    def _truth(self, text: str, *, nullable: bool) -> Node:
+        return self.draft.column("", BOOLEAN, f"({text})", nullable=nullable)
+
+    def _scalar(self, tree: exp.Subquery) -> Node:
+        query = self.draft.subquery(tree, self)
+        only = self._one_column(tree, query)
+        return self.draft.column(only.name, only.type, f"({query.sql})")
+
+    def _among_rows(self, tree: exp.In) -> Node:
+        if isinstance(tree.this, exp.Tuple):
+            self.refuse(
+                tree, "IN of several columns is not supported", "Write EXISTS (SELECT ...) instead."
+            )
+        query, value = self.draft.subquery(tree.args["query"], self), self.bind(tree.this)
+        only = self._one_column(tree, query)
+        alias = self.draft.alias()
+        there = self.draft.column(only.name, only.type, f"{alias}.c0", nullable=only.nullable)
+        of = comparable(self, tree, [value, there])
+        texts = [self.draft.text(self.coerce(tree, each, of)) for each in (value, there)]
+        rows = f"SELECT {texts[1]} FROM ({query.sql}) AS {alias}"  # noqa: S608 - all bound
+        return self._truth(f"{texts[0]} IN ({rows})", nullable=value.nullable or only.nullable)
+
+    def _one_column(self, tree: exp.Expr, query: Bound) -> Output:
+        if len(query.columns) != 1:
+            self.mismatch(
+                tree, f"this subquery has {len(query.columns)} columns", "Select one column in it."
+            )
+        return query.columns[0]

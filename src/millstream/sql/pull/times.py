@@ -1,0 +1,97 @@
+"""Windows over event time: TUMBLE, HOP, CUMULATE and SESSION, in microseconds since 1970."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from millstream.model.types import INTERVAL, TIMESTAMP
+from millstream.sql.expr.nodes import Literal, Node
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from millstream.sql.pull.binder import RowBinder
+
+_COUNTS = {"TUMBLE": (1, 2), "HOP": (2, 3), "CUMULATE": (2, 3), "SESSION": (1, 1)}
+_FORMS = {
+    "TUMBLE": "TUMBLE(ts, INTERVAL '1 minute')",
+    "HOP": "HOP(ts, INTERVAL '10 seconds', INTERVAL '1 minute'): first the step, then the size",
+    "CUMULATE": "CUMULATE(ts, INTERVAL '1 hour', INTERVAL '1 day'): first the step, then the size",
+    "SESSION": "SESSION(ts, INTERVAL '5 minutes')",
+}
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """A window over event time.
+
+    Attributes:
+        kind: its name.
+        time: the TIMESTAMP that it looks at.
+        size: how long a window is; of a session, the gap that ends it.
+        slide: from one start to the next; of CUMULATE, the step.
+        offset: where windows begin, counted from 1970 UTC.
+    """
+
+    kind: str
+    time: Node
+    size: int
+    slide: int
+    offset: int = 0
+
+    def starts(self, micros: str) -> str:
+        """Return the list of starts, of HOP, and of ends, of CUMULATE, for a time."""
+        if self.kind == "HOP":
+            last = self.start(micros)
+            return f"range({self.start(f'({micros} - {self.size})')} + {self.slide}, {last} + 1, {self.slide})"
+        first = _floor(micros, self.slide, self.offset)
+        end = f"{_floor(micros, self.size, self.offset)} + {self.size}"
+        return f"range({first} + {self.slide}, {end} + 1, {self.slide})"
+
+    def start(self, micros: str) -> str:
+        """Return the start of the last window that begins at a time or before."""
+        return _floor(micros, self.slide, self.offset)
+
+    def whole_start(self, end: str) -> str:
+        """Return the start of a CUMULATE window that ends at a time."""
+        return _floor(f"({end} - 1)", self.size, self.offset)
+
+
+def _floor(micros: str, step: int, offset: int) -> str:
+    # The sign of % is that of the dividend: before 1970 it takes a step to be above zero.
+    past = f"((({micros} - {offset % step}) % {step} + {step}) % {step})"
+    return f"({micros} - {past})"
+
+
+def bind_window(rows: RowBinder, tree: exp.Anonymous) -> TimeWindow:
+    """Return the window of TUMBLE and its kin."""
+    kind = tree.name.upper()
+    least, most = _COUNTS[kind]
+    args = tree.expressions
+    if not least <= len(args) - 1 <= most:
+        rows.mismatch(tree, f"{kind} has {len(args)} arguments", f"Write {_FORMS[kind]}.")
+    time = rows.coerce(args[0], rows.bind(args[0]), TIMESTAMP)
+    lengths = [_micros(rows, each) for each in args[1:]]
+    offset = lengths.pop() if len(lengths) > least else 0
+    slide, size = lengths[0], lengths[-1]
+    _check(rows, tree, kind, slide, size)
+    return TimeWindow(kind, time, size, slide, offset)
+
+
+def _check(rows: RowBinder, tree: exp.Expr, kind: str, slide: int, size: int) -> None:
+    if slide <= 0 or size <= 0:
+        rows.refuse(tree, "a window is longer than nothing", f"Write {_FORMS[kind]}.")
+    if slide > size:
+        rows.refuse(tree, "the step is longer than the window", f"Write {_FORMS[kind]}.")
+    if kind == "CUMULATE" and size % slide:
+        rows.refuse(tree, "the window is no multiple of the step", f"Write {_FORMS[kind]}.")
+
+
+def _micros(rows: RowBinder, tree: exp.Expr) -> int:
+    node: Any = rows.bind(tree)
+    if not isinstance(node, Literal) or node.type != INTERVAL or node.value is None:
+        rows.mismatch(tree, "a window needs a known length", "Write INTERVAL '1 minute'.")
+    return int(node.value // _MICROSECOND)

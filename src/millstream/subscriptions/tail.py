@@ -1,0 +1,92 @@
+"""The tail of some logs: what a view reads, in LSN order, from the log and then as it comes."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from millstream.subscriptions.feed import BusFeed, Feed
+from millstream.subscriptions.inbox import Inbox
+from millstream.subscriptions.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.dispatch import Dispatcher
+    from millstream.log import Log
+    from millstream.model.batch import ChangeBatch
+    from millstream.sql import SelectPlan
+
+_BUFFER_ROWS: Final = 1 << 17
+
+
+class Tail:
+    """Batches of some logs after an LSN, as they were committed: none merged, none left out.
+
+    Args:
+        log: where they are kept.
+        dispatcher: who offers what comes.
+        topics: the logs.
+        plan_of: the plan of a whole log.
+        lsn: everything after it is wanted.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        dispatcher: Dispatcher,
+        topics: tuple[str, ...],
+        plan_of: Callable[[str], SelectPlan | None],
+        lsn: int,
+    ) -> None:
+        plan = plan_of(topics[0]) if len(topics) == 1 else None
+        if plan is not None:
+            self._feed = Feed(log, dispatcher, plan)
+        else:
+            self._feed = BusFeed(
+                log, dispatcher, lambda name: plan_of(name) if name in topics else None, lambda: topics
+            )
+        self._inbox = Inbox(self._feed, Policy.parse("block"), _BUFFER_ROWS)
+        self._feed.join(self._inbox)
+        self._inbox.start_at(lsn + 1)
+        self._news = threading.Event()
+
+    @property
+    def position(self) -> int:
+        """Everything up to this LSN was taken."""
+        return self._inbox.position
+
+    def take(self) -> ChangeBatch | None:
+        """The next batch, if there is one now.
+
+        Raises:
+            Error: there will be none any more.
+        """
+        batch = self._inbox.take(merge=1)
+        if batch is None and self._inbox.is_over and self._inbox.error is not None:
+            raise self._inbox.error.again()
+        return batch
+
+    def wait(self, seconds: float) -> None:
+        """Until there is one, or ``rouse``, or the time is up."""
+        self._news.clear()
+        if self._inbox.wake_on_news(self._news.set):
+            self._news.wait(seconds)
+            self._inbox.forget(self._news.set)
+
+    def rouse(self) -> None:
+        """Let who waits look around."""
+        self._inbox.rouse()
+
+    def settled(self) -> int:
+        """Everything up to this LSN was taken, or is of other logs."""
+        inbox = self._inbox
+        lsn = inbox.feed.offered_lsn()  # before the look at the backlog: what comes later is later
+        if inbox.is_reading_log or inbox.backlog.has_news or inbox.has_more_ahead:
+            return inbox.position
+        return max(lsn, inbox.position)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._feed.leave(self._inbox)
+        self._inbox.discard()

@@ -1,0 +1,496 @@
+"""All views of a database: from a statement to a running query, and back to nothing.
+
+Takes statements that were read, and definitions that the catalog has. Gives running views. The one
+place where the planner, Spark, the rows of a view and the log come together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import threading
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from millstream.catalog import Definition, options_of
+from millstream.errors import ClosedError, SqlError, WrongObjectError
+from millstream.model.clock import system_clock
+from millstream.model.lsn import FIRST_LSN
+from millstream.model.schema import Column, Schema
+from millstream.model.types import type_from_arrow
+from millstream.pipeline.columns import feed_schema
+from millstream.pipeline.feed import Feed, Reads
+from millstream.pipeline.gears import Runner
+from millstream.pipeline.query import Query as SparkQuery
+from millstream.pipeline.results import Results
+from millstream.pipeline.wire import BridgeServer
+from millstream.sql import CreateView, Emit, Input, Select, parse, plan_select, plan_view
+from millstream.subscriptions.tail import Tail
+from millstream.views.follower import Follower
+from millstream.views.keepers import PENDING, STATE, Groups, Lines
+from millstream.views.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.catalog import Catalog
+    from millstream.dispatch import Dispatcher
+    from millstream.log import Log
+    from millstream.log.holds import Hold
+    from millstream.model.batch import ChangeBatch
+    from millstream.pipeline.session import Spark
+    from millstream.sql import Query, SelectPlan, ViewPlan
+
+HIDDEN: Final = "__query_"
+"""Views that a subscription needs and nobody has created begin like this."""
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
+
+
+@dataclass(slots=True)
+class Planned:
+    """A view that can be made.
+
+    Attributes:
+        statement: what was asked for.
+        definition: what the catalog is told.
+        plan: what Spark does; None when it is not needed.
+        select: what this process does; None when Spark does it.
+        keeper: its rows.
+        query: the Spark query.
+    """
+
+    statement: CreateView
+    definition: Definition
+    plan: ViewPlan | None
+    select: SelectPlan | None
+    keeper: Groups | Lines
+    columns: pa.Schema | None = None
+
+
+@dataclass(slots=True)
+class Running:
+    """A view and what keeps it up to date."""
+
+    planned: Planned
+    view: View
+    runner: Runner | Follower
+    feed: Feed | None
+    hold: Hold | None
+    users: int = 0
+    late_rows: int = 0
+    late_lsn: int = 0
+
+    def probe(self, lsn: int) -> None:
+        """Have the view told when everything up to an LSN has passed, of its logs or not."""
+        if self.feed is not None:
+            self.feed.probe(lsn)
+        elif isinstance(self.runner, Follower):
+            self.runner.probe(lsn)
+
+
+class Views:
+    """The views of one database.
+
+    Args:
+        log: where everything is.
+        dispatcher: who commits.
+        catalog: what exists.
+        spark: started when it is needed.
+        folder: where checkpoints go.
+        flush: puts all that was pushed on the disk, and says up to which LSN.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        dispatcher: Dispatcher,
+        catalog: Catalog,
+        spark: Spark,
+        folder: Path,
+        flush: Callable[[], int],
+        whole: Callable[[str], SelectPlan | None],
+    ) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._catalog = catalog
+        self._spark = spark
+        self._folder = folder
+        self._flush = flush
+        self._whole = whole
+        self._running: dict[str, Running] = {}
+        self._server: BridgeServer | None = None
+        self._lock = threading.Lock()
+        self._sharing = threading.Lock()
+        self._drop_left_over()
+
+    def _drop_left_over(self) -> None:
+        """What a crash has left of views that nobody has created, or that were dropped."""
+        for topic in self._log.topics:
+            owner = topic.removeprefix(STATE).removeprefix(PENDING)
+            if topic.startswith(HIDDEN) or (owner != topic and owner not in self._catalog):
+                self._log.drop_topic(topic)
+
+    # ---- what there is
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._running
+
+    def __getitem__(self, name: str) -> Running:
+        return self._running[name]
+
+    def __iter__(self) -> Iterator[Running]:
+        return iter(list(self._running.values()))
+
+    def readers_of(self, name: str) -> list[str]:
+        """The views that read a log."""
+        return [
+            each.planned.definition.name
+            for each in self
+            if name in self._inputs(each.planned)
+        ]
+
+    def _inputs(self, planned: Planned) -> tuple[str, ...]:
+        if planned.plan is not None:
+            return planned.plan.inputs
+        return () if planned.select is None else (planned.select.target,)
+
+    # ---- planning
+
+    def input(self, name: str) -> Input:
+        """What the planner is told of a log."""
+        definition = self._catalog[name]
+        retracts = definition.kind == "table"
+        if definition.is_derived:
+            retracts = self._retracts(definition.name)
+        mark = definition.watermark
+        return Input(
+            definition.name,
+            definition.kind,
+            definition.schema,
+            retracts,
+            None if mark is None else mark.column,
+        )
+
+    def _retracts(self, name: str) -> bool:
+        planned = self._running[name].planned
+        if planned.plan is None:
+            return planned.select is not None and self.input(planned.select.target).retracts
+        if planned.plan.shape == "rows":
+            return planned.plan.retracts
+        final = planned.statement.emit.mode == "final"
+        return not final
+
+    def plan(self, statement: CreateView, name: str | None = None) -> Planned:
+        """What a statement asks for, checked as far as it can be without running it.
+
+        Raises:
+            SqlError: it cannot be answered exactly; it says why, and what to write instead.
+        """
+        name = name or statement.name
+        query = statement.query
+        if isinstance(query, Select) and statement.emit.mode == "changes":
+            planned = self._plan_in_process(statement, query, name)
+            if planned is not None:
+                return planned
+        plan = plan_view(statement, self.input)
+        columns = self._result_columns(plan, statement)
+        schema, hidden = self._split(plan, statement, columns)
+        options = options_of(statement.options, schema, statement.sql, "view")
+        definition = Definition(
+            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
+        )
+        keeper = self._keeper(plan, statement, definition, hidden)
+        return Planned(statement, definition, plan, None, keeper, columns)
+
+    def _plan_in_process(
+        self, statement: CreateView, query: Select, name: str
+    ) -> Planned | None:
+        if query.limit is not None:
+            return None  # the planner says why not
+        source = self._catalog[query.target]
+        try:
+            plan = plan_select(query, source.schema)
+        except SqlError:
+            return None  # perhaps Spark can
+        plan = replace(plan, target=source.name)
+        # Columns that are worked out may have the name of a key, and be none.
+        key = source.schema.key if plan.projection is None else ()
+        schema = Schema(plan.schema.columns, key)
+        options = options_of(statement.options, schema, statement.sql, "view")
+        definition = Definition(
+            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
+        )
+        keeper = Lines(name, schema, kept=statement.kind == "view")
+        return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
+
+    def _result_columns(self, plan: ViewPlan, statement: CreateView) -> pa.Schema:
+        query = self._spark_query(plan, "plan", self._folder)
+        try:
+            return query.result_columns()
+        except SqlError as error:
+            raise type(error)(
+                error.message,
+                sql=statement.sql,
+                line=statement.line,
+                column=statement.column,
+                hint=error.hint,
+            ) from error
+
+    def _split(
+        self, plan: ViewPlan, statement: CreateView, columns: pa.Schema
+    ) -> tuple[Schema, list[Column]]:
+        """The user's columns, and those that are kept besides."""
+        if plan.shape == "sets":
+            members = columns.field("_rows").type.value_type
+            fields = [*members, *(each for each in columns if each.name.startswith("_k"))]
+        else:
+            fields = list(columns)
+        shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
+        made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
+        wanted = set(plan.keys)
+        if statement.emit.mode in {"close", "final"}:
+            wanted.add("_end")
+        known = {each.name for each in made}
+        hidden = [
+            Column(each.name, type_from_arrow(each.type))
+            for each in fields
+            if each.name not in known and each.name not in _INTERNAL
+            and (each.name in wanted or each.name.startswith("_k"))
+        ]
+        keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
+        return Schema(tuple(made), keys if set(keys) <= known else ()), hidden
+
+    def _keeper(
+        self, plan: ViewPlan, statement: CreateView, definition: Definition, hidden: list[Column]
+    ) -> Groups | Lines:
+        if plan.shape == "rows":
+            return Lines(definition.name, definition.schema, kept=statement.kind == "view")
+        emit = statement.emit
+        return Groups(
+            definition.name,
+            definition.schema,
+            hidden,
+            plan.keys,
+            emit.mode,
+            match=plan.match if plan.shape == "sets" else None,
+            lateness=plan.lateness,
+            every=None if emit.every is None else emit.every // _MICROSECOND,
+        )
+
+    # ---- running
+
+    def create(self, planned: Planned) -> Definition:
+        """Make a view; called by the dispatcher's thread."""
+        definition = planned.definition
+        if not definition.name.startswith(HIDDEN):
+            for topic, schema in planned.keeper.topics.items():
+                self._log.create_topic(topic, schema)
+            definition = self._catalog.create(definition)
+        else:
+            definition = replace(definition, born=self._log.lsn + 1)
+            for topic, schema in planned.keeper.topics.items():
+                self._log.create_topic(topic, schema)
+            self._log.create_topic(definition.name, definition.schema)
+        planned.definition = definition
+        return definition
+
+    def load(self, definition: Definition) -> None:
+        """Bring a view to life that the catalog has."""
+        statement = parse(definition.query)[0]
+        if not isinstance(statement, CreateView):
+            raise WrongObjectError(f"{definition.name} was not made by CREATE VIEW")
+        planned = self._replan(statement, definition)
+        self.run(planned)
+
+    def _replan(self, statement: CreateView, definition: Definition) -> Planned:
+        """As it was planned before; its columns are known, so Spark is not asked."""
+        query = statement.query
+        if isinstance(query, Select) and statement.emit.mode == "changes":
+            planned = self._plan_in_process(statement, query, definition.name)
+            if planned is not None:
+                planned.definition = definition
+                return planned
+        plan = plan_view(statement, self.input)
+        hidden: list[Column] = []
+        state = STATE + definition.name
+        if state in self._log.topics:
+            stored = self._log.topic(state).schema
+            hidden = list(stored.columns[len(definition.schema.columns) :])
+        keeper = self._keeper(plan, statement, definition, hidden)
+        return Planned(statement, definition, plan, None, keeper)
+
+    def run(self, planned: Planned) -> Running:
+        """Keep a view up to date from now on."""
+        definition = planned.definition
+        view = View(
+            definition.name,
+            definition.schema,
+            planned.keeper,
+            self._dispatcher,
+            self._flush,
+            system_clock,
+        )
+        view.load(self._log)
+        view.lsn = self._log.lsn
+        if planned.select is not None:
+            running = self._follow(planned, view)
+        else:
+            running = self._run_on_spark(planned, view)
+        self._running[definition.name] = running
+        return running
+
+    def _start_of(self, definition: Definition) -> int:
+        return definition.born if definition.options.start == "now" else FIRST_LSN
+
+    def _follow(self, planned: Planned, view: View) -> Running:
+        select = planned.select
+        if select is None:
+            raise AssertionError("it has a plan of its own")
+        start = self._start_of(planned.definition)
+
+        def open_tail(lsn: int) -> Tail:
+            first = max(lsn + 1, start, self._log.topic(select.target).low_lsn)
+            return self._tail((select.target,), first - 1)
+
+        return Running(planned, view, Follower(view, select, open_tail), None, None)
+
+    def _tail(self, topics: tuple[str, ...], lsn: int) -> Tail:
+        return Tail(self._log, self._dispatcher, topics, self._whole, lsn)
+
+    def _run_on_spark(self, planned: Planned, view: View) -> Running:
+        plan, definition = planned.plan, planned.definition
+        if plan is None:
+            raise AssertionError("it is Spark's")
+        start = max(
+            self._start_of(definition),
+            min(self._log.topic(each).low_lsn for each in plan.inputs),
+        )
+        schemas = tuple(self._schema_of(each) for each in plan.inputs)
+        window = plan.window
+        columns = () if window is None else (window.columns or (window.column,))
+        reads = Reads(
+            plan.inputs,
+            schemas,
+            window,
+            tuple(
+                self._place(columns[i], schema) if i < len(columns) else None
+                for i, schema in enumerate(schemas)
+            ),
+            plan.lateness,
+            start,
+        )
+        running: Running
+
+        def on_late(batch: ChangeBatch) -> None:
+            self._late(running, batch)
+
+        feed = Feed(
+            reads,
+            self._log,
+            lambda lsn: self._tail(plan.inputs, lsn),
+            self._flush,
+            on_late,
+        )
+        results = Results(feed, view)
+        checkpoint = self.folder_of(definition)
+        query = self._spark_query(plan, f"{definition.name}-{definition.born}", checkpoint)
+        runner = Runner(definition.name, query, feed, results, view)
+        running = Running(planned, view, runner, feed, None)
+        return running
+
+    def _place(self, column: str, schema: Schema) -> int | None:
+        return schema.names.index(column) if column in schema.names else None
+
+    def _schema_of(self, name: str) -> Schema:
+        return self._catalog[name].schema
+
+    def _late(self, running: Running, batch: ChangeBatch) -> None:
+        """Rows that came too late: counted once, however often they are read again."""
+        if batch.lsn <= running.late_lsn:
+            return
+        running.late_lsn = batch.lsn
+        running.late_rows += len(batch)
+
+    def _spark_query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
+        schemas = [self._schema_of(each) for each in plan.inputs]
+        return SparkQuery(
+            self._spark, plan, feed_schema(schemas), checkpoint, self._bridge(), feed
+        )
+
+    def _bridge(self) -> BridgeServer:
+        with self._lock:
+            if self._server is None:
+                self._server = BridgeServer()
+            return self._server
+
+    def folder_of(self, definition: Definition) -> Path:
+        """Where a view's checkpoint is."""
+        safe = hashlib.sha256(definition.name.encode()).hexdigest()[:12]
+        return self._folder / f"{safe}-{definition.born}"
+
+    # ---- views that subscriptions share
+
+    def share(self, query: Query, make: Callable[[Planned], None]) -> Running:
+        """The view of a query, used once more; ``make`` makes it when there is none."""
+        with self._sharing:
+            statement = CreateView(
+                name="", kind="view", query=query, emit=query.emit or Emit(), sql=query.sql
+            )
+            plan = plan_view(statement, self.input)
+            text = f"{plan.fingerprint} {statement.emit} {plan.inputs}"
+            name = HIDDEN + hashlib.sha256(text.encode()).hexdigest()[:16]
+            running = self._running.get(name)
+            if running is None or running.view.error is not None:
+                if running is not None:
+                    self._remove(running)
+                make(self.plan(statement, name))
+                running = self._running[name]
+            running.users += 1
+            return running
+
+    def release(self, running: Running) -> None:
+        """It is used once less. May be called by any thread, so the end takes place in another."""
+
+        def end() -> None:
+            with self._sharing:
+                running.users -= 1
+                if running.users or self._running.get(running.view.name) is not running:
+                    return
+                self._remove(running)
+
+        threading.Thread(target=end, name="millstream-release", daemon=True).start()
+
+    def _remove(self, running: Running) -> None:
+        name = running.view.name
+        with contextlib.suppress(ClosedError):  # the database was closed just now
+            self.drop(name)
+            self._dispatcher.call(lambda: self._log.drop_topic(name))
+
+    # ---- ending
+
+    def drop(self, name: str) -> None:
+        """Stop a view; its topics and its checkpoint go."""
+        running = self._running.pop(name)
+        running.runner.stop(gracefully=False)
+        running.runner.join()
+        for topic in running.planned.keeper.topics:
+            self._log.drop_topic(topic)
+        shutil.rmtree(self.folder_of(running.planned.definition), ignore_errors=True)
+
+    def close(self) -> None:
+        """Stop all views, at a checkpoint each, and Spark."""
+        all_of_them = list(self._running.values())
+        for each in all_of_them:
+            each.runner.stop(gracefully=not each.view.name.startswith(HIDDEN))
+        for each in all_of_them:
+            each.runner.join()
+        if self._server is not None:
+            self._server.close()
+        self._spark.stop()

@@ -1,0 +1,104 @@
+"""A view that only filters and projects one log: kept up in this process, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.dispatch import select
+from millstream.errors import ClosedError, Error, ViewFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.sql import SelectPlan
+    from millstream.views.view import View
+
+_IDLE_SECONDS: Final = 1.0
+
+
+class Follower:
+    """Follows a log in a thread of its own.
+
+    Args:
+        view: whose rows it makes.
+        plan: what it keeps of the log.
+        open_tail: the log's batches after an LSN.
+    """
+
+    def __init__(self, view: View, plan: SelectPlan, open_tail: Callable[[int], Any]) -> None:
+        self.state = "starting"
+        self.shifts = 0
+        self.restarts = 0
+        self.error: ViewFailedError | None = None
+        self._view = view
+        self._plan = plan
+        self._open_tail = open_tail
+        self._tail: Any = None
+        self._stopping = False
+        self._wake = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"millstream-{view.name}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wait_ready(self, seconds: float | None = None) -> bool:
+        """Until it follows, or has failed."""
+        return self._ready.wait(seconds)
+
+    def probe(self, lsn: int) -> None:
+        """Have it told when everything up to an LSN has passed."""
+        del lsn
+        if self._tail is not None:
+            self._tail.rouse()
+
+    def stop(self, *, gracefully: bool = True) -> None:
+        """End. It has nothing to do again either way: what is committed is committed."""
+        del gracefully
+        self._stopping = True
+        self._wake.set()
+        if self._tail is not None:
+            self._tail.rouse()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        self._tail = self._open_tail(self._view.cause)
+        self.state = "live"
+        self._ready.set()
+        try:
+            while not self._stopping:
+                self._step()
+        except ClosedError:
+            pass
+        except Error as error:
+            self.state = "failed"
+            name = self._view.name
+            self.error = ViewFailedError(
+                f"the view {name} failed: {error.message}", view=name, hint=error.hint
+            )
+            self._view.failed(self.error, hopeless=True)
+            return
+        finally:
+            self._tail.close()
+        self.state = "stopped"
+
+    def _step(self) -> None:
+        tail = self._tail
+        batch = tail.take()
+        if batch is None:
+            self._view.caught_up(tail.settled())
+            tail.wait(_IDLE_SECONDS)
+            return
+        kept = select(batch, self._plan)
+        if kept is not None and len(kept):
+            self._view.follow(kept, batch.lsn)
+        else:
+            self._view.caught_up(batch.lsn)

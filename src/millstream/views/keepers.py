@@ -1,0 +1,236 @@
+"""Keepers: what each shape of result means for a view's rows and its topics.
+
+Besides its own topic a view may have two more: ``__state_<view>`` has the columns that tell groups
+apart and are not shown, ``__pending_<view>`` the results that wait to be shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.model.batch import ChangeBatch
+from millstream.views.bag import Bag
+from millstream.views.emission import Emission
+from millstream.views.rows import Rows
+from millstream.views.sets import Sets
+from millstream.views.view import in_log_order, one_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.log import Log
+    from millstream.model.schema import Column, Schema
+    from millstream.views.bag import BagDiff
+    from millstream.views.emission import Mode, Release
+    from millstream.views.view import Parts
+
+STATE: Final = "__state_"
+PENDING: Final = "__pending_"
+
+
+@dataclass(slots=True)
+class _Step:
+    parts: Parts
+    apply: Callable[[], None]
+
+
+class Groups:
+    """Rows by group, shown as the view's EMIT says.
+
+    Args:
+        name: the view.
+        schema: the user's columns.
+        hidden: columns that are kept and not shown.
+        keys: the columns that tell groups apart; of sets, those of the group.
+        mode: when results are shown.
+        match: of sets, the columns that tell the rows of one group apart.
+        lateness: for how long after a window's end late rows count, in microseconds.
+        every: from one tick to the next, in microseconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        hidden: Sequence[Column],
+        keys: Sequence[str],
+        mode: Mode,
+        *,
+        match: Sequence[str] | None = None,
+        lateness: int = 0,
+        every: int | None = None,
+    ) -> None:
+        self._name = name
+        self._sets = None if match is None else Sets(schema, keys, match, hidden)
+        rows = Rows(schema, keys, hidden) if self._sets is None else self._sets.rows
+        every_key = (*keys, *(match or ()))
+        self._emission = Emission(mode, rows, every_key, lateness=lateness, every=every)
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def topics(self) -> dict[str, Schema]:
+        """The topics that it needs besides the view's own."""
+        return topics_of(self._name, self._rows, self._emission)
+
+    @property
+    def wake_at(self) -> int | None:
+        """When time alone may show something."""
+        return self._emission.wake_at
+
+    def take(
+        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
+    ) -> _Step | None:
+        """What the newest results of some groups change."""
+        batch = one_batch(rows)
+        emission = self._emission
+        if batch is None:
+            if emission.mode == "changes":
+                return None
+            release = emission.advance(watermark=watermark, now=now)
+            return None if release is None else self._step(release)
+        if self._sets is not None:
+            batch = self._sets.keyed(batch, emission.visible, emission.pending)
+        return self._step(emission.take(batch, lsn=lsn, watermark=watermark, now=now))
+
+    def follow(self, batch: ChangeBatch, lsn: int) -> _Step | None:
+        """Groups are Spark's."""
+        raise NotImplementedError
+
+    def advance(self, watermark: int | None, now: int) -> _Step | None:
+        """What it means that time goes on."""
+        release = self._emission.advance(watermark=watermark, now=now)
+        return None if release is None else self._step(release)
+
+    def _step(self, release: Release) -> _Step:
+        parts: Parts = []
+        if release.changes is not None:
+            parts.append((self._name, release.changes))
+        if self._rows.stored_schema is not self._rows.schema and release.stored is not None:
+            parts.append((STATE + self._name, release.stored))
+        if release.waiting is not None:
+            parts.append((PENDING + self._name, release.waiting))
+        return _Step(parts, lambda: self._emission.apply(release))
+
+    def load(self, log: Log) -> int:
+        """Read what was committed before."""
+        own = STATE + self._name if STATE + self._name in self.topics else self._name
+        cause = _load(log, own, self._rows.load)
+        if PENDING + self._name in self.topics:
+            cause = max(cause, _load(log, PENDING + self._name, self._emission.load_pending))
+        self._emission.lsn = cause
+        return cause
+
+    def snapshot(self) -> pa.Table:
+        """The rows that are shown."""
+        return self._rows.snapshot()
+
+
+class Lines:
+    """Rows of a query without groups: each result is a row that comes or goes.
+
+    Args:
+        name: the view.
+        schema: its columns.
+        kept: whether its current rows are kept.
+    """
+
+    def __init__(self, name: str, schema: Schema, *, kept: bool) -> None:
+        self._name = name
+        self._schema = schema
+        self._bag = Bag(schema) if kept else None
+        self._cause = 0
+        self.wake_at: int | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._bag is None else len(self._bag)
+
+    @property
+    def topics(self) -> dict[str, Schema]:
+        """The topics that it needs besides the view's own."""
+        return {}
+
+    def take(
+        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
+    ) -> _Step | None:
+        """What rows with ``_lsn`` and ``_weight`` change."""
+        del watermark, now
+        batch = one_batch(rows)
+        if batch is not None:
+            batch = in_log_order(batch, self._cause)
+        if batch is None or not batch.num_rows:
+            return None
+        if self._bag is not None:
+            return self._step(self._bag.diff(batch), lsn)
+        data = self._schema.conform(batch.select(list(self._schema.names)))
+        weights = batch.column("_weight")
+        plain = pc.all(pc.equal(weights, 1)).as_py()
+        return self._plain(ChangeBatch(self._schema, None, data, None if plain else weights), lsn)
+
+    def follow(self, batch: ChangeBatch, lsn: int) -> _Step | None:
+        """The same, of rows that were selected in this process."""
+        rows = batch.held_rows if not batch.is_arrow else None
+        arrow = batch.arrow if batch.is_arrow else None
+        weights = None if batch.is_insert_only else batch.weights_arrow()
+        if self._bag is None:
+            return self._plain(ChangeBatch(self._schema, rows, arrow, weights), lsn)
+        data = batch.arrow.append_column("_weight", batch.weights_arrow())
+        return self._step(self._bag.diff(data), lsn)
+
+    def _step(self, diff: BagDiff, lsn: int) -> _Step:
+        bag = self._bag
+
+        def apply() -> None:
+            if bag is not None:
+                bag.apply(diff)
+            self._cause = lsn
+
+        parts = [] if diff.changes is None else [(self._name, diff.changes)]
+        return _Step(parts, apply)
+
+    def _plain(self, batch: ChangeBatch, lsn: int) -> _Step:
+        def apply() -> None:
+            self._cause = lsn
+
+        return _Step([(self._name, batch)], apply)
+
+    def advance(self, watermark: int | None, now: int) -> _Step | None:
+        """Nothing: rows do not wait."""
+        del watermark, now
+        return None
+
+    def load(self, log: Log) -> int:
+        """Read what was committed before."""
+        bag = self._bag
+        self._cause = _load(log, self._name, (lambda _: None) if bag is None else bag.load)
+        return self._cause
+
+    def snapshot(self) -> pa.Table:
+        """The rows."""
+        if self._bag is None:
+            return self._schema.arrow.empty_table()
+        return self._bag.snapshot()
+
+
+def topics_of(name: str, rows: Rows, emission: Emission) -> dict[str, Schema]:
+    """The topics of a view with groups, besides its own."""
+    topics = {}
+    if rows.stored_schema is not rows.schema:
+        topics[STATE + name] = rows.stored_schema
+    if emission.mode != "changes":
+        topics[PENDING + name] = emission.pending.schema
+    return topics
+
+
+def _load(log: Log, topic: str, load: Callable[[ChangeBatch], None]) -> int:
+    cause = 0
+    for batch in log.read(topic):
+        load(batch)
+        cause = max(cause, batch.cause)
+    return cause

@@ -1,0 +1,206 @@
+"""Pull queries: DuckDB over the current rows, in this process.
+
+Takes: a plan, and Arrow tables or readers of what it reads.
+Gives: the result as an Arrow table, in the types of the plan's schema.
+Never knows: SQL, logs, views; DuckDB sees no file, no network and no Python variable.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.errors import ClosedError, Error, ExpressionError, SqlUnsupportedError
+from millstream.sql.expr.failures import overflow
+from millstream.sql.pull.physical import duck_type, physical_schema, physical_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from millstream.sql.pull import Kernel, PullPlan
+
+Rows = Any
+"""An Arrow table, or a reader of record batches, which can be read once."""
+
+_CONFIG = {
+    "enable_external_access": False,
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+    "python_enable_replacements": False,
+    "preserve_insertion_order": True,
+}
+_MARK = "\x1f"
+
+
+class Puller:
+    """Answers queries; any thread may ask, each query has a cursor of its own.
+
+    Args:
+        threads: how many threads one query uses. With one, sums of floats are added up in the order
+            of the rows, so that a query gives the same digits each time.
+    """
+
+    def __init__(self, *, threads: int = 1) -> None:
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._database: Any = None
+        self._known: set[str] = set()
+        self._closed = False
+
+    def run(self, plan: PullPlan, relations: Mapping[str, Rows]) -> pa.Table:
+        """Return the rows of a query.
+
+        Args:
+            plan: what ``plan_pull`` made.
+            relations: by the names in ``plan.tables``, the rows of each, with the columns that
+                ``plan.columns`` names at least. A reader is used up.
+
+        Raises:
+            ExpressionError: an expression has no value for some row.
+            ClosedError: the puller was closed.
+        """
+        cursor = self._cursor(plan.kernels)
+        trouble: list[BaseException] = []
+        try:
+            for name in plan.tables:
+                once = plan.scans[name] == 1
+                cursor.register(name, _given(relations[name], plan.columns[name], once, trouble))
+            made = cursor.sql(plan.sql).to_arrow_table()
+        except self._errors as error:
+            if trouble:
+                raise trouble[0] from error
+            raise _told(error, plan) from error
+        finally:
+            cursor.close()
+        return _result(made, plan)
+
+    def close(self) -> None:
+        """Let go of DuckDB; queries that run are finished first."""
+        with self._lock:
+            self._closed = True
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+    def _cursor(self, kernels: Sequence[Kernel]) -> Any:  # noqa: ANN401 - of a module that is loaded late
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the database is closed", hint="Open it again.")
+            if self._database is None:
+                self._database, self._errors = _opened(self._threads)
+            for kernel in kernels:
+                if kernel.name not in self._known:
+                    _teach(self._database, kernel)
+                    self._known.add(kernel.name)
+            return self._database.cursor()
+
+
+def _opened(threads: int) -> tuple[Any, type[Exception]]:
+    # Importing DuckDB takes longer than many programs that never pull would like.
+    import duckdb  # noqa: PLC0415
+
+    database = duckdb.connect(":memory:", config={"threads": threads, **_CONFIG})
+    database.execute("SET TimeZone = 'UTC'")
+    database.execute("SET lock_configuration = true")
+    return database, duckdb.Error
+
+
+def _teach(database: Any, kernel: Kernel) -> None:  # noqa: ANN401
+    takes = [each.arrow for each in kernel.takes]
+    gives = physical_type(kernel.gives.arrow)
+
+    def run(*columns: pa.ChunkedArray) -> pa.Array:
+        arrays = [each.combine_chunks().cast(of) for each, of in zip(columns, takes, strict=True)]
+        try:
+            return kernel.run(arrays).cast(gives)
+        except Error as error:
+            # DuckDB keeps nothing of an exception but its text.
+            raise ValueError(f"{_MARK}{error.message}{_MARK}{error.hint}{_MARK}") from error
+
+    # DuckDB counts the parameters of a function by its signature.
+    names = (f"c{place}" for place in range(len(takes)))
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    database.create_function(
+        kernel.name,
+        run,
+        [duck_type(each) for each in kernel.takes],
+        duck_type(kernel.gives),
+        type="arrow",
+        null_handling="special",
+    )
+
+
+# --- Rows in and out ------------------------------------------------------------------------------
+
+
+def _given(rows: Rows, names: Sequence[str], once: bool, trouble: list[BaseException]) -> Rows:
+    """Return rows as DuckDB takes them: of the columns that are needed, in their physical types."""
+    if isinstance(rows, pa.RecordBatchReader) and not once:
+        rows = rows.read_all()
+    # DuckDB counts rows by their columns, so one must stay.
+    names = names or rows.schema.names[:1]
+    schema = physical_schema(pa.schema([rows.schema.field(name) for name in names]))
+    if not isinstance(rows, pa.RecordBatchReader):
+        return rows.select(names).cast(schema)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in rows:
+                yield batch.select(names).cast(schema)
+        except BaseException as error:
+            trouble.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _result(made: pa.Table, plan: PullPlan) -> pa.Table:
+    arrow = plan.schema.arrow
+    # By way of the physical types: DuckDB names the element of a list otherwise than we do.
+    physical = made.rename_columns(plan.schema.names).cast(physical_schema(arrow))
+    columns = [
+        _logical(column, field.type) for column, field in zip(physical.columns, arrow, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=arrow)
+
+
+def _logical(column: pa.ChunkedArray, of: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == of else column.cast(of)
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+def _told(error: Exception, plan: PullPlan) -> Error:
+    """Return our error for one of DuckDB's."""
+    text = str(error)
+    if text.count(_MARK) >= 3:
+        _, message, hint, _ = text.split(_MARK, 3)
+        return ExpressionError(message, hint=hint)
+    make = _KINDS.get(type(error).__name__)
+    if make is not None:
+        return make(text)
+    return SqlUnsupportedError(
+        f"the query cannot be answered: {text.splitlines()[0]}",
+        hint=f"Rewrite it in another way; this is what was asked: {plan.sql}",
+    )
+
+
+def _invalid(text: str) -> ExpressionError:
+    if "More than one row returned by a subquery" in text:
+        return ExpressionError(
+            "a subquery that stands for one value has several rows",
+            hint="Aggregate in it, or add LIMIT 1.",
+        )
+    return ExpressionError(text.splitlines()[0], hint="Look at the values that it speaks of.")
+
+
+_KINDS: dict[str, Callable[[str], Error]] = {
+    "OutOfRangeException": lambda _text: overflow(),
+    "ConversionException": lambda _text: overflow(),
+    "InvalidInputException": _invalid,
+}

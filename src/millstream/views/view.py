@@ -1,0 +1,241 @@
+"""A view at run time: takes results, commits what they change, keeps the rows.
+
+Results come from Spark or from a follower in this process, one flush after the other, each with
+the LSN up to which it counts. What they change is committed by the dispatcher, together with that
+LSN, and only then is the next flush worked out: so a view is always at one place of its inputs, and
+a flush that is older than what it has is a replay, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.dispatch import Commit
+from millstream.model.batch import ChangeBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.dispatch import Dispatcher
+    from millstream.errors import ViewFailedError
+    from millstream.log import Log
+    from millstream.model.schema import Schema
+
+Parts = list[tuple[str, ChangeBatch]]
+
+
+class Step(Protocol):
+    """What a flush changes."""
+
+    parts: Parts
+
+    def apply(self) -> None:
+        """Take it in. Called by the dispatcher's thread, or by the view's when there is no part."""
+
+
+class Keeper(Protocol):
+    """Works out what results change, and keeps the rows."""
+
+    def take(
+        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
+    ) -> Step | None:
+        """What results change; None for nothing at all."""
+
+    def follow(self, batch: ChangeBatch, lsn: int) -> Step | None:
+        """The same, of rows that were selected in this process."""
+
+    def advance(self, watermark: int | None, now: int) -> Step | None:
+        """What it means that time goes on."""
+
+    @property
+    def wake_at(self) -> int | None:
+        """When ``advance`` should be called even if nothing comes."""
+
+    def load(self, log: Log) -> int:
+        """Read what was committed before; returns the LSN up to which inputs count in it."""
+
+    def snapshot(self) -> pa.Table:
+        """The rows."""
+
+    def __len__(self) -> int: ...
+
+
+class View:
+    """A view, or a stream.
+
+    Args:
+        name: its topic.
+        schema: its columns.
+        keeper: its rows.
+        dispatcher: who commits.
+        settle: returns when all that was committed is on the disk.
+        clock: the time, in microseconds.
+
+    Attributes:
+        cause: the inputs count up to this LSN in what was committed.
+        reached: everything up to this LSN was taken in, whether it changed anything or not.
+        lsn: the LSN of the last change.
+        watermark: the event time that has passed, or None.
+        changes: how many rows it has told, old and new.
+        error: why its query cannot go on, or None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        keeper: Keeper,
+        dispatcher: Dispatcher,
+        settle: Callable[[], int],
+        clock: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.cause = 0
+        self.reached = 0
+        self.lsn = 0
+        self.watermark: int | None = None
+        self.changes = 0
+        self.error: ViewFailedError | None = None
+        self._keeper = keeper
+        self._dispatcher = dispatcher
+        self._settle = settle
+        self._clock = clock
+        self._working = threading.Lock()
+        self._lock = threading.Lock()
+        self._moved = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._keeper)
+
+    def load(self, log: Log) -> None:
+        """Read what the log has of it."""
+        self.cause = self._keeper.load(log)
+        self.lsn = log.lsn
+
+    # ---- results
+
+    def take(
+        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, *, durably: bool
+    ) -> None:
+        """Take in the newest results, which count up to an LSN."""
+        with self._working:
+            if watermark is not None:
+                self.watermark = watermark
+            if lsn >= self.cause:
+                step = self._keeper.take(rows, lsn, self.watermark, self._clock())
+                self._commit(step, lsn)
+        if durably:
+            self._settle()
+        self._has_reached(lsn)
+
+    def follow(self, rows: ChangeBatch, lsn: int) -> None:
+        """Take in rows that were selected in this process, up to an LSN."""
+        with self._working:
+            if lsn > self.cause:
+                self._commit(self._keeper.follow(rows, lsn), lsn)
+        self._has_reached(lsn)
+
+    def tick(self) -> float | None:
+        """Let time go on; returns in how many seconds to do so again, or None."""
+        with self._working:
+            self._commit(self._keeper.advance(self.watermark, self._clock()), self.cause)
+            wake_at = self._keeper.wake_at
+        return None if wake_at is None else max(0.0, (wake_at - self._clock()) / 1e6)
+
+    def settle(self) -> None:
+        """Return when all that was taken is on the disk."""
+        self._settle()
+
+    def _commit(self, step: Step | None, lsn: int) -> None:
+        if step is None:
+            return
+        if not step.parts:
+            with self._lock:
+                step.apply()
+            return
+        for _, batch in step.parts:
+            batch.cause = lsn
+
+        def applied(placed: list[ChangeBatch]) -> None:
+            with self._lock:
+                step.apply()
+                for batch in placed:
+                    if batch.topic == self.name:
+                        self.lsn = batch.lsn
+                        self.changes += len(batch)
+
+        self._dispatcher.commit(Commit(step.parts, applied))
+        self.cause = lsn
+
+    def _has_reached(self, lsn: int) -> None:
+        with self._moved:
+            if lsn > self.reached:
+                self.reached = lsn
+            self._moved.notify_all()
+
+    # ---- how it fares
+
+    def caught_up(self, lsn: int) -> None:
+        """There is nothing more to read up to an LSN."""
+        self._has_reached(lsn)
+
+    def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
+        """Its query failed; hopeless: again at the same place."""
+        if hopeless:
+            self.error = error
+            self._dispatcher.soon(lambda: self._dispatcher.drop_routes(self.name, error))
+        with self._moved:
+            self._moved.notify_all()
+
+    def recovered(self) -> None:
+        """Its query goes on."""
+        self.error = None
+
+    def wait_for(self, lsn: int, seconds: float | None) -> bool:
+        """Until everything up to an LSN was taken in; False when the time is up.
+
+        Raises:
+            ViewFailedError: its query cannot go on.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._moved:
+            while self.reached < lsn:
+                if self.error is not None:
+                    raise self.error.again()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._moved.wait(left)
+        return True
+
+    # ---- its rows
+
+    def snapshot(self) -> tuple[pa.Table, int]:
+        """The rows, and the LSN at which they hold."""
+        with self._lock:
+            return self._keeper.snapshot(), self.lsn
+
+
+def one_batch(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """Some batches as one; None when there is no row."""
+    some = [each for each in rows if each.num_rows]
+    if not some:
+        return None
+    return some[0] if len(some) == 1 else pa.concat_batches(some)
+
+
+def in_log_order(batch: pa.RecordBatch, after: int) -> pa.RecordBatch:
+    """The rows after an LSN, in the order of the log: tasks that read at once sent them mixed."""
+    lsns = batch.column("_lsn")
+    if len(lsns) and lsns[0].as_py() <= after:
+        batch = batch.filter(pc.greater(lsns, after))
+        lsns = batch.column("_lsn")
+    if len(lsns) > 1:
+        batch = batch.take(pc.sort_indices(lsns))
+    return batch

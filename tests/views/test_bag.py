@@ -1,0 +1,132 @@
+"""Rows without a key: against a counter."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.errors import SchemaMismatchError
+from millstream.model import ChangeBatch, Schema
+from millstream.views import bag as bag_module
+from millstream.views import heap as heap_module
+from millstream.views.bag import Bag
+from millstream.views.heap import Heap
+
+SCHEMA = Schema.of(a="VARCHAR", x="DOUBLE")
+NESTED = Schema.of(a="VARCHAR", x="ARRAY<DOUBLE>")
+
+
+def spark(rows, weights, schema=SCHEMA):
+    batch = schema.rows_to_arrow(rows)
+    fields = [*batch.schema, pa.field("_weight", pa.int64())]
+    arrays = [*batch.columns, pa.array(weights, pa.int64())]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def held(rows):
+    table = rows.snapshot()
+    assert table.schema.equals(rows.schema.arrow)
+    assert table.num_rows == len(rows)
+    return Counter(
+        repr(row) for batch in table.to_batches() for row in rows.schema.arrow_to_rows(batch)
+    )
+
+
+texts = st.sampled_from(["a", "b", None])
+flat = st.tuples(texts, st.sampled_from([1.0, None, float("nan")]))
+nested = st.tuples(texts, st.sampled_from([None, [], [1.0], [1.0, None]]))
+
+
+def steps(row):
+    return st.lists(st.lists(st.tuples(row, st.sampled_from([1, -1])), max_size=8), max_size=10)
+
+
+@pytest.mark.parametrize("few", [64, 0, 4], ids=["rows", "arrow", "both"])
+class TestBag:
+    def check(self, schema, steps, few):
+        bag, again = Bag(schema), Bag(schema)
+        bag._few = min(bag._few, few)
+        counts = Counter()
+        for step in steps:
+            rows, weights = [row for row, _ in step], [weight for _, weight in step]
+            before = held(bag)
+            diff = bag.diff(spark(rows, weights, schema))
+            assert held(bag) == before
+            net = Counter()
+            for row, weight in step:
+                net[repr(row)] += weight
+            told = Counter()
+            if diff.changes is not None:
+                for row, weight in zip(diff.changes.rows, diff.changes.weights, strict=True):
+                    told[repr(row)] += weight
+                again.load(diff.stored)
+            assert dict(told) == {row: weight for row, weight in net.items() if weight}
+            counts.update(net)
+            bag.apply(diff)
+            assert held(bag) == +counts
+            assert held(again) == +counts
+
+    @given(steps(flat))
+    def test_as_often_as_it_came(self, few, steps):
+        self.check(SCHEMA, steps, few)
+
+    @given(steps(nested))
+    def test_nested(self, few, steps):
+        self.check(NESTED, steps, few)
+
+    def test_rows_that_only_come_are_told_as_they_came(self, monkeypatch, few):
+        monkeypatch.setattr(bag_module, "_FEW", few)
+        diff = Bag(SCHEMA).diff(spark([("a", 1.0), ("a", 1.0)], [1, 1]))
+        assert diff.changes.rows == [("a", 1.0)] * 2
+        assert diff.changes.is_insert_only
+
+    def test_an_update_stays_side_by_side(self, monkeypatch, few):
+        monkeypatch.setattr(bag_module, "_FEW", few)
+        bag = Bag(SCHEMA)
+        bag.apply(bag.diff(spark([("a", 1.0), ("b", 1.0)], [1, 1])))
+        diff = bag.diff(
+            spark([("b", 1.0), ("b", 2.0), ("a", 1.0), ("a", 3.0), ("b", 1.0)], [-1, 1, -1, 1, 1])
+        )
+        assert diff.changes.rows == [("b", 2.0), ("a", 1.0), ("a", 3.0)]
+        assert diff.changes.weights == [1, -1, 1]
+
+    def test_a_column_may_be_called_count(self, monkeypatch, few):
+        monkeypatch.setattr(bag_module, "_FEW", few)
+        bag = Bag(Schema.of(_count="BIGINT"))
+        bag.apply(bag.diff(spark([(7,), (7,)], [1, 1], bag.schema)))
+        assert bag.snapshot().to_pylist() == [{"_count": 7}] * 2
+
+
+class TestHeap:
+    @given(st.lists(st.lists(flat, max_size=9), max_size=20))
+    def test_all_that_came(self, steps):
+        heap, again, all_rows = Heap(SCHEMA), Heap(SCHEMA), []
+        for rows in steps:
+            diff = heap.diff(spark(rows, [1] * len(rows)))
+            heap.apply(diff)
+            all_rows += rows
+            if rows:
+                assert repr(diff.changes.rows) == repr(rows)
+                again.load(diff.stored)
+            else:
+                assert diff.changes is None
+        assert held(heap) == held(again) == Counter(map(repr, all_rows))
+
+    def test_pieces_stay_few(self, monkeypatch):
+        monkeypatch.setattr(heap_module, "_PIECE", 64)
+        heap = Heap(SCHEMA)
+        for number in range(1000):
+            heap.apply(heap.diff(spark([("a", float(number))], [1])))
+        assert heap.snapshot().column("x").to_pylist() == [float(n) for n in range(1000)]
+        assert len(heap._pieces) < 1000 / 32 + 7
+
+    def test_a_row_that_goes_is_refused(self):
+        heap = Heap(SCHEMA)
+        with pytest.raises(SchemaMismatchError, match="goes"):
+            heap.diff(spark([("a", 1.0)], [-1]))
+        with pytest.raises(SchemaMismatchError, match="goes"):
+            heap.load(ChangeBatch.from_rows(SCHEMA, [("a", 1.0)], weights=[-1]))

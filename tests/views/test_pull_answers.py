@@ -1,0 +1,89 @@
+"""What Spark 4.3 answers, in ANSI mode and UTC: queries, their types and their rows.
+
+``pull/answers.jsonl`` was written by Spark itself, see ``pull/make_answers.py``.
+"""
+
+import importlib.util
+import json
+import math
+import pathlib
+
+import pyarrow as pa
+import pytest
+
+from millstream.errors import ExpressionError
+from millstream.sql import Input, as_query, parse
+from millstream.sql.pull import plan_pull
+from millstream.views.pull import Puller
+
+HERE = pathlib.Path(__file__).parent / "pull"
+spec = importlib.util.spec_from_file_location("pull_rows", HERE / "rows.py")
+given = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(given)
+
+CASES = [json.loads(line) for line in (HERE / "answers.jsonl").read_text().splitlines()]
+INPUTS = {
+    "trades": Input("trades", "source", given.TRADES, event_time="ts"),
+    "nothing": Input("nothing", "source", given.TRADES, event_time="ts"),
+    "symbols": Input("symbols", "table", given.SYMBOLS, retracts=True),
+    "venues": Input("venues", "view", given.VENUES, retracts=True),
+}
+
+
+@pytest.fixture(scope="module")
+def puller():
+    made = Puller()
+    yield made
+    made.close()
+
+
+def relation(name):
+    rows = given.ROWS[name]
+    table = pa.Table.from_batches([given.SCHEMAS[name].rows_to_arrow(rows)])
+    return table.append_column("_lsn", pa.array(range(len(rows)), pa.int64()))
+
+
+def planned(sql):
+    (statement,) = parse(sql)
+    return plan_pull(as_query(statement), INPUTS.__getitem__)
+
+
+def spark_name(of):
+    if of.kind == "ARRAY":
+        return f"array<{spark_name(of.children[0])}>"
+    if of.kind == "STRUCT":
+        fields = zip(of.names, of.children, strict=True)
+        return f"struct<{','.join(f'{name}:{spark_name(each)}' for name, each in fields)}>"
+    names = {"REAL": "float", "INTEGER": "int", "VARCHAR": "string"}
+    return names.get(of.kind, of.sql.lower().replace(", ", ","))
+
+
+def same(one, two, of):
+    """Whether two values are equal; sums of floats may be added up in another order."""
+    if one is None or two is None or of != "double":
+        return one == two
+    left, right = float(one), float(two)
+    return one == two or math.isclose(left, right, rel_tol=1e-13)
+
+
+@pytest.mark.parametrize(("sql", "types", "rows"), CASES, ids=[case[0] for case in CASES])
+def test_spark_says_the_same(puller, sql, types, rows):
+    plan = planned(sql)
+    relations = {name: relation(name) for name in plan.tables}
+    if types == "fails":
+        with pytest.raises(ExpressionError) as caught:
+            puller.run(plan, relations)
+        assert caught.value.hint
+        return
+    made = puller.run(plan, relations)
+    made.validate(full=True)
+    assert made.schema == plan.schema.arrow
+    assert [spark_name(column.type) for column in plan.schema.columns] == types
+    found = [
+        given.plain(row) for part in made.to_batches() for row in plan.schema.arrow_to_rows(part)
+    ]
+    if "ORDER BY" not in sql.rsplit(")", 1)[-1]:
+        found, rows = sorted(found, key=repr), sorted(rows, key=repr)
+    assert len(found) == len(rows)
+    for mine, sparks in zip(found, rows, strict=True):
+        assert all(map(same, mine, sparks, types)), (mine, sparks)
