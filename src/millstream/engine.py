@@ -94,7 +94,7 @@ class Engine:
     def start(self) -> None:
         """Let the views run."""
         for each in self.views:
-            each.runner.start()
+            self.views.start(each)
 
     def _system_source(self, name: str, schema: Schema) -> Inlet:
         if name not in self.log.topics:
@@ -124,7 +124,7 @@ class Engine:
             return True
 
         if self.dispatcher.call(create):
-            self.views.run(planned).runner.start()
+            self.views.start(self.views.run(planned))
 
     def drop(self, definition: Definition) -> None:
         """Remove a source, a table or a view, its rows, and whoever reads it.

@@ -20,6 +20,7 @@ from millstream.model.clock import system_clock
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
+from millstream.pipeline.checkpoint import offset_in
 from millstream.pipeline.columns import feed_schema
 from millstream.pipeline.feed import Feed, Reads
 from millstream.pipeline.gears import Runner
@@ -30,6 +31,7 @@ from millstream.sql import CreateView, Emit, Input, Select, parse, plan_select, 
 from millstream.subscriptions.tail import Tail
 from millstream.views.follower import Follower
 from millstream.views.keepers import PENDING, STATE, Groups, Lines
+from millstream.views.ticker import Ticker
 from millstream.views.view import View
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class Planned:
         plan: what Spark does; None when it is not needed.
         select: what this process does; None when Spark does it.
         keeper: its rows.
-        query: the Spark query.
+        nothing: what it shows before any row has come; only a global aggregate shows something.
     """
 
     statement: CreateView
@@ -71,7 +73,24 @@ class Planned:
     plan: ViewPlan | None
     select: SelectPlan | None
     keeper: Groups | Lines
-    columns: pa.Schema | None = None
+    nothing: pa.Table | None = None
+
+
+@dataclass(slots=True)
+class Holds:
+    """Keep what a view may have to read again."""
+
+    holds: list[Hold]
+
+    def advance(self, lsn: int) -> None:
+        """Everything up to an LSN will not be read again."""
+        for each in self.holds:
+            each.advance(lsn + 1)
+
+    def release(self) -> None:
+        """Nothing is needed any more."""
+        for each in self.holds:
+            each.release()
 
 
 @dataclass(slots=True)
@@ -82,10 +101,17 @@ class Running:
     view: View
     runner: Runner | Follower
     feed: Feed | None
-    hold: Hold | None
+    holds: Holds
     users: int = 0
     late_rows: int = 0
     late_lsn: int = 0
+    ticker: Ticker | None = None
+
+    def stop(self, *, gracefully: bool) -> None:
+        """Begin its end."""
+        if self.ticker is not None:
+            self.ticker.stop()
+        self.runner.stop(gracefully=gracefully)
 
     def probe(self, lsn: int) -> None:
         """Have the view told when everything up to an LSN has passed, of its logs or not."""
@@ -200,14 +226,14 @@ class Views:
             if planned is not None:
                 return planned
         plan = plan_view(statement, self.input)
-        columns = self._result_columns(plan, statement)
+        columns, nothing = self._result_of_nothing(plan, statement)
         schema, hidden = self._split(plan, statement, columns)
         options = options_of(statement.options, schema, statement.sql, "view")
         definition = Definition(
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
         keeper = self._keeper(plan, statement, definition, hidden)
-        return Planned(statement, definition, plan, None, keeper, columns)
+        return Planned(statement, definition, plan, None, keeper, nothing)
 
     def _plan_in_process(
         self, statement: CreateView, query: Select, name: str
@@ -230,10 +256,13 @@ class Views:
         keeper = Lines(name, schema, kept=statement.kind == "view")
         return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
 
-    def _result_columns(self, plan: ViewPlan, statement: CreateView) -> pa.Schema:
+    def _result_of_nothing(
+        self, plan: ViewPlan, statement: CreateView
+    ) -> tuple[pa.Schema, pa.Table | None]:
+        """The result's columns, and what a global aggregate is of no rows."""
         query = self._spark_query(plan, "plan", self._folder)
         try:
-            return query.result_columns()
+            return query.result_of_nothing(rows=plan.shape == "groups" and not plan.keys)
         except SqlError as error:
             raise type(error)(
                 error.message,
@@ -339,12 +368,21 @@ class Views:
         )
         view.load(self._log)
         view.lsn = self._log.lsn
+        if planned.nothing is not None:
+            view.take(planned.nothing.to_batches(), 0, None, durably=False)
         if planned.select is not None:
             running = self._follow(planned, view)
         else:
             running = self._run_on_spark(planned, view)
         self._running[definition.name] = running
         return running
+
+    def start(self, running: Running) -> None:
+        """Let it run."""
+        running.runner.start()
+        every = running.planned.statement.emit.every
+        if every is not None:
+            running.ticker = Ticker(running.view, every.total_seconds())
 
     def _start_of(self, definition: Definition) -> int:
         return definition.born if definition.options.start == "now" else FIRST_LSN
@@ -359,7 +397,13 @@ class Views:
             first = max(lsn + 1, start, self._log.topic(select.target).low_lsn)
             return self._tail((select.target,), first - 1)
 
-        return Running(planned, view, Follower(view, select, open_tail), None, None)
+        holds = self._holds((select.target,), max(view.cause + 1, start))
+        return Running(planned, view, Follower(view, select, open_tail, holds.advance), None, holds)
+
+    def _holds(self, topics: tuple[str, ...], lsn: int) -> Holds:
+        return Holds(
+            [self._log.hold(each, lsn=max(lsn, self._log.topic(each).low_lsn)) for each in topics]
+        )
 
     def _tail(self, topics: tuple[str, ...], lsn: int) -> Tail:
         return Tail(self._log, self._dispatcher, topics, self._whole, lsn)
@@ -385,8 +429,11 @@ class Views:
             ),
             plan.lateness,
             start,
+            plan.lookups,
         )
         running: Running
+        place = offset_in(self.folder_of(definition))
+        holds = self._holds(plan.inputs, start if place is None or plan.lookups else place.lsn + 1)
 
         def on_late(batch: ChangeBatch) -> None:
             self._late(running, batch)
@@ -397,12 +444,14 @@ class Views:
             lambda lsn: self._tail(plan.inputs, lsn),
             self._flush,
             on_late,
+            # What a table's change alters is read from the whole log again.
+            (lambda _: None) if plan.lookups else holds.advance,
         )
         results = Results(feed, view)
         checkpoint = self.folder_of(definition)
         query = self._spark_query(plan, f"{definition.name}-{definition.born}", checkpoint)
         runner = Runner(definition.name, query, feed, results, view)
-        running = Running(planned, view, runner, feed, None)
+        running = Running(planned, view, runner, feed, holds)
         return running
 
     def _place(self, column: str, schema: Schema) -> int | None:
@@ -478,17 +527,18 @@ class Views:
     def drop(self, name: str) -> None:
         """Stop a view; its topics and its checkpoint go."""
         running = self._running.pop(name)
-        running.runner.stop(gracefully=False)
+        running.stop(gracefully=False)
         running.runner.join()
         for topic in running.planned.keeper.topics:
             self._log.drop_topic(topic)
+        running.holds.release()
         shutil.rmtree(self.folder_of(running.planned.definition), ignore_errors=True)
 
     def close(self) -> None:
         """Stop all views, at a checkpoint each, and Spark."""
         all_of_them = list(self._running.values())
         for each in all_of_them:
-            each.runner.stop(gracefully=not each.view.name.startswith(HIDDEN))
+            each.stop(gracefully=not each.view.name.startswith(HIDDEN))
         for each in all_of_them:
             each.runner.join()
         if self._server is not None:

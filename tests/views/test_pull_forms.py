@@ -4,6 +4,7 @@ import importlib.util
 import pathlib
 from random import Random
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 
@@ -55,17 +56,11 @@ def pulled(puller, sql):
 
     def run(rows):
         batch = draw.SCHEMA.rows_to_arrow(rows)
-        made = puller.run(plan, {"t": batch.to_table() if hasattr(batch, "to_table") else table(batch)})
+        made = puller.run(plan, {"t": pa.Table.from_batches([batch])})
         made.validate(full=True)
         return [row for part in made.to_batches() for row in plan.schema.arrow_to_rows(part)]
 
     return plan, run
-
-
-def table(batch):
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch])
 
 
 def check(puller, text, node, rows):

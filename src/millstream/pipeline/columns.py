@@ -57,16 +57,16 @@ class Columns:
 
     def __init__(self, schemas: Sequence[Schema], wanted: Sequence[str]) -> None:
         whole = feed_schema(schemas)
+        self._names = set(whole.names)
+        self._places: dict[tuple[int, Schema], dict[str, int]] = {}
         self.schema = pa.schema([whole.field(name) for name in wanted])
-        self._places: list[dict[str, int]] = [
-            {name_in_feed(log, name, len(schemas)): i for i, name in enumerate(schema.names)}
-            for log, schema in enumerate(schemas)
-        ]
+        self._logs = len(schemas)
 
     def batch(self, log: int, rows: ChangeBatch, watermark: int | None) -> pa.RecordBatch:
         """Rows of a log, with the watermark that held before them."""
-        size, places = len(rows), self._places[log]
+        size = len(rows)
         arrow = rows.arrow if size else None
+        places = self._placed(log, rows.schema)
         columns = []
         for field in self.schema:
             place = places.get(field.name)
@@ -83,6 +83,15 @@ class Columns:
             else:
                 columns.append(pa.nulls(size, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _placed(self, log: int, schema: Schema) -> dict[str, int]:
+        """Where a log's columns are, by their names in the feed; joined rows have those already."""
+        known = self._places.get((log, schema))
+        if known is None:
+            own = [name_in_feed(log, name, self._logs) for name in schema.names]
+            names = own if own[0] in self._names else schema.names
+            known = self._places[log, schema] = {name: i for i, name in enumerate(names)}
+        return known
 
     def none(self) -> pa.RecordBatch:
         """No rows."""

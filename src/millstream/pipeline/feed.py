@@ -12,13 +12,14 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import pyarrow as pa
 
 from millstream.errors import ClosedError, Error
 from millstream.model.watermark import combine
 from millstream.pipeline.columns import Columns
+from millstream.pipeline.joiner import Joiner
 from millstream.pipeline.lateness import Clock
 from millstream.pipeline.offset import Offset
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
     from millstream.pipeline.wire import Connection
-    from millstream.sql.planner.plan import Window
+    from millstream.sql.planner.plan import Lookup, Window
 
 BATCH_ROWS: Final = 4_000_000
 """So many rows, at most, are read in one batch: what a crash can make Spark do again is bounded."""
@@ -81,6 +82,7 @@ class Reads:
         event_times: the place of the event-time column in each log, or None.
         lateness: for how long after its end a window still takes rows, in microseconds.
         start: the first LSN that is read.
+        lookups: joins with tables.
     """
 
     topics: tuple[str, ...]
@@ -89,6 +91,7 @@ class Reads:
     event_times: tuple[int | None, ...] = ()
     lateness: int = 0
     start: int = 1
+    lookups: tuple[Lookup, ...] = ()
 
 
 class Feed:
@@ -99,11 +102,12 @@ class Feed:
         log: where it is kept.
         open_tail: follows the logs after an LSN.
         make_durable: puts all that was pushed on the disk, and says up to which LSN.
-        on_late: told rows that came too late, each once, in order.
+        on_late: told rows that came too late, in order; again when they are read again.
+        on_committed: told the LSN of each checkpoint.
 
     Attributes:
         until: how far a catch-up goes.
-        committed: Spark's checkpoint is at this LSN.
+        batch_end: where the batch at hand ends; None in the live gear.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Feed:
         open_tail: Callable[[int], Tail],
         make_durable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
+        on_committed: Callable[[int], None],
         max_parts: int = 4,
     ) -> None:
         self._reads = reads
@@ -120,6 +125,7 @@ class Feed:
         self._open_tail = open_tail
         self._make_durable = make_durable
         self._on_late = on_late
+        self._on_committed = on_committed
         self._max_parts = max_parts
         self._tail: Tail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -130,10 +136,9 @@ class Feed:
         self._ending = False
         self._parked = threading.Event()
         self._closed = False
+        self._join: Joiner | None = None
         self.until: int | None = None
         self.batch_end: Offset | None = None
-        self.committed = reads.start - 1
-        self.live_rows = 0
 
     # ---- the driver's questions
 
@@ -157,7 +162,7 @@ class Feed:
         elif verb == "split":
             return "\n".join(self._split(Offset.of(words[0]), Offset.of(words[1])))
         elif verb == "committed":
-            self.committed = max(self.committed, Offset.of(words[0]).lsn)
+            self._on_committed(Offset.of(words[0]).lsn)
         return ""
 
     def _next_end(self, start: Offset) -> Offset:
@@ -195,14 +200,16 @@ class Feed:
 
     def _read(self, first: int, last: int) -> Iterator[tuple[int, ChangeBatch]]:
         places = {topic: place for place, topic in enumerate(self._reads.topics)}
-        start = max(first, min(self._log.topic(each).low_lsn for each in places))
+        kept = max(self._log.topic(each).low_lsn for each in places)
+        start: int | Literal["earliest"] = first if kept <= first else "earliest"
         with self._log.read(*places, start=start) as reader:
             for batch in reader:
                 if batch.first_lsn > last:
                     return
-                if batch.lsn > last:
-                    batch = batch.slice(0, last - batch.first_lsn + 1)
-                yield places[batch.topic], batch
+                low, high = max(first - batch.first_lsn, 0), last - batch.first_lsn + 1
+                if batch.lsn >= first:
+                    whole = low == 0 and batch.lsn <= last
+                    yield places[batch.topic], batch if whole else batch.slice(low, high)
 
     def _split(self, start: Offset, end: Offset) -> Iterator[str]:
         """The parts that are read at the same time, of about as many rows each."""
@@ -238,19 +245,40 @@ class Feed:
     def _initial(self) -> Offset:
         return Offset(self._reads.start - 1, (None,) * len(self._reads.topics))
 
+    def _joiner(self, start: Offset) -> Joiner | None:
+        """The joins of the view with its tables as they were at a place."""
+        reads = self._reads
+        if not reads.lookups:
+            return None
+        joiner = Joiner(reads.lookups, reads.schemas, self._history)
+        for log, batch in self._read(reads.start, start.lsn):
+            if log > 0:
+                joiner.load(log, batch)
+        return joiner
+
+    def _history(self, lsn: int) -> Iterator[ChangeBatch]:
+        """The rows of the first log before an LSN, without those that came too late."""
+        clock = self._clock(self._initial())
+        for log, batch in self._read(self._reads.start, lsn - 1):
+            kept, _, _ = clock.sift(log, batch)
+            if log == 0 and kept is not None:
+                yield kept
+
     # ---- the catch-up gear
 
     def read(self, names: str, start: str, last: str, wire: Connection) -> None:
         """Send one part of a batch."""
         columns = Columns(self._reads.schemas, _listed(names))
         begin = Offset.of(start)
-        clock = self._clock(begin)
+        clock, joiner = self._clock(begin), self._joiner(begin)
         late: list[ChangeBatch] = []
         wire.send(columns.schema.serialize())
         for log, batch in self._read(begin.lsn + 1, int(last)):
             kept, missed, before = clock.sift(log, batch)
             if missed is not None:
                 late.append(missed)
+            if kept is not None and joiner is not None:
+                kept, log = joiner.join(log, kept), 0
             if kept is not None and len(kept):
                 for piece in _sized(kept):
                     data = columns.batch(log, piece, before).serialize()
@@ -277,6 +305,7 @@ class Feed:
         columns = Columns(self._reads.schemas, _listed(names))
         begin = Offset.of(start)
         tail = self._tail_at(begin.lsn)
+        self._join = self._joiner(begin)
         clock = self._clock(begin)
         wire.send(columns.schema.serialize())
         try:
@@ -305,7 +334,6 @@ class Feed:
         while True:
             sent = self._send_ready(tail, clock, columns, wire)
             rows += sent
-            self.live_rows += sent
             due = self._ending or rows >= LIVE_ROWS
             if due or (rows and time.monotonic() - began > LIVE_SECONDS):
                 self._send_end(tail, clock, columns, wire)
@@ -327,6 +355,9 @@ class Feed:
             kept, missed, before = clock.sift(log, batch)
             if missed is not None:
                 self._on_late(missed)
+            if kept is not None and self._join is not None:
+                self._log_is_read(batch)
+                kept, log = self._join.join(log, kept), 0
             ready.append(columns.none() if kept is None else columns.batch(log, kept, before))
             rows += max(1, len(batch))
             lsn = batch.lsn
@@ -334,6 +365,11 @@ class Feed:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
             self._send_frame(lsn, clock, data, wire)
         return rows
+
+    def _log_is_read(self, batch: ChangeBatch) -> None:
+        """Corrections read the log up to a batch: what came before it must be written there."""
+        if batch.topic != self._reads.topics[0] and self._log.written_lsn < batch.first_lsn - 1:
+            self._make_durable()
 
     def _send_frame(self, lsn: int, clock: Clock, data: pa.RecordBatch, wire: Connection) -> None:
         self._sent_lsn = lsn

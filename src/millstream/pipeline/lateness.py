@@ -47,7 +47,8 @@ class Clock:
     @property
     def watermark(self) -> int | None:
         """The watermark of all logs together."""
-        return combine(self.watermarks)
+        timed = zip(self.watermarks, self._columns, strict=True)
+        return combine(mark for mark, column in timed if column is not None)
 
     def advance(self, log: int, batch: ChangeBatch) -> None:
         """Take in the watermark that a batch brings."""

@@ -82,22 +82,19 @@ class Query:
             "feed": self.feed,
         }
 
-    def result_of_nothing(self) -> Any:  # noqa: ANN401 - a DataFrame
-        """What the query gives for no rows, in batch: its columns, and a global aggregate's row.
+    def result_of_nothing(self, *, rows: bool) -> tuple[pa.Schema, pa.Table | None]:
+        """What the query gives for no rows, in batch: its columns, hidden ones included, and rows.
 
         Raises:
             SqlError: Spark does not understand it.
         """
-        empty = self.session.createDataFrame([], _struct(columns_json(self.columns)))
-        empty.createOrReplaceTempView(FEED)
+        _nothing(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
         try:
-            return self.session.sql(self.plan.spark_sql)
+            result = self.session.sql(self.plan.spark_sql)
+            columns = arrow_of(result.schema, self.plan.spark_sql)
+            return columns, result.toArrow() if rows else None
         except Exception as error:
             raise told(error, self.plan.spark_sql) from error
-
-    def result_columns(self) -> pa.Schema:
-        """The columns of the result, hidden ones included."""
-        return arrow_of(self.result_of_nothing().schema, self.plan.spark_sql)
 
 
 _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
@@ -107,12 +104,12 @@ _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
 }
 
 
-def _struct(text: str) -> Any:  # noqa: ANN401 - a StructType
-    import json  # noqa: PLC0415
-
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - heavy, and only for who has views
-
-    return StructType.fromJson(json.loads(text))
+def _nothing(session: Any, columns: str) -> Any:  # noqa: ANN401 - a DataFrame
+    """No rows of some columns, known as such to Spark, which PySpark's own way would not give."""
+    java = session._jsparkSession  # noqa: SLF001
+    jvm = session.sparkContext._jvm  # noqa: SLF001
+    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(columns)
+    return type(session.range(0))(java.createDataFrame(jvm.java.util.ArrayList(), schema), session)
 
 
 def told(error: BaseException, sql: str) -> Error:

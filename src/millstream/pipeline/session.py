@@ -37,6 +37,7 @@ _START: Final = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.scheduler.mode": "FAIR",  # a backfill must not keep a live view from its next batch
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+    "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-UsePerfData",
 }

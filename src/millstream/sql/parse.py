@@ -101,7 +101,7 @@ def parse(sql: str) -> list[Statement]:
     chunks = [chunk for chunk in _chunks(sql) if chunk]
     if not chunks:
         raise SqlSyntaxError("there is no statement", sql=sql, hint="Write SELECT * FROM trades.")
-    return [_guarded(sql, chunk, _statement) for chunk in chunks]
+    return [guarded(sql, chunk, _statement) for chunk in chunks]
 
 
 def parse_expression(sql: str) -> exp.Expression:
@@ -114,7 +114,7 @@ def parse_expression(sql: str) -> exp.Expression:
         SqlError: the text is no expression, or more than one.
     """
     tokens = [token for chunk in _chunks(sql) for token in chunk]
-    return _guarded(sql, tokens, _expression)
+    return guarded(sql, tokens, _expression)
 
 
 def _expression(reader: Reader) -> exp.Expression:
@@ -161,10 +161,12 @@ def _chunks(sql: str) -> list[list[Token]]:
     return chunks
 
 
-def _guarded(sql: str, tokens: list[Token], read: Callable[[Reader], _T]) -> _T:
+def guarded(
+    sql: str, tokens: list[Token], read: Callable[[Reader], _T], grammar: type[Reader] = Reader
+) -> _T:
     """Read, and turn what sqlglot raises into an error of ours."""
     try:
-        return read(Reader(sql, tokens))
+        return read(grammar(sql, tokens))
     except MisreadError as error:
         line, column = place_at(sql, error.offset)
         message, hint = _in_our_words(error)

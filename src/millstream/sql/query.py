@@ -58,7 +58,9 @@ def read_body(reader: Reader) -> Select | Query:
     reader.pass_over(len(tokens))
     text = reader.sql[begin : tokens[-1].end + 1]
     line, column = reader.place_of(begin)
-    return dataclasses.replace(body, sql=reader.sql, text=text, line=line, column=column)
+    return dataclasses.replace(
+        body, tokens=tuple(tokens), sql=reader.sql, text=text, line=line, column=column
+    )
 
 
 def as_query(body: Select | Query) -> Query:
@@ -85,6 +87,7 @@ def as_query(body: Select | Query) -> Query:
         tree=tree,
         tables=(body.target,),
         live=body.live,
+        tokens=body.tokens,
         sql=body.sql,
         text=body.text,
         line=body.line,

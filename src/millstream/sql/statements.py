@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from sqlglot import exp
+    from sqlglot import Token, exp
 
     from millstream.model import Column, Schema
 
@@ -203,6 +203,7 @@ class Select(Statement):
         limit: how many rows at most.
         live: whether it was written as ``LIVE SELECT``: its changes are wanted, not its rows.
         alias: the other name that the query gives to the target.
+        tokens: what it was read from, for those who read it by another grammar.
     """
 
     target: str
@@ -211,6 +212,7 @@ class Select(Statement):
     limit: int | None = None
     live: bool = False
     alias: str | None = None
+    tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +239,14 @@ class Query(Statement):
         tables: the sources, tables and views that it reads, each once, as first written.
         emit: its EMIT clause; None when it has none.
         live: whether it was written as ``LIVE SELECT``.
+        tokens: what it was read from, for those who read it by another grammar.
     """
 
     tree: exp.Query
     tables: tuple[str, ...]
     emit: Emit | None = None
     live: bool = False
+    tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Row
     from millstream.views.diff import Diff, Key
 
-_FEW = 64  # rows up to which Python is faster than Arrow
+_FEW = 256  # rows up to which Python is faster than Arrow
 
 
 class BagDiff:

@@ -24,9 +24,16 @@ class Follower:
         view: whose rows it makes.
         plan: what it keeps of the log.
         open_tail: the log's batches after an LSN.
+        on_committed: told the LSN up to which nothing will be read again.
     """
 
-    def __init__(self, view: View, plan: SelectPlan, open_tail: Callable[[int], Any]) -> None:
+    def __init__(
+        self,
+        view: View,
+        plan: SelectPlan,
+        open_tail: Callable[[int], Any],
+        on_committed: Callable[[int], None],
+    ) -> None:
         self.state = "starting"
         self.shifts = 0
         self.restarts = 0
@@ -34,6 +41,7 @@ class Follower:
         self._view = view
         self._plan = plan
         self._open_tail = open_tail
+        self._on_committed = on_committed
         self._tail: Any = None
         self._stopping = False
         self._wake = threading.Event()
@@ -100,5 +108,6 @@ class Follower:
         kept = select(batch, self._plan)
         if kept is not None and len(kept):
             self._view.follow(kept, batch.lsn)
+            self._on_committed(batch.lsn)
         else:
             self._view.caught_up(batch.lsn)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.views.diff import Key
     from millstream.views.same import Mask
 
-_FEW = 64  # results up to which Python is faster than Arrow
+_FEW = 256  # results up to which Python is faster than Arrow
 _MOST = 4096  # rows in the dict, and deaths in the runs, before they are dealt with
 _FLOATS = ("REAL", "DOUBLE")
 _NAN = object()  # stands for NaN in a key, since no two NaNs are equal in Python

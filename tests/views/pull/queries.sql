@@ -203,7 +203,7 @@ SELECT symbol, SUM(lot) AS s FROM trades AS t GROUP BY symbol HAVING SUM(lot) > 
 SELECT x.symbol, x.n FROM (SELECT symbol, COUNT(*) AS n FROM trades GROUP BY symbol UNION ALL SELECT symbol, rank FROM symbols) AS x WHERE x.n > 1
 WITH a AS (SELECT 1 AS x), b AS (SELECT x + 1 AS x FROM a) SELECT a.x, b.x AS y FROM a, b
 WITH a AS (SELECT lot AS x FROM trades WHERE id < 3) SELECT x FROM a UNION ALL (WITH a AS (SELECT 7 AS x) SELECT x FROM a)
-(SELECT symbol FROM symbols ORDER BY symbol LIMIT 2) UNION ALL (SELECT venue FROM venues ORDER BY venue DESC LIMIT 1)
+SELECT * FROM (SELECT symbol FROM symbols ORDER BY symbol LIMIT 2) UNION ALL (SELECT venue FROM venues ORDER BY venue DESC LIMIT 1)
 SELECT symbol FROM symbols UNION (SELECT symbol FROM venues INTERSECT SELECT symbol FROM trades)
 SELECT id, SUM(price) OVER (PARTITION BY lot ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS a, MAX(price) OVER (PARTITION BY ok ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS b FROM trades WHERE price < 1000
 SELECT id, COUNT(lot) OVER (PARTITION BY symbol, ok ORDER BY day DESC NULLS FIRST, id) AS a, AVG(lot) OVER (PARTITION BY symbol) AS b, STDDEV(lot) OVER (PARTITION BY ok) AS c FROM trades
@@ -219,7 +219,12 @@ SELECT DISTINCT pair.b AS b, tiny > 0 AS p FROM trades ORDER BY p DESC, b
 SELECT COUNT(*) AS n, MIN(id) AS m FROM trades WHERE FALSE
 SELECT symbol, COUNT(*) AS n FROM trades WHERE FALSE GROUP BY symbol
 SELECT 1 AS one FROM trades GROUP BY symbol
-SELECT MAX(id) AS m FROM trades GROUP BY ()
 SELECT symbol, lot, COUNT(*) AS n FROM trades GROUP BY symbol, lot ORDER BY n DESC, symbol, lot LIMIT 4
 SELECT id FROM trades WHERE NOT (ok AND lot > 1) ORDER BY id DESC
-SELECT id, price = 'NaN' AS a FROM trades WHERE id < 3
+SELECT symbol FROM symbols UNION SELECT symbol FROM venues INTERSECT SELECT symbol FROM trades
+SELECT symbol FROM symbols INTERSECT SELECT symbol FROM trades UNION ALL SELECT venue FROM venues
+SELECT symbol FROM trades EXCEPT SELECT symbol FROM venues UNION SELECT venue FROM venues
+SELECT s.symbol, v.venue FROM symbols AS s LEFT JOIN venues AS v
+SELECT symbol, a.name, c.venue FROM symbols AS a JOIN venues AS b USING (symbol) RIGHT JOIN venues AS c ON a.rank = c.big
+SELECT ok, COLLECT_SET(lot) AS a, COLLECT_SET(symbol) AS b, COLLECT_SET(fee) FILTER (WHERE fee > 2) AS c FROM trades GROUP BY ok
+-- spark: SELECT ok, array_sort(collect_set(lot)) AS a, array_sort(collect_set(symbol)) AS b, array_sort(collect_set(fee) FILTER (WHERE fee > 2)) AS c FROM trades GROUP BY ok

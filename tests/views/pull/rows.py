@@ -23,7 +23,9 @@ TRADES = Schema.of(
     tags="ARRAY<VARCHAR>",
     pair="STRUCT<a INT, b VARCHAR>",
 )
-SYMBOLS = Schema.of(symbol="VARCHAR NOT NULL", name="VARCHAR", rank="INTEGER", rate="DOUBLE", key=("symbol",))
+SYMBOLS = Schema.of(
+    symbol="VARCHAR NOT NULL", name="VARCHAR", rank="INTEGER", rate="DOUBLE", key=("symbol",)
+)
 VENUES = Schema.of(symbol="VARCHAR", venue="VARCHAR", big="BIGINT")
 
 _PRICES = [1.5, math.nan, -0.0, 0.0, None, 100.25, -7.75, math.inf, 2.5, 1e15, 0.1]
@@ -83,20 +85,19 @@ SCHEMAS = {"trades": TRADES, "symbols": SYMBOLS, "venues": VENUES, "nothing": TR
 
 def plain(value):
     """A value as JSON can hold it: floats by their digits, times and decimals as text."""
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value // timedelta(microseconds=1)
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    if isinstance(value, dict):
-        return [plain(each) for each in value.values()]
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+    for kinds, write in _WRITERS:
+        if isinstance(value, kinds):
+            return write(value)
     return value
+
+
+_WRITERS = (
+    (float, repr),
+    (Decimal, str),
+    (datetime, lambda value: value.replace(tzinfo=None).isoformat()),
+    (date, date.isoformat),
+    (timedelta, lambda value: value // timedelta(microseconds=1)),
+    ((bytes, bytearray), lambda value: value.hex()),
+    (dict, lambda value: [plain(each) for each in value.values()]),
+    ((list, tuple), lambda value: [plain(each) for each in value]),
+)

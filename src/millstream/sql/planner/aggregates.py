@@ -40,6 +40,17 @@ _NO_VIEW = {
     "grouping_id": "Write one view for each grouping.",
     "measure": "Write the aggregate itself.",
 }
+_ONE = ("sum", "avg", "min", "max", "first", "last", "count_if", "bool_and", "bool_or")
+_ARITY = {
+    **dict.fromkeys(_ONE, (1, 1)),
+    "count": (1, 1000),
+    "min_by": (2, 2),
+    "max_by": (2, 2),
+    "collect_list": (1, 1),
+    "collect_set": (1, 1),
+    "listagg": (1, 2),
+}
+"""How many arguments the aggregates have that are written otherwise for Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,57 +76,47 @@ class Aggregate:
 
 def read_aggregate(tree: exp.Expr, teller: Teller) -> Aggregate:
     """Return what a resolved tree, for which ``is_aggregate`` holds, says."""
-    condition: exp.Expr | None = None
-    ignore_nulls, order = False, ()
-    inner = tree
-    while isinstance(inner, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
-        if isinstance(inner, exp.Filter):
-            condition = both([condition, inner.expression.this])
-        elif isinstance(inner, exp.WithinGroup):
-            order = tuple(inner.expression.expressions)
-        ignore_nulls = ignore_nulls or isinstance(inner, exp.IgnoreNulls)
-        inner = inner.this
+    inner, condition, order, ignore_nulls = _unwrapped(tree)
     spelled = function_name(inner)
     if spelled not in AGGREGATES or spelled in _NO_VIEW:
         hint = _NO_VIEW.get(spelled, "Use one of Spark's aggregates.")
         teller.refuse(tree, f"{spelled.upper() or 'this'} is not supported in a view", hint)
     name = _NAMES.get(spelled, spelled)
-    args, distinct, inner_order = _arguments(inner)
+    args, distinct = list(inner.expressions), False
+    if args and isinstance(args[0], exp.Distinct):
+        args, distinct = args[0].expressions, True
+    if name in {"first", "last"} and len(args) == 2:
+        ignore_nulls = args.pop() == exp.true() or ignore_nulls
+    low, high = _ARITY.get(name, (0, len(args)))
+    if not low <= len(args) <= high:
+        hint = "Leave out those that it does not take, or add those that are missing."
+        teller.refuse(tree, f"{spelled.upper()} with {len(args)} arguments is not supported", hint)
     if ignore_nulls:
         condition = both([condition, not_null(args[0])])
-    for each in (*args, condition):
-        if each is not None:
-            _check_inner(each, teller)
-    return Aggregate(name, args, inner, distinct, condition, order or inner_order)
+    _check_inner([*args, *([] if condition is None else [condition])], teller)
+    return Aggregate(name, tuple(args), inner, distinct, condition, order)
 
 
-def _arguments(tree: exp.Expr) -> tuple[tuple[exp.Expr, ...], bool, tuple[exp.Ordered, ...]]:
-    if isinstance(tree, exp.Anonymous):
-        args = list(tree.expressions)
-    else:
-        values = [tree.args.get(key) for key in ("this", *_MORE) if tree.args.get(key)]
-        args = [
-            each
-            for value in values
-            for each in (value if isinstance(value, list) else [value])
-            if isinstance(each, exp.Expr)
-        ]
-    distinct, order = False, ()
-    if args and isinstance(args[0], exp.Order):
-        order = tuple(args[0].expressions)
-        args[0] = args[0].this
-    if args and isinstance(args[0], exp.Distinct):
-        distinct = True
-        args[:1] = args[0].expressions
-    return tuple(args), distinct, order
+def _unwrapped(
+    tree: exp.Expr,
+) -> tuple[exp.Expr, exp.Expr | None, tuple[exp.Ordered, ...], bool]:
+    """Return the call itself, what FILTER and ORDER BY say, and whether NULLs do not count."""
+    condition: exp.Expr | None = None
+    order: tuple[exp.Ordered, ...] = ()
+    ignore_nulls = False
+    while isinstance(tree, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        if isinstance(tree, exp.Filter):
+            condition = both([condition, tree.expression.this])
+        elif isinstance(tree, exp.WithinGroup):
+            order = tuple(tree.expression.expressions)
+        ignore_nulls = ignore_nulls or isinstance(tree, exp.IgnoreNulls)
+        tree = tree.this
+    return tree, condition, order, ignore_nulls
 
 
-_MORE = ("expression", "expressions", "separator", "quantile", "accuracy")
-
-
-def _check_inner(tree: exp.Expr, teller: Teller) -> None:
-    for each in tree.walk():
-        if function_name(each) in AGGREGATES:
+def _check_inner(trees: list[exp.Expr], teller: Teller) -> None:
+    for tree in trees:
+        if any(function_name(each) in AGGREGATES for each in tree.walk()):
             hint = "CREATE MATERIALIZED VIEW for the inner aggregate, and aggregate over that."
             teller.refuse(tree, "an aggregate of an aggregate is not supported", hint)
 
@@ -142,7 +143,7 @@ def _filtered(
     tree: exp.Expr, condition: exp.Expr | None, order: tuple[exp.Ordered, ...] = ()
 ) -> exp.Expr:
     made = tree.copy()
-    if order and not isinstance(made.this, exp.Order):
+    if order:
         made = exp.WithinGroup(
             this=made, expression=exp.Order(expressions=[each.copy() for each in order])
         )

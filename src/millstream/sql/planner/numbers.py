@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from millstream.errors import Error
 from millstream.model import parse_type
+from millstream.sql.planner.functions import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +24,15 @@ _KINDS: dict[str, Kind] = {
     "DECIMAL": "decimal",
 }
 
+_LIKE_ITS_ARGUMENTS = {"abs", "coalesce", "ifnull", "nvl", "greatest", "least", "mod"}
+
 
 def number_type(tree: exp.Expr, ground: Ground) -> SqlType | None:
     """Return the exact type of a column or a CAST; None for what would need a calculation."""
     if isinstance(tree, exp.Paren | exp.Neg):
         return number_type(tree.this, ground)
+    if isinstance(tree, exp.If) and isinstance(tree.args.get("false"), exp.Null):
+        return number_type(tree.args["true"], ground)
     if isinstance(tree, exp.Column):
         origin = ground.origins.get(tree.name)
         return origin.type if origin else None
@@ -74,14 +79,12 @@ def _parts(tree: exp.Expr) -> list[exp.Expr]:
     """The operands whose kinds decide that of the whole."""
     if isinstance(tree, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
         return [tree.this, tree.expression]
-    if isinstance(tree, exp.Neg | exp.Paren | exp.Abs):
+    if isinstance(tree, exp.Neg | exp.Paren):
         return [tree.this]
-    if isinstance(tree, exp.Coalesce | exp.Greatest | exp.Least):
-        return [tree.this, *tree.expressions]
     if isinstance(tree, exp.If):
         return [each for each in (tree.args["true"], tree.args.get("false")) if each is not None]
     if isinstance(tree, exp.Case):
         default = tree.args.get("default")
         values = [each.args["true"] for each in tree.args["ifs"]]
         return values if default is None else [*values, default]
-    return []
+    return tree.expressions if function_name(tree) in _LIKE_ITS_ARGUMENTS else []

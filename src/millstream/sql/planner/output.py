@@ -7,17 +7,18 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
+from sqlglot import UnsupportedError, exp
 
 from millstream.sql.planner.flow import LSN, WEIGHT
 from millstream.sql.planner.plan import ViewPlan
 from millstream.sql.planner.sessions import SESSION
 from millstream.sql.planner.trees import (
     alias,
-    both,
     call,
     column,
+    iff,
     is_true,
+    nested,
     number,
     rendered,
     select,
@@ -43,7 +44,10 @@ def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan
     """
     _check_names(flow, teller)
     shape, query, keys, match = _shaped(flow)
-    sql = rendered(query)
+    try:
+        sql = rendered(query)
+    except UnsupportedError as error:
+        teller.refuse(None, f"Spark has no words for it: {error}", "Write it in another way.")
     names = tuple(each.name for each in logs.inputs)
     lateness = view.lateness // timedelta(microseconds=1)
     meaning = [*map(str.lower, names), sql, *map(repr, (logs.lookups, view.emit, lateness))]
@@ -75,13 +79,37 @@ def _retracts(flow: Flow, view: CreateView, logs: Logs) -> bool:
 def _shaped(flow: Flow) -> tuple[Shape, exp.Select, tuple[str, ...], tuple[str, ...]]:
     """Return the shape, the query, the columns that are the key, and those that match rows."""
     source, groups = flow.ground.source, flow.groups
-    items = [alias(tree, name) for name, tree in flow.columns]
     if groups is None:
+        items = [alias(tree, name) for name, tree in flow.columns]
         return "rows", select([*items, LSN, WEIGHT], source, flow.where), (), ()
     if groups.sessions is not None:
         return _sets(flow, groups, groups.sessions)
     hidden, keys = _group_columns(flow, groups)
-    return "groups", select([*items, *hidden], source), keys, ()
+    shown = _shown(flow, groups)
+    columns = flow.columns
+    if shown is not None:
+        source = nested(select([exp.Star(), alias(shown, "_shown")], source))
+        columns = tuple((name, _if_shown(tree, groups)) for name, tree in columns)
+        hidden.append(column("_shown"))
+    items = [alias(tree, name) for name, tree in columns]
+    return "groups", select([*items, *hidden, alias(groups.hash, "_hash")], source), keys, ()
+
+
+def _shown(flow: Flow, groups: Groups) -> exp.Expr | None:
+    """Return whether a group is to be seen; None when it always is."""
+    having = None if flow.where is None else is_true(flow.where)
+    if groups.weight is None:
+        return having
+    some = exp.GT(this=column(groups.weight), expression=number(0))
+    # Not AND: of a group without rows, what HAVING says may have no value, such as 1 / COUNT(*).
+    return some if having is None else iff(some, having, exp.false())
+
+
+def _if_shown(tree: exp.Expr, groups: Groups) -> exp.Expr:
+    """Return an expression that is computed only where the group is shown, as after HAVING."""
+    if isinstance(tree, exp.Column) or tree in (groups.start, groups.end):
+        return tree
+    return exp.Case(ifs=[exp.If(this=column("_shown"), true=tree.copy())])
 
 
 def _sets(
@@ -120,13 +148,7 @@ def _group_columns(flow: Flow, groups: Groups) -> tuple[list[exp.Expr], tuple[st
         # All windows of a CUMULATE that begin together have one start.
         start = None if groups.window.kind == "cumulate" else names.get(groups.start)
         keys.append(start or names.get(groups.end) or "_end")
-    weighed = None
-    if groups.weight:
-        weighed = exp.GT(this=column(groups.weight), expression=number(0))
-    shown = both([weighed, None if flow.where is None else is_true(flow.where)])
-    if shown is not None:
-        hidden.append(alias(shown, "_shown"))
-    return [*hidden, alias(groups.hash, "_hash")], tuple(keys)
+    return hidden, tuple(keys)
 
 
 def _check_names(flow: Flow, teller: Teller) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.sql.planner.functions import check_function
-from millstream.sql.planner.trees import call, closed, moved
+from millstream.sql.planner.functions import check_function, function_name
+from millstream.sql.planner.trees import call, closed, column, moved, text
 from millstream.sql.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Scope:
         if isinstance(tree, exp.Column):
             return self._column(tree, aliases=aliases)
         check_function(tree, self.teller)
+        if isinstance(tree, exp.Anonymous):
+            tree = self._call(tree)
         made = tree.copy()
         for key, value in tree.args.items():
             if isinstance(value, exp.Expr):
@@ -72,6 +74,35 @@ class Scope:
                 ]
                 made.set(key, parts)
         return made
+
+    def _call(self, tree: exp.Anonymous) -> exp.Expr:
+        """Return a call with the columns that ``*`` means, and with names for STRUCT's fields."""
+        name = function_name(tree)
+        args: list[exp.Expr] = []
+        for each in tree.expressions:
+            if each.is_star and not (name == "count" and isinstance(each, exp.Star)):
+                args += [moved(column(*pair), each) for pair in self._starred(each)]
+            else:
+                args.append(each)
+        if name == "struct":
+            # Else Spark would name the fields by what has become of the columns.
+            args = [part for place, each in enumerate(args, 1) for part in _field(each, place)]
+            name = "named_struct"
+        made = tree.copy()
+        made.set("this", name)
+        made.set("expressions", args)
+        return made
+
+    def _starred(self, tree: exp.Expr) -> list[tuple[str, str]]:
+        """The columns that a star means, and whose they are."""
+        only = tree.table.lower() if isinstance(tree, exp.Column) else ""
+        return [
+            (name, relation.name)
+            for relation in self.relations
+            if only in {"", relation.name}
+            for name, _ in relation.columns
+            if only or name.lower() not in relation.hidden
+        ]
 
     def _part(self, tree: exp.Expr, *, aliases: bool) -> exp.Expr:
         made = self.resolve(tree, aliases=aliases)
@@ -157,3 +188,10 @@ class Scope:
         names = [each for relation in relations for each, _ in relation.columns]
         hint = did_you_mean(name, names, f"There are {', '.join(names)}.")
         return self.teller.column_error(tree, f"there is no column {name}", hint)
+
+
+def _field(tree: exp.Expr, place: int) -> tuple[exp.Expr, exp.Expr]:
+    """A field of STRUCT: its name, as Spark gives it, and its value."""
+    is_named = isinstance(tree, exp.Alias | exp.Column | exp.Dot)
+    name = tree.alias_or_name if is_named else f"col{place}"
+    return text(name), tree.this if isinstance(tree, exp.Alias) else tree

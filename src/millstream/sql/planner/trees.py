@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -117,5 +117,9 @@ def moved(tree: _E, place: exp.Expr) -> _E:
 
 
 def rendered(tree: exp.Expr) -> str:
-    """Return the text for Spark."""
-    return tree.sql(dialect="spark", comments=False)
+    """Return the text for Spark.
+
+    Raises:
+        sqlglot.UnsupportedError: Spark has no words for something in it.
+    """
+    return tree.sql(dialect="spark", comments=False, unsupported_level=ErrorLevel.RAISE)

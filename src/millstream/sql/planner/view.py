@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from millstream.sql.planner.checks import check_emit
 from millstream.sql.planner.output import output
 from millstream.sql.planner.queries import Planner
+from millstream.sql.planner.reading import read_tree
 from millstream.sql.planner.relations import read_logs
 from millstream.sql.planner.telling import Teller
-from millstream.sql.query import as_query
 from millstream.sql.statements import CreateView, Emit, Query, Select
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
         SqlTypeError: types that do not go together.
     """
     view = statement if isinstance(statement, CreateView) else _as_view(statement)
-    query = as_query(view.query)
-    teller = Teller(view.sql or query.sql, query.line, query.column)
-    lateness = view.lateness // _MICROSECOND
-    logs = read_logs(query.tree, inputs, teller)
-    flow = Planner(logs, teller, lateness).flow(query.tree)
+    query = view.query
+    teller = Teller(query.sql, query.line, query.column)
+    tree = read_tree(query)
+    logs = read_logs(tree, inputs, teller)
+    flow = Planner(logs, teller, view.lateness // _MICROSECOND).flow(tree)
     check_emit(view, flow, teller)
     return output(flow, logs, view, teller)
 

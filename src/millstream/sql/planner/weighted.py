@@ -7,6 +7,7 @@ group's multiset of values. ``_weight`` is 1 or -1; a row that FILTER leaves out
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
@@ -59,7 +60,19 @@ def weighted(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
         name = f"{aggregate.name.upper()}{'(DISTINCT)' if aggregate.distinct else ''}"
         hint = _INSTEAD.get(aggregate.name, _OTHERWISE)
         teller.refuse(aggregate.tree, f"{name} is not supported over rows that change", hint)
-    return make(aggregate, ground, teller)
+    return make(_guarded(aggregate), ground, teller)
+
+
+def _guarded(aggregate: Aggregate) -> Aggregate:
+    """Return an aggregate whose arguments are computed only where FILTER takes the row."""
+    if aggregate.condition is None:
+        return aggregate
+    simple = (exp.Column, exp.Literal, exp.Star)
+    args = [
+        each if isinstance(each, simple) else iff(aggregate.condition, each, exp.Null())
+        for each in aggregate.args
+    ]
+    return replace(aggregate, args=tuple(args))
 
 
 def average(total: exp.Expr, count: exp.Expr, kind: Kind, exact: SqlType | None) -> exp.Expr | None:

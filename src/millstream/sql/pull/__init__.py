@@ -9,6 +9,7 @@ query. What DuckDB does as Spark does is written in its own SQL; any other opera
 kernel, which runs our own compiled form of it. What neither can answer exactly is refused.
 """
 
-from millstream.sql.pull.plan import Kernel, PullPlan, plan_pull
+from millstream.sql.pull.form import Kernel
+from millstream.sql.pull.plan import PullPlan, plan_pull
 
 __all__ = ["Kernel", "PullPlan", "plan_pull"]

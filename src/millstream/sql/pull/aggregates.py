@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -17,9 +16,10 @@ from millstream.model.types import (
 )
 from millstream.sql.expr.casts import unit_and_limit
 from millstream.sql.expr.comparing import comparable
-from millstream.sql.expr.kinds import is_decimal, is_integer, is_number
-from millstream.sql.expr.nodes import Call, Choice, ColumnRef, Literal, Node, Op
+from millstream.sql.expr.kinds import is_decimal, is_float, is_integer
+from millstream.sql.expr.nodes import Call, ColumnRef, Node, Op
 from millstream.sql.pull.form import kernel_of
+from millstream.sql.pull.parts import Aggregate, AggregateTree, Parts, name_of
 from millstream.sql.pull.physical import duck_type
 
 if TYPE_CHECKING:
@@ -27,42 +27,7 @@ if TYPE_CHECKING:
 
     from millstream.model.types import SqlType
     from millstream.sql.pull.binder import RowBinder
-
-AggregateTree = Any
-"""One of sqlglot's trees of an aggregate, of the class that has the parts that are read of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """What stands behind an aggregate: the conditions of FILTER, and OVER."""
-
-    conditions: tuple[str, ...] = ()
-    over: str = ""
-
-    def where(self, condition: str) -> Tail:
-        """Return a tail with one condition more."""
-        return Tail((*self.conditions, condition), self.over)
-
-    def __str__(self) -> str:
-        kept = f" FILTER (WHERE {' AND '.join(self.conditions)})" if self.conditions else ""
-        return kept + self.over
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """An aggregate that is bound.
-
-    Attributes:
-        write: returns its text, with a tail behind each of its functions.
-        type: the type of the result.
-        nullable: whether it can be NULL.
-        ordered: whether it looks at rows in an order of its own, which no OVER can have.
-    """
-
-    write: Callable[[Tail], str]
-    type: SqlType
-    nullable: bool = True
-    ordered: bool = False
+    from millstream.sql.pull.parts import Tail
 
 
 def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> Aggregate:
@@ -72,10 +37,12 @@ def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> Aggregate:
         (_AGGREGATES[kind] for kind in type(function).__mro__ if kind in _AGGREGATES), None
     )
     if make is None:
-        rows.refuse(function, f"{_named(function)} is not supported in a query", _hint(function))
+        rows.refuse(
+            function, f"{name_of(rows, function)} is not supported in a query", _hint(function)
+        )
     if skips_nulls and not isinstance(function, _POSITIONAL):
         rows.refuse(tree, "IGNORE NULLS is for FIRST and LAST", "Leave it out.")
-    made = make(_Parts(rows, function, when, skips_nulls=skips_nulls))
+    made = make(Parts(rows, function, when, skips_nulls=skips_nulls))
     if when is None:
         return made
     return Aggregate(
@@ -98,14 +65,10 @@ def _unwrapped(rows: RowBinder, tree: exp.Expr) -> tuple[AggregateTree, Node | N
     return function, when, skips_nulls
 
 
-def _by_name(function: exp.Expr) -> Callable[[_Parts], Aggregate] | None:
+def _by_name(function: exp.Expr) -> Callable[[Parts], Aggregate] | None:
     if not isinstance(function, exp.Anonymous):
         return None
     return _NAMED.get(function.name.upper())
-
-
-def _named(function: exp.Expr) -> str:
-    return function.name.upper() if isinstance(function, exp.Anonymous) else function.sql_name()
 
 
 def _hint(function: exp.Expr) -> str:
@@ -114,76 +77,10 @@ def _hint(function: exp.Expr) -> str:
     return f"There are {', '.join(FUNCTIONS)}."
 
 
-class _Parts:
-    """The parts of one aggregate, bound when asked for."""
-
-    def __init__(
-        self, rows: RowBinder, tree: AggregateTree, when: Node | None, *, skips_nulls: bool
-    ) -> None:
-        self.rows = rows
-        self.tree = tree
-        self.when = when
-        self.skips_nulls = skips_nulls
-        self.draft = rows.draft
-
-    @property
-    def args(self) -> list[exp.Expr]:
-        """The arguments, without DISTINCT."""
-        this = self.tree.this
-        if isinstance(self.tree, exp.Anonymous):
-            return list(self.tree.expressions)
-        if isinstance(this, exp.Distinct):
-            return list(this.expressions)
-        more = [self.tree.args.get("expression"), *self.tree.expressions]
-        return [each for each in (this, *more) if each is not None]
-
-    @property
-    def distinct(self) -> str:
-        """DISTINCT, if it was written."""
-        return "DISTINCT " if isinstance(self.tree.this, exp.Distinct) else ""
-
-    def node(self, tree: exp.Expr) -> Node:
-        """Bind an argument; where FILTER leaves a row out, it is not evaluated."""
-        node = self.rows.bind(tree)
-        if node.type.kind == "NULL":
-            self.rows.refuse(tree, "NULL has no type here", "Write CAST(NULL AS INT).")
-        if self.when is not None and node.raises:
-            return Choice(((self.when, node),), Literal(None, node.type), node.type)
-        return node
-
-    def one(self) -> Node:
-        """Bind the only argument."""
-        if len(self.args) != 1:
-            self.rows.mismatch(
-                self.tree, f"{_named(self.tree)} takes one argument here", "Count them again."
-            )
-        return self.node(self.args[0])
-
-    def number(self) -> Node:
-        """Bind the only argument, a number."""
-        node = self.one()
-        if not is_number(node.type):
-            message = f"expected a number, got {node.type.sql}"
-            self.rows.mismatch(self.args[0], message, "CAST it to a number.")
-        return node
-
-    def double(self) -> Node:
-        """Bind the only argument as a DOUBLE."""
-        return self.rows.coerce(self.tree, self.number(), DOUBLE)
-
-    def text(self, node: Node) -> str:
-        """Return the text of an argument; of a DISTINCT one, as a key."""
-        return self.draft.key_text(node) if self.distinct else self.draft.text(node)
-
-    def simple(self, name: str, node: Node, of: SqlType) -> Aggregate:
-        """Return an aggregate that DuckDB has as it is."""
-        return Aggregate(lambda tail: f"{name}({self.distinct}{self.text(node)}){tail}", of)
-
-
 # --- Counts and sums ------------------------------------------------------------------------------
 
 
-def _count(parts: _Parts) -> Aggregate:
+def _count(parts: Parts) -> Aggregate:
     if isinstance(parts.tree.this, exp.Star):
         return Aggregate(lambda tail: f"count(*){tail}", BIGINT, nullable=False)
     nodes = [parts.node(each) for each in parts.args]
@@ -199,14 +96,14 @@ def _count(parts: _Parts) -> Aggregate:
     return Aggregate(write, BIGINT, nullable=False)
 
 
-def _count_if(parts: _Parts) -> Aggregate:
+def _count_if(parts: Parts) -> Aggregate:
     node = parts.rows.bind_boolean(parts.args[0])
     return Aggregate(
         lambda tail: f"count(CASE WHEN {parts.text(node)} THEN 1 END){tail}", BIGINT, nullable=False
     )
 
 
-def _sum(parts: _Parts) -> Aggregate:
+def _sum(parts: Parts) -> Aggregate:
     node = parts.number()
     if is_integer(node.type):
         # DuckDB adds up in 128 bits: only a result that does not fit is an error.
@@ -223,7 +120,7 @@ def _sum_type(of: SqlType) -> SqlType:
     return decimal_type(min(MAX_PRECISION, of.arrow.precision + 10), of.arrow.scale)
 
 
-def _average(parts: _Parts) -> Aggregate:
+def _average(parts: Parts) -> Aggregate:
     node = parts.number()
     if not is_decimal(node.type):
         # Spark adds up doubles even of integers.
@@ -247,19 +144,19 @@ def _average(parts: _Parts) -> Aggregate:
     return Aggregate(write, of)
 
 
-def _of_doubles(name: str) -> Callable[[_Parts], Aggregate]:
+def _of_doubles(name: str) -> Callable[[Parts], Aggregate]:
     return lambda parts: parts.simple(name, parts.double(), DOUBLE)
 
 
 # --- Truth and order ------------------------------------------------------------------------------
 
 
-def _of_truths(name: str) -> Callable[[_Parts], Aggregate]:
+def _of_truths(name: str) -> Callable[[Parts], Aggregate]:
     return lambda parts: parts.simple(name, parts.rows.bind_boolean(parts.args[0]), BOOLEAN)
 
 
-def _of_bits(name: str) -> Callable[[_Parts], Aggregate]:
-    def make(parts: _Parts) -> Aggregate:
+def _of_bits(name: str) -> Callable[[Parts], Aggregate]:
+    def make(parts: Parts) -> Aggregate:
         node = parts.one()
         if not is_integer(node.type):
             parts.rows.mismatch(parts.tree, f"{node.type.sql} has no bits here", "Use an integer.")
@@ -268,8 +165,8 @@ def _of_bits(name: str) -> Callable[[_Parts], Aggregate]:
     return make
 
 
-def _extreme(name: str) -> Callable[[_Parts], Aggregate]:
-    def make(parts: _Parts) -> Aggregate:
+def _extreme(name: str) -> Callable[[Parts], Aggregate]:
+    def make(parts: Parts) -> Aggregate:
         node = parts.one()
         comparable(parts.rows, parts.tree, [node])
         return parts.simple(name, node, node.type)
@@ -277,8 +174,8 @@ def _extreme(name: str) -> Callable[[_Parts], Aggregate]:
     return make
 
 
-def _by_another(name: str) -> Callable[[_Parts], Aggregate]:
-    def make(parts: _Parts) -> Aggregate:
+def _by_another(name: str) -> Callable[[Parts], Aggregate]:
+    def make(parts: Parts) -> Aggregate:
         if len(parts.args) != 2:
             parts.rows.mismatch(parts.tree, "two arguments are needed", "Write MAX_BY(x, time).")
         node, key = (parts.node(each) for each in parts.args)
@@ -294,15 +191,15 @@ def _by_another(name: str) -> Callable[[_Parts], Aggregate]:
 # --- By the order of the log ----------------------------------------------------------------------
 
 
-def _log_order(parts: _Parts) -> Sequence[ColumnRef]:
+def _log_order(parts: Parts) -> Sequence[ColumnRef]:
     """Return the columns that give rows their order: event time, then LSN."""
     relations = parts.rows.scope.relations
     of = relations[0].input if len(relations) == 1 else None
     lsn = relations[0].lsn if relations else None
-    if of is None or lsn is None or of.retracts:
+    if of is None or lsn is None or of.retracts or of.kind not in {"source", "stream"}:
         parts.rows.refuse(
             parts.tree,
-            f"{_named(parts.tree)} needs the rows of one source, in the order of its log",
+            f"{name_of(parts.rows, parts.tree)} needs the rows of one source, in the order of its log",
             "Say which row you mean: MIN_BY(x, time), MAX_BY(x, time), or MIN and MAX.",
         )
     times = [each for each in relations[0].columns if each.name == of.event_time]
@@ -311,15 +208,15 @@ def _log_order(parts: _Parts) -> Sequence[ColumnRef]:
     return [*times, lsn]
 
 
-def _first(parts: _Parts) -> Aggregate:
+def _first(parts: Parts) -> Aggregate:
     return _at_end(parts, "ASC NULLS FIRST")
 
 
-def _last(parts: _Parts) -> Aggregate:
+def _last(parts: Parts) -> Aggregate:
     return _at_end(parts, "DESC NULLS LAST")
 
 
-def _at_end(parts: _Parts, way: str) -> Aggregate:
+def _at_end(parts: Parts, way: str) -> Aggregate:
     node, order = parts.one(), _log_order(parts)
 
     def write(tail: Tail) -> str:
@@ -332,7 +229,7 @@ def _at_end(parts: _Parts, way: str) -> Aggregate:
     return Aggregate(write, node.type, ordered=True)
 
 
-def _list(parts: _Parts) -> Aggregate:
+def _list(parts: Parts) -> Aggregate:
     if parts.distinct:
         parts.rows.refuse(parts.tree, "the order is not known", "Write COLLECT_SET(x).")
     node, lsn = parts.one(), _log_order(parts)[-1]
@@ -345,9 +242,23 @@ def _list(parts: _Parts) -> Aggregate:
     return Aggregate(write, array_type(node.type), nullable=False, ordered=True)
 
 
+def _set(parts: Parts) -> Aggregate:
+    node = parts.one()
+    comparable(parts.rows, parts.tree, [node])
+    if is_float(node.type):
+        message = f"COLLECT_SET of {node.type.sql} is not supported"
+        parts.rows.refuse(parts.tree, message, "Spark keeps both -0.0 and 0.0; CAST it to DECIMAL.")
+
+    def write(tail: Tail) -> str:
+        text = parts.draft.text(node)
+        return f"coalesce(list_sort(list(DISTINCT {text}){tail.where(f'{text} IS NOT NULL')}), [])"
+
+    return Aggregate(write, array_type(node.type), nullable=False, ordered=True)
+
+
 _POSITIONAL = (exp.First, exp.FirstValue, exp.AnyValue, exp.Last, exp.LastValue)
 
-_AGGREGATES: dict[type, Callable[[_Parts], Aggregate]] = {
+_AGGREGATES: dict[type, Callable[[Parts], Aggregate]] = {
     exp.Count: _count,
     exp.CountIf: _count_if,
     exp.Sum: _sum,
@@ -372,8 +283,9 @@ _AGGREGATES: dict[type, Callable[[_Parts], Aggregate]] = {
     exp.Last: _last,
     exp.LastValue: _last,
     exp.ArrayAgg: _list,
+    exp.ArrayUniqueAgg: _set,
 }
-_NAMED: dict[str, Callable[[_Parts], Aggregate]] = {
+_NAMED: dict[str, Callable[[Parts], Aggregate]] = {
     "EVERY": _of_truths("bool_and"),
     "SOME": _of_truths("bool_or"),
     "MEAN": _average,
@@ -382,7 +294,18 @@ _NAMED: dict[str, Callable[[_Parts], Aggregate]] = {
 
 FUNCTIONS = (
     *("ANY_VALUE", "ARRAY_AGG", "AVG", "BIT_AND", "BIT_OR", "BIT_XOR", "BOOL_AND", "BOOL_OR"),
-    *("COLLECT_LIST", "COUNT", "COUNT_IF", "EVERY", "FIRST", "LAST", "MAX", "MAX_BY", "MIN"),
+    *(
+        "COLLECT_LIST",
+        "COLLECT_SET",
+        "COUNT",
+        "COUNT_IF",
+        "EVERY",
+        "FIRST",
+        "LAST",
+        "MAX",
+        "MAX_BY",
+        "MIN",
+    ),
     *("MIN_BY", "SOME", "STDDEV", "STDDEV_POP", "SUM", "VARIANCE", "VAR_POP"),
 )
 """The names of all aggregates, for hints."""

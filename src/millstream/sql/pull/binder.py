@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlglot import exp
 
@@ -16,7 +16,7 @@ from millstream.sql.pull import over
 from millstream.sql.pull.names import is_aggregate, time_word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.sql.pull.draft import Bound, Draft, Output
     from millstream.sql.pull.scope import Found, Scope
@@ -55,22 +55,12 @@ class RowBinder(Binder):
 
     def bind(self, tree: exp.Expr) -> Node:
         """Return the node of a tree; subqueries and windows become columns with a text."""
-        if isinstance(tree, exp.Column):
-            return self.column(tree)
-        if isinstance(tree, exp.Window):
-            return over.bind_over(self, tree)
-        if isinstance(tree, exp.Subquery):
-            return self._scalar(tree)
-        if isinstance(tree, exp.Exists):
-            query = self.draft.subquery(tree.this, self)
-            return self._truth(f"EXISTS ({query.sql})", nullable=False)
-        if isinstance(tree, exp.In) and tree.args.get("query") is not None:
-            return self._among_rows(tree)
+        bind = _BINDERS.get(type(tree))
+        if bind is not None:
+            return bind(self, tree)
         if is_aggregate(tree):
             return self.aggregate(tree)
-        if time_word(tree):
-            return self.time_part(tree)
-        return super().bind(tree)
+        return self.time_part(tree) if time_word(tree) else super().bind(tree)
 
     # --- Columns ----------------------------------------------------------------------------------
 
@@ -137,12 +127,21 @@ class RowBinder(Binder):
     def _truth(self, text: str, *, nullable: bool) -> Node:
         return self.draft.column("", BOOLEAN, f"({text})", nullable=nullable)
 
-    def _scalar(self, tree: exp.Subquery) -> Node:
+    def exists(self, tree: exp.Exists) -> Node:
+        """Bind EXISTS (SELECT ...)."""
+        query = self.draft.subquery(tree.this, self)
+        return self._truth(f"EXISTS ({query.sql})", nullable=False)
+
+    def scalar(self, tree: exp.Subquery) -> Node:
+        """Bind a subquery that stands for one value."""
         query = self.draft.subquery(tree, self)
         only = self._one_column(tree, query)
         return self.draft.column(only.name, only.type, f"({query.sql})")
 
-    def _among_rows(self, tree: exp.In) -> Node:
+    def among(self, tree: exp.In) -> Node:
+        """Bind IN, of a list or of a subquery."""
+        if tree.args.get("query") is None:
+            return super().bind(tree)
         if isinstance(tree.this, exp.Tuple):
             self.refuse(
                 tree, "IN of several columns is not supported", "Write EXISTS (SELECT ...) instead."
@@ -162,3 +161,12 @@ class RowBinder(Binder):
                 tree, f"this subquery has {len(query.columns)} columns", "Select one column in it."
             )
         return query.columns[0]
+
+
+_BINDERS: dict[type, Callable[[RowBinder, Any], Node]] = {
+    exp.Column: lambda self, tree: self.column(tree),
+    exp.Window: over.bind_over,
+    exp.Subquery: RowBinder.scalar,
+    exp.Exists: RowBinder.exists,
+    exp.In: RowBinder.among,
+}

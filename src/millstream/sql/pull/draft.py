@@ -66,9 +66,9 @@ class Draft:
         self._aliases = 0
 
     def alias(self) -> str:
-        """Return a name for a part of FROM."""
+        """Return a name for a part of FROM, which no column is likely to have."""
         self._aliases += 1
-        return f"t{self._aliases}"
+        return f"_ms{self._aliases}"
 
     def column(self, name: str, of: SqlType, text: str, *, nullable: bool = True) -> ColumnRef:
         """Return a new column, which is written as a text."""

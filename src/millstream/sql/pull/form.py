@@ -136,15 +136,15 @@ class DuckForm:
         left, right = self.value(node.left), self.value(node.right)
         if not node.right.raises:
             return f"({left} AND {right})"
-        return (
-            f"(CASE WHEN NOT {left} THEN FALSE WHEN {left} THEN {right} ELSE NULL AND {right} END)"
-        )
+        rest = f"WHEN {left} THEN {right} ELSE NULL AND {right}"
+        return f"(CASE WHEN NOT {left} THEN FALSE {rest} END)"
 
     def _either(self, node: AnyNode) -> str:
         left, right = self.value(node.left), self.value(node.right)
         if not node.right.raises:
             return f"({left} OR {right})"
-        return f"(CASE WHEN {left} THEN TRUE WHEN NOT {left} THEN {right} ELSE NULL OR {right} END)"
+        rest = f"WHEN NOT {left} THEN {right} ELSE NULL OR {right}"
+        return f"(CASE WHEN {left} THEN TRUE {rest} END)"
 
     def _inverse(self, node: AnyNode) -> str:
         return f"(NOT {self.value(node.arg)})"

@@ -9,18 +9,18 @@ from sqlglot import exp
 from millstream.errors import SqlColumnError
 from millstream.model.types import TIMESTAMP
 from millstream.sql.expr.comparing import comparable
-from millstream.sql.expr.nodes import ColumnRef, Node
-from millstream.sql.pull.aggregates import Aggregate, Tail, bind_aggregate
+from millstream.sql.pull.aggregates import bind_aggregate
 from millstream.sql.pull.binder import RowBinder
+from millstream.sql.pull.grouping import WINDOW_COLUMNS, GroupTable
 from millstream.sql.pull.names import TIME_WINDOWS, beyond_rows, time_word
 from millstream.sql.pull.times import TimeWindow, bind_window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.sql.expr.nodes import ColumnRef, Node
+    from millstream.sql.pull.parts import Aggregate
     from millstream.sql.pull.scope import Found
-
-_SIDES = {"START": "w_start", "END": "w_end"}
 
 
 class GroupBinder(RowBinder):
@@ -62,8 +62,8 @@ class GroupBinder(RowBinder):
         if self.window is not None:
             self.refuse(tree, "there is a window already", "Group by one window.")
         self.window = bind_window(self.rows, tree)
-        for side in _SIDES:
-            text = f"make_timestamp({self.alias}.{_SIDES[side]})"
+        for side, name in WINDOW_COLUMNS.items():
+            text = f"make_timestamp({self.alias}.{name})"
             self._window_parts[side] = self.draft.column("", TIMESTAMP, text, nullable=False)
 
     # --- What SELECT, HAVING and ORDER BY say -----------------------------------------------------
@@ -94,16 +94,16 @@ class GroupBinder(RowBinder):
             side = parts[0].upper().removeprefix("WINDOW_")
             known = len(parts) == 1 and side != parts[0].upper() and side in self._window_parts
             return (self._window_parts[side], []) if known else None
-        for key, ref in self._keys:
-            if key == found[0]:
-                return ref, found[1]
-        name = ".".join(parts)
-        self.error(
-            SqlColumnError,
-            tree,
-            f"{name} is not the same for all rows of a group",
-            f"Add it to GROUP BY, or aggregate it: MAX({name}), COUNT({name}).",
-        )
+        same = [ref for key, ref in self._keys if key == found[0]]
+        if not same:
+            name = ".".join(parts)
+            self.error(
+                SqlColumnError,
+                tree,
+                f"{name} is not the same for all rows of a group",
+                f"Add it to GROUP BY, or aggregate it: MAX({name}), COUNT({name}).",
+            )
+        return same[0], found[1]
 
     def aggregate(self, tree: exp.Expr) -> Node:
         """Bind an aggregate; one that comes again is worked out once."""
@@ -139,8 +139,6 @@ class GroupBinder(RowBinder):
             )
         return self._window_parts[side]
 
-    # --- The table of groups ----------------------------------------------------------------------
-
     def table(self, source: str, where: str) -> str:
         """Return the SELECT that makes one row of each group.
 
@@ -148,78 +146,6 @@ class GroupBinder(RowBinder):
             source: what follows FROM.
             where: the condition of WHERE; empty when there is none.
         """
-        if self.window is None:
-            keys = [self.draft.key_text(node) for node, _ in self._keys]
-            return self._grouped(keys, [], _from(source, where))
-        if self.window.kind == "SESSION":
-            return self._sessions(source, where, self.window)
-        return self._windows(source, where, self.window)
-
-    def _windows(self, source: str, where: str, window: TimeWindow) -> str:
-        micros = f"epoch_us({self.draft.text(window.time)})"
-        there = f"{self.draft.text(window.time)} IS NOT NULL"
-        rest = _from(source, f"{where} AND {there}" if where else there)
-        if window.kind == "TUMBLE":
-            start, end = window.start(micros), f"{window.start(micros)} + {window.size}"
-            keys = [self.draft.key_text(node) for node, _ in self._keys]
-            return self._grouped(keys, [f"{start} AS w_start", f"{end} AS w_end"], rest)
-        rows = self._moved([f"unnest({window.starts(micros)}) AS w"], rest)
-        keys = [self.draft.key_text(node) for node, _ in self._keys]
-        start, end = "w", f"w + {window.size}"
-        if window.kind == "CUMULATE":
-            start, end = window.whole_start("w"), "w"
-        return self._grouped(keys, [f"{start} AS w_start", f"{end} AS w_end"], rows)
-
-    def _sessions(self, source: str, where: str, window: TimeWindow) -> str:
-        time = self.draft.text(window.time)
-        there = f"{time} IS NOT NULL"
-        rest = _from(source, f"{where} AND {there}" if where else there)
-        keys = [self.draft.key_text(node) for node, _ in self._keys]
-        added = [f"{text} AS k{place}" for place, text in enumerate(keys)]
-        rows = self._moved([f"epoch_us({time}) AS w", *added], rest)
-        names = [f"k{place}" for place in range(len(keys))]
-        part = f"PARTITION BY {', '.join(names)} " if names else ""
-        over = f"OVER ({part}ORDER BY w"
-        # Rows of one time are peers: RANGE gives all of them the same number.
-        flags = (
-            f"SELECT *, CASE WHEN w <= lag(w) {over}) + {window.size} THEN 0 ELSE 1 END AS n{rows}"
-        )
-        alias = self._last_alias
-        numbered = f"SELECT *, sum(n) {over} RANGE UNBOUNDED PRECEDING) AS s FROM ({flags})"
-        ends = ["min(w) AS w_start", f"max(w) + {window.size} AS w_end"]
-        return self._grouped(names, ends, f" FROM ({numbered}) AS {alias}", grouped=["s"])
-
-    def _moved(self, added: list[str], rest: str) -> str:
-        """Return FROM a table of the columns that are used, and of some that are added."""
-        alias = self._last_alias = self.draft.alias()
-        used = [each for each in self._row_columns() if self.draft.is_used(each)]
-        texts = [f"{self.draft.text(each)} AS c{each.index}" for each in used]
-        for each in used:
-            self.draft.move(each, f"{alias}.c{each.index}")
-        return f" FROM (SELECT {', '.join([*texts, *added])}{rest}) AS {alias}"
-
-    def _row_columns(self) -> list[ColumnRef]:
-        hidden = [each.lsn for each in self.scope.relations if each.lsn is not None]
-        return [*self.scope.columns, *hidden]
-
-    def _grouped(
-        self, keys: list[str], window: list[str], rest: str, *, grouped: Sequence[str] = ()
-    ) -> str:
-        items = [f"{text} AS k{place}" for place, text in enumerate(keys)]
-        count = len(items)
-        if window and not grouped:
-            count += len(window)
-        items += window
-        items += [
-            f"{made.write(Tail())} AS a{place}"
-            for place, (made, _) in enumerate(self._aggregates.values())
-        ]
-        by = [*map(str, range(1, count + 1)), *grouped]
-        # Without a column there would be no SELECT: SELECT 1 FROM t HAVING TRUE has groups, too.
-        text = f"SELECT {', '.join(items or ['count(*) AS a0'])}{rest}"
-        return f"{text} GROUP BY {', '.join(by)}" if by else text
-
-
-def _from(source: str, where: str) -> str:
-    text = f" FROM {source}" if source else ""
-    return f"{text} WHERE {where}" if where else text
+        keys = [node for node, _ in self._keys]
+        made = [each for each, _ in self._aggregates.values()]
+        return GroupTable(self.draft, self.scope, keys, made).sql(source, where, self.window)

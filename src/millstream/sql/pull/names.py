@@ -35,11 +35,8 @@ def time_word(tree: exp.Expr) -> str:
 
 def beyond_rows(tree: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the parts of a tree that more than one row goes into."""
-    if (
-        isinstance(tree, (exp.Query, exp.Exists, exp.Window))
-        or is_aggregate(tree)
-        or time_word(tree)
-    ):
+    whole = isinstance(tree, (exp.Query, exp.Exists, exp.Window))
+    if whole or is_aggregate(tree) or time_word(tree):
         yield tree
         return
     for child in tree.iter_expressions():

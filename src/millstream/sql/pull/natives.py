@@ -1,7 +1,7 @@
 """What DuckDB does exactly as Spark does: the text of an operation in its SQL.
 
-Each line was held against Spark (``tests/views/spark_pull.tsv``). An operation that is not here runs
-as a kernel, which is always right and a little slower.
+Each of them is held against our own compiled form, and that against Spark, in the tests. An
+operation that is not here runs as a kernel, which is always right and a little slower.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from millstream.sql.expr.comparing import comparable
 from millstream.sql.expr.fold import cast
 from millstream.sql.expr.kinds import is_integer
 from millstream.sql.expr.nodes import Literal, Node
-from millstream.sql.pull.aggregates import Aggregate, Tail, bind_aggregate
+from millstream.sql.pull.aggregates import bind_aggregate
 from millstream.sql.pull.ordering import order_text
+from millstream.sql.pull.parts import Aggregate, Tail
 from millstream.sql.pull.refusals import refuse_others
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def _function(binder: RowBinder, tree: exp.Expr) -> Aggregate:
     return made
 
 
-def _rank(_binder: RowBinder, tree: exp.Expr, _nulls: str) -> Aggregate:
+def _rank(binder: RowBinder, tree: exp.Expr, _nulls: str) -> Aggregate:
+    refuse_others(binder, tree, set(), "a rank")
     name, of = _RANKS[type(tree)]
     cast = "CAST({} AS INTEGER)" if of == INTEGER else "{}"
     return Aggregate(lambda tail: cast.format(f"{name}(){tail}"), of, nullable=False)

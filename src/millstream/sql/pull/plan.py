@@ -13,7 +13,6 @@ from millstream.model.schema import Column, Schema
 from millstream.sql.expr.comparing import comparable
 from millstream.sql.pull.binder import RowBinder
 from millstream.sql.pull.draft import Bound, Draft, Output
-from millstream.sql.pull.form import Kernel
 from millstream.sql.pull.refusals import refuse_others
 from millstream.sql.pull.scope import Scope
 from millstream.sql.pull.select import bind_select, ordered_rows
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.sql.planner.plan import Input
+    from millstream.sql.pull.form import Kernel
     from millstream.sql.statements import Query
 
 _SET_PARTS = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
@@ -119,7 +119,8 @@ class _Queries:
         for each in part.expressions:
             refuse_others(self._plain, each, {"this", "alias"}, "WITH")
             bound = self.bind(each.this, known, None)
-            name = f"w{len(self.draft.shared)}"
+            # A name that no source, table or view can have.
+            name = f'"with {len(self.draft.shared)}"'
             self.draft.shared.append((name, bound.sql))
             known[each.alias.lower()] = Bound(name, self._renamed(each, bound.columns))
         return known
@@ -142,17 +143,9 @@ class _Queries:
         self, tree: exp.SetOperation, shared: Mapping[str, Bound], outer: RowBinder | None
     ) -> Bound:
         refuse_others(self._plain, tree, _SET_PARTS, tree.key.upper())
-        for side in (tree.this, tree.expression):
-            mixed = isinstance(side, exp.SetOperation) and type(side) is not type(tree)
-            if mixed and exp.Intersect in {type(side), type(tree)}:
-                self._plain.refuse(
-                    tree, "INTERSECT beside another is easily misread", "Write parentheses."
-                )
         left, right = (self.bind(each, shared, outer) for each in (tree.this, tree.expression))
         if len(left.columns) != len(right.columns):
-            message = (
-                f"{len(left.columns)} columns on one side and {len(right.columns)} on the other"
-            )
+            message = f"{len(left.columns)} and {len(right.columns)} columns cannot be put together"
             self._plain.mismatch(tree, message, "Select as many on both sides.")
         keyed = not isinstance(tree, exp.Union) or bool(tree.args.get("distinct"))
         columns = self._common(tree, left, right, keyed=keyed)

@@ -19,6 +19,10 @@ _WORDS = {
     "grouping_sets": "GROUPING SETS",
     "with_": "WITH",
     "by_name": "UNION BY NAME",
+    "method": "NATURAL or ASOF",
+    "windows": "WINDOW",
+    "expressions": "an argument",
+    "db": "a name of two parts",
     "kind": "SELECT AS",
 }
 _HINTS = {
@@ -32,6 +36,10 @@ _HINTS = {
     "cube": "Write one SELECT for each level, with UNION ALL between.",
     "grouping_sets": "Write one SELECT for each level, with UNION ALL between.",
     "alias": "Write the window itself after OVER.",
+    "windows": "Write the window itself after OVER.",
+    "method": "Write JOIN ... ON, or USING.",
+    "db": "Name the source, table or view itself.",
+    "recursive": "Leave RECURSIVE out, if no query in WITH reads itself.",
 }
 
 

@@ -245,4 +245,5 @@ def ordered_rows(draft: Draft, tree: exp.Expr, bound: Bound, shared: Mapping[str
             return binder.bind(key) if place is None else items[place][1]
 
         texts = order_text(binder, order.expressions, bind)
-    return Bound(f"SELECT * FROM ({bound.sql}) AS {alias}{_ordered(texts)}{limit}", bound.columns)
+    rows = f"SELECT * FROM ({bound.sql}) AS {alias}"  # noqa: S608 - all bound
+    return Bound(rows + _ordered(texts) + limit, bound.columns)

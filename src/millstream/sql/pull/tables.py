@@ -9,15 +9,16 @@ from sqlglot import exp
 from millstream.errors import SqlTypeError
 from millstream.model.types import BIGINT
 from millstream.sql.expr.comparing import compare
-from millstream.sql.expr.nodes import Both, ColumnRef, FirstOf, Node, joined
-from millstream.sql.pull.binder import RowBinder
+from millstream.sql.expr.nodes import Both, Call, ColumnRef, FirstOf, Node, joined
 from millstream.sql.pull.draft import LSN, Bound, Draft
 from millstream.sql.pull.physical import name_text
 from millstream.sql.pull.refusals import refuse_others
 from millstream.sql.pull.scope import Relation, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
+
+    from millstream.sql.pull.binder import RowBinder
 
 _JOINS = {
     ("", ""): "JOIN",
@@ -80,7 +81,7 @@ class Tables:
         return self._rows.refuse(
             tree,
             "this has no place in FROM",
-            "Name a source, table or view, or write (SELECT ...).",
+            "Name a table, or write (SELECT ...).",
         )
 
     def _stored(self, tree: exp.Expr, name: str) -> tuple[Relation, str]:
@@ -147,7 +148,7 @@ class Tables:
             self._open(before)
         if condition is None:
             return f"{left} CROSS JOIN {text}"
-        return f"{left} {join} {text} ON {condition}"
+        return f"{left} {join.removeprefix('CROSS ')} {text} ON {condition}"
 
     def _condition(
         self, tree: exp.Join, relation: Relation, before: Sequence[ColumnRef], join: str
@@ -199,6 +200,20 @@ class Tables:
                 else each
                 for each in relation.columns
             ]
+        for name, (shown, node) in self._scope.merged.items():
+            self._scope.merged[name] = (shown, _opened(node, changed))
+
+
+def _opened(node: Node, changed: Container[int]) -> Node:
+    """Return a merged column as one that can be NULL where its parts can."""
+    if isinstance(node, ColumnRef):
+        nullable = node.nullable or node.index in changed
+        return ColumnRef(node.index, node.name, node.type, nullable)
+    if isinstance(node, FirstOf):
+        return FirstOf(tuple(_opened(each, changed) for each in node.args), node.type)
+    if isinstance(node, Call):
+        return Call(node.op, tuple(_opened(each, changed) for each in node.args), node.type)
+    return node
 
 
 def _name_of(tree: exp.Expr, name: str) -> str:

@@ -22,6 +22,7 @@ _FORMS = {
     "SESSION": "SESSION(ts, INTERVAL '5 minutes')",
 }
 _MICROSECOND = timedelta(microseconds=1)
+_MOST_WINDOWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +43,19 @@ class TimeWindow:
     slide: int
     offset: int = 0
 
-    def starts(self, micros: str) -> str:
-        """Return the list of starts, of HOP, and of ends, of CUMULATE, for a time."""
-        if self.kind == "HOP":
-            last = self.start(micros)
-            return f"range({self.start(f'({micros} - {self.size})')} + {self.slide}, {last} + 1, {self.slide})"
-        first = _floor(micros, self.slide, self.offset)
-        end = f"{_floor(micros, self.size, self.offset)} + {self.size}"
-        return f"range({first} + {self.slide}, {end} + 1, {self.slide})"
-
     def start(self, micros: str) -> str:
         """Return the start of the last window that begins at a time or before."""
-        return _floor(micros, self.slide, self.offset)
+        step = self.size if self.kind == "CUMULATE" else self.slide
+        return _floor(micros, step, self.offset)
 
-    def whole_start(self, end: str) -> str:
-        """Return the start of a CUMULATE window that ends at a time."""
-        return _floor(f"({end} - 1)", self.size, self.offset)
+    def places(self, micros: str) -> str:
+        """Return the list of the starts, of CUMULATE the ends, of the windows that a time is in."""
+        if self.kind == "CUMULATE":
+            first = _floor(micros, self.slide, self.offset)
+            last = f"{self.start(micros)} + {self.size}"
+        else:
+            first, last = self.start(f"({micros} - {self.size})"), self.start(micros)
+        return f"range({first} + {self.slide}, {last} + 1, {self.slide})"
 
 
 def _floor(micros: str, step: int, offset: int) -> str:
@@ -86,6 +84,9 @@ def _check(rows: RowBinder, tree: exp.Expr, kind: str, slide: int, size: int) ->
         rows.refuse(tree, "a window is longer than nothing", f"Write {_FORMS[kind]}.")
     if slide > size:
         rows.refuse(tree, "the step is longer than the window", f"Write {_FORMS[kind]}.")
+    if size // slide > _MOST_WINDOWS:
+        message = f"a row would be in more than {_MOST_WINDOWS} windows"
+        rows.refuse(tree, message, "Make the step longer.")
     if kind == "CUMULATE" and size % slide:
         rows.refuse(tree, "the window is no multiple of the step", f"Write {_FORMS[kind]}.")
 

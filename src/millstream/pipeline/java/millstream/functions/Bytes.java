@@ -54,8 +54,11 @@ final class Bytes {
     return view.getLong(at - 8);
   }
 
-  /** What was written. */
-  byte[] written() { return at == array.length ? array : Arrays.copyOf(array, at); }
+  /** What was written; nothing may be written after. */
+  byte[] written() { return at == array.length ? array : copy(); }
+
+  /** A copy of what was written so far. */
+  byte[] copy() { return Arrays.copyOf(array, at); }
 
   private void reserve(int more) {
     if (array.length - at >= more) return;

@@ -1,8 +1,7 @@
 package millstream.functions;
 
-import java.util.Iterator;
-import java.util.Map;
-import java.util.TreeMap;
+import java.util.Arrays;
+import java.util.HashMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -15,16 +14,19 @@ final class Multiset {
 
   private Run run;
   /** What came since, key to weight: adding to a long run one by one would copy it each time. */
-  private final TreeMap fresh = new TreeMap();
+  private final HashMap fresh = new HashMap();
 
   Multiset(Run run) { this.run = run; }
 
   /** Changes the weight of a key, whose bytes are copied. */
   void add(Bytes key, long weight) {
     if (weight == 0L) return;
-    UTF8String owned = UTF8String.fromBytes(java.util.Arrays.copyOf(key.array, key.at));
-    Long now = (Long) fresh.get(owned);
-    fresh.put(owned, Long.valueOf(now == null ? weight : Math.addExact(now.longValue(), weight)));
+    long[] now = (long[]) fresh.get(UTF8String.fromBytes(key.array, 0, key.at));
+    if (now == null) {
+      now = new long[1];
+      fresh.put(UTF8String.fromBytes(key.copy()), now);
+    }
+    now[0] = Math.addExact(now[0], weight);
     if (fresh.size() >= Math.max(FEW, run.size / 8)) run();
   }
 
@@ -35,10 +37,11 @@ final class Multiset {
     if (fresh.isEmpty()) return run;
     RunBuilder builder = new RunBuilder(16 * fresh.size());
     Bytes record = new Bytes(32);
-    for (Iterator entries = fresh.entrySet().iterator(); entries.hasNext();) {
-      Map.Entry entry = (Map.Entry) entries.next();
-      byte[] key = ((UTF8String) entry.getKey()).getBytes();
-      write(builder, record, key, 0, key.length, ((Long) entry.getValue()).longValue());
+    Object[] keys = fresh.keySet().toArray();
+    Arrays.sort(keys);
+    for (int i = 0; i < keys.length; i++) {
+      byte[] key = ((UTF8String) keys[i]).getBytes();
+      write(builder, record, key, 0, key.length, ((long[]) fresh.get(keys[i]))[0]);
     }
     fresh.clear();
     run = merge(run, builder.finish());

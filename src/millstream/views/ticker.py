@@ -1,0 +1,38 @@
+"""A ticker: lets time go on for a view that shows its changes at times."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from millstream.errors import Error
+
+if TYPE_CHECKING:
+    from millstream.views.view import View
+
+
+class Ticker:
+    """Calls a view's ``tick`` at each multiple of an interval, in a thread of its own.
+
+    Args:
+        view: the view.
+        seconds: the interval.
+    """
+
+    def __init__(self, view: View, seconds: float) -> None:
+        self._view = view
+        self._seconds = seconds
+        self._over = threading.Event()
+        threading.Thread(target=self._run, name=f"millstream-tick-{view.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Tick no more."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._seconds - time.time() % self._seconds):
+            try:
+                self._view.tick()
+            except Error:  # the database was closed, or cannot write; the view's query tells
+                return
