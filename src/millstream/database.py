@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     )
 
 _STATUS = Schema.of(status="VARCHAR")
+_VIEW_METRICS = ("state", "rows", "changes", "lsn", "lag_rows", "late_rows", "shifts", "restarts")
 _CHANNELS = Schema.of(name="VARCHAR NOT NULL")
 _QUERIES = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
 
@@ -507,6 +508,11 @@ class Database:
             "published": engine.dispatcher.published,
             "subscribers": len(open_now),
             "sources": {each["name"]: {k: each[k] for k in counted} for each in sources},
+            "views": {
+                each["name"]: {key: each[key] for key in _VIEW_METRICS}
+                for kind in ("VIEWS", "STREAMS")
+                for each in self.query(f"SHOW {kind}").to_pylist()
+            },
             "subscriptions": [
                 {"id": each.id, "name": each.name, "query": each.sql, **asdict(each.metrics)}
                 for each in open_now
@@ -518,7 +524,11 @@ class Database:
         """What flows where: nodes, and edges between their names."""
         self._check()
         nodes = [{"name": each.name, "kind": each.kind} for each in self._engine.catalog]
-        edges = []
+        edges = [
+            {"from": log, "to": running.view.name}
+            for running in self._engine.views
+            for log in running.inputs
+        ]
         for each in self._registry.all():
             if isinstance(each, InlineSubscription) or not each.target:
                 continue

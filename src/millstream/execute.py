@@ -24,6 +24,7 @@ from millstream.sql import (
     Delete,
     Describe,
     Drop,
+    Emit,
     Explain,
     Insert,
     Notify,
@@ -37,8 +38,10 @@ from millstream.sql import (
     plan_insert,
     plan_select,
     plan_update,
+    plan_view,
     plan_where,
 )
+from millstream.sql.pull import plan_pull
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -239,8 +242,15 @@ class Executor:
 
     def explain(self, statement: Explain) -> Result:
         """EXPLAIN."""
-        definition = self._engine.catalog[statement.statement.target]
-        return show.explain(definition, self.plan(definition, statement.statement))
+        inner, engine = statement.statement, self._engine
+        if isinstance(inner, CreateView):
+            return show.explain_view(engine.views.plan(inner))
+        if isinstance(inner, Query):
+            pull = plan_pull(inner, engine.views.input)
+            view = plan_view(inner, engine.views.input)
+            return show.explain_query(pull, view, inner.emit or Emit())
+        definition = engine.catalog[inner.target]
+        return show.explain(definition, self.plan(definition, inner))
 
     def show_changes(self, statement: ShowChanges) -> Result:
         """SHOW CHANGES."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
+from millstream.model.clock import to_datetime
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sql import duration_text
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.engine import Engine
     from millstream.model.batch import Row
-    from millstream.sql import SelectPlan, Show
+    from millstream.sql import Emit, SelectPlan, Show, ViewPlan
+    from millstream.sql.pull import PullPlan
     from millstream.subscriptions import ChangeEvent
     from millstream.subscriptions.registry import Registry
+    from millstream.viewing import Planned
 
 STATUS: Final = Schema.of(status="VARCHAR")
 
@@ -45,6 +48,23 @@ _TABLES: Final = Schema.of(
     primary_key="VARCHAR NOT NULL",
     tenant="VARCHAR",
     rows="BIGINT NOT NULL",
+)
+_VIEWS: Final = Schema.of(
+    name="VARCHAR NOT NULL",
+    columns="VARCHAR NOT NULL",
+    primary_key="VARCHAR NOT NULL",
+    emit="VARCHAR NOT NULL",
+    state="VARCHAR NOT NULL",
+    rows="BIGINT NOT NULL",
+    changes="BIGINT NOT NULL",
+    lsn="BIGINT NOT NULL",
+    lag_rows="BIGINT NOT NULL",
+    late_rows="BIGINT NOT NULL",
+    watermark="TIMESTAMP",
+    shifts="BIGINT NOT NULL",
+    restarts="BIGINT NOT NULL",
+    error="VARCHAR",
+    query="VARCHAR NOT NULL",
 )
 _SUBSCRIPTIONS: Final = Schema.of(
     id="BIGINT",
@@ -102,6 +122,8 @@ def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list
         return _SOURCES, [_source(d, engine) for d in engine.catalog if d.kind == "source"]
     if kind == "tables":
         return _TABLES, [_table(d, engine) for d in engine.catalog if d.kind == "table"]
+    if kind in {"views", "streams"}:
+        return _VIEWS, [_view(d, engine) for d in engine.catalog if d.kind + "s" == kind]
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine, registry))
     return Schema.of(name="VARCHAR NOT NULL"), []
@@ -132,6 +154,29 @@ def _table(definition: Definition, engine: Engine) -> Row:
         ", ".join(definition.schema.key),
         definition.options.tenant,
         engine.row_count(definition),
+    )
+
+
+def _view(definition: Definition, engine: Engine) -> Row:
+    running = engine.views[definition.name]
+    view, runner, emit = running.view, running.runner, running.planned.statement.emit
+    mark = view.watermark
+    return (
+        definition.name,
+        definition.schema.ddl,
+        ", ".join(definition.schema.key),
+        emit.mode if emit.every is None else f"every {duration_text(emit.every)}",
+        runner.state,
+        len(view),
+        view.changes,
+        view.reached,
+        running.lag(engine.dispatcher.lsn),
+        running.late_rows,
+        None if mark is None else to_datetime(mark),
+        runner.shifts,
+        runner.restarts,
+        None if runner.error is None else str(runner.error.message),
+        definition.query,
     )
 
 
@@ -182,6 +227,50 @@ def explain(definition: Definition, plan: SelectPlan) -> Result:
     lines.append(f"give {plan.schema.ddl}")
     if plan.limit is not None:
         lines.append(f"at most {plan.limit} rows")
+    return _lines(lines)
+
+
+def explain_view(planned: Planned) -> Result:
+    """EXPLAIN of a view."""
+    if planned.plan is not None:
+        lines = list(_on_spark(planned.plan, planned.statement.emit))
+    elif planned.select is not None:
+        lines = [f"follow {planned.select.target}: in process; no Spark"]
+    else:
+        raise AssertionError("one of them runs it")
+    lines.append(f"give {planned.definition.schema.ddl}")
+    return _lines(lines)
+
+
+def explain_query(pull: PullPlan, view: ViewPlan, emit: Emit) -> Result:
+    """EXPLAIN of a query with joins, groups or the like: asked once, and subscribed to."""
+    return _lines(
+        [
+            f"asked once: read {', '.join(pull.tables)} in process, by DuckDB; no Spark",
+            f"  SQL: {pull.sql}",
+            f"  give {pull.schema.ddl}",
+            "subscribed to: a view that all share who ask the same",
+            *(f"  {line}" for line in _on_spark(view, emit)),
+        ]
+    )
+
+
+def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
+    yield f"read {', '.join(plan.inputs)}, in LSN order, as one feed"
+    if plan.lookups:
+        tables = ", ".join(plan.inputs[each.table] for each in plan.lookups)
+        yield f"join {tables} in the feed; when it changes, rows are corrected from the log"
+    if plan.window is not None:
+        yield f"window {plan.window.kind} over {plan.window.column}"
+    yield f"Spark SQL: {plan.spark_sql}"
+    both = "catch-up (micro-batch, in parallel) and live (real-time mode, row by row)"
+    yield f"gears: {both if plan.live else 'micro-batch only'}: {plan.why}"
+    keys = f" by {', '.join(plan.keys)}" if plan.keys else ""
+    yield f"result: {plan.shape}{keys}"
+    yield f"emit {emit.mode if emit.every is None else 'every ' + duration_text(emit.every)}"
+
+
+def _lines(lines: list[str]) -> Result:
     return Result.of_rows(Schema.of(plan="VARCHAR NOT NULL"), [(line,) for line in lines])
 
 

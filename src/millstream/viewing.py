@@ -107,6 +107,19 @@ class Running:
     late_lsn: int = 0
     ticker: Ticker | None = None
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The logs that it reads."""
+        if self.planned.plan is not None:
+            return self.planned.plan.inputs
+        return () if self.planned.select is None else (self.planned.select.target,)
+
+    def lag(self, lsn: int) -> int:
+        """About how many rows it is behind."""
+        if self.feed is not None and self.runner.state == "live":
+            return self.feed.lag()
+        return max(0, lsn - self.view.reached)
+
     def stop(self, *, gracefully: bool) -> None:
         """Begin its end."""
         if self.ticker is not None:
@@ -176,16 +189,7 @@ class Views:
 
     def readers_of(self, name: str) -> list[str]:
         """The views that read a log."""
-        return [
-            each.planned.definition.name
-            for each in self
-            if name in self._inputs(each.planned)
-        ]
-
-    def _inputs(self, planned: Planned) -> tuple[str, ...]:
-        if planned.plan is not None:
-            return planned.plan.inputs
-        return () if planned.select is None else (planned.select.target,)
+        return [each.view.name for each in self if name in each.inputs]
 
     # ---- planning
 

@@ -256,6 +256,7 @@ class Runner:
 
 
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
+_ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+?)(?:\s+SQLSTATE:|\n|$)", re.DOTALL)
 
 
@@ -265,7 +266,7 @@ def failure(name: str, raised: BaseException) -> ViewFailedError:
         return raised
     if isinstance(raised, Error):
         return ViewFailedError(f"the view {name} failed: {raised.message}", view=name, hint=raised.hint)
-    text = _STREAM_FAILED.sub("", str(raised))
+    text = _ADVICE.sub("", _STREAM_FAILED.sub("", str(raised)))
     found = _CONDITION.search(text)
     said = f"[{found[1]}] {' '.join(found[2].split())}" if found else text.strip().split("\n", 1)[0]
     return ViewFailedError(

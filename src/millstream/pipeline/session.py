@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -132,6 +133,8 @@ class Spark:
         return view
 
     def _start(self) -> None:
+        # PySpark prints what it also raises.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
         if self._session is None:
             check_java()
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the planner writes gives, in Spark itself, what the user's query gives over the same rows."""
+"""What the planner writes gives, in Spark itself, what the query gives over the same rows."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -167,7 +167,7 @@ def queries(draw):
     return f"SELECT {', '.join(items)} FROM accounts{where}{group}{having}"
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, suppress_health_check=list(HealthCheck))
 @given(
     sql=queries(),
     kept=st.lists(rows, max_size=12, unique_by=lambda row: row[0]),
