@@ -88,7 +88,7 @@ class Engine:
                 self._run(definition, self._last_watermark(definition))
         self.notifications = self._system_source(NOTIFICATIONS, _NOTIFICATIONS_SCHEMA)
         for definition in sorted(self.catalog, key=lambda each: each.born):
-            if definition.is_derived:  # those it reads were made before it
+            if definition.query:  # those it reads were made before it
                 self.views.load(definition)
 
     def start(self) -> None:
@@ -138,8 +138,11 @@ class Engine:
                 f"{definition.name} is read by {', '.join(readers)}",
                 hint="; ".join(f"DROP VIEW {name}" for name in readers) + " first",
             )
+        late = self.views.late_log(definition.name)
         if definition.name in self.views:
             self.views.drop(definition.name)
+        if late is not None:
+            self.drop(self.catalog[late])
 
         def drop() -> None:
             self.catalog.drop(definition.name)

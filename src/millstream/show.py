@@ -123,7 +123,8 @@ def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list
     if kind == "tables":
         return _TABLES, [_table(d, engine) for d in engine.catalog if d.kind == "table"]
     if kind in {"views", "streams"}:
-        return _VIEWS, [_view(d, engine) for d in engine.catalog if d.kind + "s" == kind]
+        derived = [d for d in engine.catalog if d.kind + "s" == kind and d.name in engine.views]
+        return _VIEWS, [_view(each, engine) for each in derived]
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine, registry))
     return Schema.of(name="VARCHAR NOT NULL"), []

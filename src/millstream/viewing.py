@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from millstream.catalog import Definition, options_of
-from millstream.errors import ClosedError, SqlError, WrongObjectError
+from millstream.catalog import Definition, Options, options_of
+from millstream.dispatch import Commit
+from millstream.errors import ClosedError, SqlError, SqlUnsupportedError, WrongObjectError
+from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.schema import Column, Schema
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.log.holds import Hold
-    from millstream.model.batch import ChangeBatch
     from millstream.pipeline.session import Spark
     from millstream.sql import Query, SelectPlan, ViewPlan
 
@@ -103,7 +104,6 @@ class Running:
     feed: Feed | None
     holds: Holds
     users: int = 0
-    late_rows: int = 0
     late_lsn: int = 0
     ticker: Ticker | None = None
 
@@ -113,6 +113,11 @@ class Running:
         if self.planned.plan is not None:
             return self.planned.plan.inputs
         return () if self.planned.select is None else (self.planned.select.target,)
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows came too late for it."""
+        return 0 if self.feed is None else self.feed.late
 
     def lag(self, lsn: int) -> int:
         """About how many rows it is behind."""
@@ -188,8 +193,17 @@ class Views:
         return iter(list(self._running.values()))
 
     def readers_of(self, name: str) -> list[str]:
-        """The views that read a log."""
-        return [each.view.name for each in self if name in each.inputs]
+        """The views that read a log, or write to it what comes too late for them."""
+        lower = name.lower()
+        return [
+            each.view.name
+            for each in self
+            if name in each.inputs or (each.planned.statement.late_to or "").lower() == lower
+        ]
+
+    def late_log(self, name: str) -> str | None:
+        """The log of what came too late for a view."""
+        return self._running[name].planned.statement.late_to if name in self._running else None
 
     # ---- planning
 
@@ -230,12 +244,21 @@ class Views:
             if planned is not None:
                 return planned
         plan = plan_view(statement, self.input)
+        self._spark.check_room(sum(each.feed is not None for each in self))
         columns, nothing = self._result_of_nothing(plan, statement)
         schema, hidden = self._split(plan, statement, columns)
         options = options_of(statement.options, schema, statement.sql, "view")
         definition = Definition(
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
+        if statement.late_to is not None and len(plan.inputs) > 1:
+            raise SqlUnsupportedError(
+                "LATE DATA TO is for a view over one log",
+                sql=statement.sql,
+                line=statement.line,
+                column=statement.column,
+                hint="leave it out: late rows are counted, see SHOW VIEWS",
+            )
         keeper = self._keeper(plan, statement, definition, hidden)
         return Planned(statement, definition, plan, None, keeper, nothing)
 
@@ -322,17 +345,25 @@ class Views:
     def create(self, planned: Planned) -> Definition:
         """Make a view; called by the dispatcher's thread."""
         definition = planned.definition
-        if not definition.name.startswith(HIDDEN):
-            for topic, schema in planned.keeper.topics.items():
-                self._log.create_topic(topic, schema)
-            definition = self._catalog.create(definition)
-        else:
+        for topic, schema in planned.keeper.topics.items():
+            self._log.create_topic(topic, schema)
+        if definition.name.startswith(HIDDEN):
             definition = replace(definition, born=self._log.lsn + 1)
-            for topic, schema in planned.keeper.topics.items():
-                self._log.create_topic(topic, schema)
             self._log.create_topic(definition.name, definition.schema)
+        else:
+            self._create_late(planned)
+            definition = self._catalog.create(definition)
         planned.definition = definition
         return definition
+
+    def _create_late(self, planned: Planned) -> None:
+        """The log of the rows that come too late for a view."""
+        name, plan = planned.statement.late_to, planned.plan
+        if name is None or plan is None:
+            return
+        schema = self._schema_of(plan.inputs[0])
+        late = Definition("stream", name, schema, Options(), created_at=system_clock())
+        self._catalog.create(late)
 
     def load(self, definition: Definition) -> None:
         """Bring a view to life that the catalog has."""
@@ -456,6 +487,11 @@ class Views:
         query = self._spark_query(plan, f"{definition.name}-{definition.born}", checkpoint)
         runner = Runner(definition.name, query, feed, results, view)
         running = Running(planned, view, runner, feed, holds)
+        if place is not None:
+            feed.late = place.late
+        if planned.statement.late_to is not None:
+            for batch in self._log.read(self._catalog[planned.statement.late_to].name):
+                running.late_lsn = max(running.late_lsn, batch.cause)
         return running
 
     def _place(self, column: str, schema: Schema) -> int | None:
@@ -465,11 +501,17 @@ class Views:
         return self._catalog[name].schema
 
     def _late(self, running: Running, batch: ChangeBatch) -> None:
-        """Rows that came too late: counted once, however often they are read again."""
-        if batch.lsn <= running.late_lsn:
+        """Rows that came too late: to their own log, once, however often they are read again."""
+        name = running.planned.statement.late_to
+        if name is None or batch.lsn <= running.late_lsn:
             return
+        rows = [
+            row for row, lsn in zip(batch.held_rows, batch.lsns, strict=True)
+            if lsn > running.late_lsn
+        ]
+        late = ChangeBatch(self._catalog[name].schema, rows, None, None, cause=batch.lsn)
+        self._dispatcher.commit(Commit([(name, late)]))
         running.late_lsn = batch.lsn
-        running.late_rows += len(batch)
 
     def _spark_query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
         schemas = [self._schema_of(each) for each in plan.inputs]

@@ -292,6 +292,24 @@ class TestRows:
         rows.apply(rows.diff(spark([(1, 3)], schema)))
         assert before.to_pylist() == content
 
+    def test_a_step_in_the_middle_of_a_snapshot_is_not_seen(self, monkeypatch):
+        schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
+        rows = Rows(schema, ("k",))
+        rows._few = 0
+        rows.apply(rows.diff(spark([(k, 0) for k in range(9)], schema)))
+        rows.apply(rows.diff(spark([(1, 1)], schema)))
+        steps = [rows.diff(spark([(2, 2)], schema))]
+        living = rows_module.living
+
+        def meanwhile(*arguments):
+            while steps:
+                rows.apply(steps.pop())
+            return living(*arguments)
+
+        monkeypatch.setattr(rows_module, "living", meanwhile)
+        assert held(rows) == [(0, 0), (1, 1), *((k, 0) for k in range(2, 9))]
+        assert held(rows) == [(0, 0), (1, 1), (2, 2), *((k, 0) for k in range(3, 9))]
+
     def test_readers_see_each_step_whole(self):
         """Every step moves all rows from one number to the next, by a few rows or by many."""
         schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import pyarrow as pa
 
 from millstream.errors import ClosedError, Error
-from millstream.model.watermark import combine
 from millstream.pipeline.columns import Columns
 from millstream.pipeline.joiner import Joiner
 from millstream.pipeline.lateness import Clock
@@ -108,6 +107,7 @@ class Feed:
     Attributes:
         until: how far a catch-up goes.
         batch_end: where the batch at hand ends; None in the live gear.
+        late: how many rows came too late.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Feed:
         self._join: Joiner | None = None
         self.until: int | None = None
         self.batch_end: Offset | None = None
+        self.late = 0
 
     # ---- the driver's questions
 
@@ -177,7 +178,7 @@ class Feed:
             return start
         last = self._pieces[-1]
         full = sum(piece.rows for piece in self._pieces) >= BATCH_ROWS
-        return Offset(last.lsn if full else max(until, last.lsn), last.after)
+        return Offset(last.lsn if full else max(until, last.lsn), last.after, last.late)
 
     def _has_news(self, start: Offset) -> bool:
         """Whether there is a batch after a place; waits a while for one, so that nobody polls."""
@@ -192,8 +193,9 @@ class Feed:
         rows = 0
         for log, batch in self._read(start.lsn + 1, until):
             before = tuple(clock.watermarks)
-            clock.advance(log, batch)
-            yield Piece(batch.first_lsn, batch.lsn, len(batch), before, tuple(clock.watermarks))
+            clock.sift(log, batch)
+            after = tuple(clock.watermarks)
+            yield Piece(batch.first_lsn, batch.lsn, len(batch), before, after, clock.late)
             rows += len(batch)
             if rows >= BATCH_ROWS:
                 return
@@ -230,7 +232,9 @@ class Feed:
 
     def _clock(self, start: Offset) -> Clock:
         reads = self._reads
-        return Clock(reads.window, reads.event_times, reads.lateness, start.watermarks)
+        return Clock(
+            reads.window, reads.event_times, reads.lateness, start.watermarks, start.late
+        )
 
     def behind(self, place: Offset | None, enough: int) -> int:
         """How many rows there are after a place, counted no further than enough."""
@@ -286,8 +290,10 @@ class Feed:
         self._late[begin.lsn] = late
         wire.send(_HEADER.pack(_END, int(last), 0))
 
-    def batch_committed(self) -> None:
-        """The batch's results are safe: what came too late in it may be told."""
+    def batch_read(self) -> None:
+        """The batch was read to its end: what came too late in it may be told."""
+        if self.batch_end is not None:
+            self.late = self.batch_end.late
         for start in sorted(self._late):
             for batch in self._late[start]:
                 self._on_late(batch)
@@ -374,7 +380,8 @@ class Feed:
     def _send_frame(self, lsn: int, clock: Clock, data: pa.RecordBatch, wire: Connection) -> None:
         self._sent_lsn = lsn
         self._marks.append((lsn, clock.watermark))
-        offset = Offset(lsn, tuple(clock.watermarks)).json.encode()
+        self.late = clock.late
+        offset = Offset(lsn, tuple(clock.watermarks), clock.late).json.encode()
         wire.send(_HEADER.pack(_ROWS, lsn, len(offset)), offset, data.serialize())
 
     def _send_mark(self, tail: Tail, clock: Clock, columns: Columns, wire: Connection) -> None:
@@ -386,7 +393,7 @@ class Feed:
     def _send_end(self, tail: Tail, clock: Clock, columns: Columns, wire: Connection) -> None:
         self._make_durable()
         self._send_mark(tail, clock, columns, wire)
-        offset = Offset(self._sent_lsn, tuple(clock.watermarks)).json.encode()
+        offset = Offset(self._sent_lsn, tuple(clock.watermarks), clock.late).json.encode()
         if self._log.durable_lsn < self._sent_lsn:
             self._make_durable()
         wire.send(_HEADER.pack(_END, self._sent_lsn, len(offset)), offset)
@@ -405,7 +412,7 @@ class Feed:
 
     def watermark_of(self, offset: Offset) -> int | None:
         """The watermark of all logs at a place."""
-        return combine(offset.watermarks)
+        return self._clock(offset).watermark
 
     def probe(self, lsn: int) -> None:
         """Have it told when everything up to an LSN has passed, related or not."""
@@ -450,13 +457,14 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A batch of the log: its LSNs, how many rows, and the watermarks around it."""
+    """A batch of the log: its LSNs, its rows, the watermarks around it, what was late by then."""
 
     first: int
     lsn: int
     rows: int
     before: tuple[int | None, ...]
     after: tuple[int | None, ...]
+    late: int
 
 
 def _listed(names: str) -> list[str]:

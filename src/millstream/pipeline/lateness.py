@@ -30,6 +30,11 @@ class Clock:
         columns: the place of the event-time column in each log, or None.
         lateness: for how long after its end a window still takes rows, in microseconds.
         watermarks: of each log, at the beginning.
+        late: how many rows came too late before.
+
+    Attributes:
+        watermarks: of each log, where it is.
+        late: how many rows came too late up to there.
     """
 
     def __init__(
@@ -38,11 +43,13 @@ class Clock:
         columns: Sequence[int | None],
         lateness: int,
         watermarks: Sequence[int | None],
+        late: int = 0,
     ) -> None:
         self._window = window
         self._columns = columns
         self._lateness = lateness
         self.watermarks = list(watermarks)
+        self.late = late
 
     @property
     def watermark(self) -> int | None:
@@ -71,9 +78,11 @@ class Clock:
         if len(batch) == 1 and not batch.is_arrow:
             moment = batch.held_rows[0][column]
             late = moment is not None and self._end(from_datetime(moment)) <= border
+            self.late += late
             return (None, batch, before) if late else (batch, None, before)
         mask = self._late(batch.arrow.column(column), border)
         count = mask.true_count
+        self.late += count
         if not count:
             return batch, None, before
         if count == len(batch):

@@ -15,22 +15,24 @@ class Offset:
         lsn: that LSN.
         watermarks: of each of the feed's logs, as they stood there: what is late after it depends
             on them, and a replay must decide the same.
+        late: how many rows came too late up to there.
     """
 
     lsn: int
     watermarks: tuple[int | None, ...]
+    late: int = 0
 
     @property
     def json(self) -> str:
         """The text in the checkpoint.
 
         >>> Offset(7, (None, 5)).json
-        '{"lsn": 7, "watermarks": [null, 5]}'
+        '{"lsn": 7, "watermarks": [null, 5], "late": 0}'
         """
-        return json.dumps({"lsn": self.lsn, "watermarks": self.watermarks})
+        return json.dumps({"lsn": self.lsn, "watermarks": self.watermarks, "late": self.late})
 
     @classmethod
     def of(cls, text: str) -> Self:
         """The offset that a text stands for."""
         parts = json.loads(text)
-        return cls(parts["lsn"], tuple(parts["watermarks"]))
+        return cls(parts["lsn"], tuple(parts["watermarks"]), parts["late"])

@@ -84,6 +84,6 @@ class Results:
             if end is None:  # live: all was flushed
                 self._taker.settle()
             else:
+                self._feed.batch_read()
                 self._taker.take(rows, end.lsn, self._feed.watermark_of(end), durably=True)
-                self._feed.batch_committed()
         wire.send_text("=")

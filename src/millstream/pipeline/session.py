@@ -69,6 +69,36 @@ TUNING: Final = {
 """What every view's own session is set to."""
 
 
+class _Users:
+    """How many databases of this process use the Spark that one of them has started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._context: Any = None
+        self._count = 0
+
+    def started(self, context: Any) -> None:  # noqa: ANN401 - a SparkContext
+        with self._lock:
+            self._context, self._count = context, 1
+
+    def use(self, context: Any) -> bool:  # noqa: ANN401
+        """Whether it is one of ours, used once more."""
+        with self._lock:
+            if context is not self._context:
+                return False
+            self._count += 1
+            return True
+
+    def leave(self) -> bool:
+        """Whether nobody uses it any more."""
+        with self._lock:
+            self._count -= 1
+            return self._count <= 0
+
+
+_USERS: Final = _Users()
+
+
 class Spark:
     """One Spark session for a database; views run in sessions of their own that share it.
 
@@ -163,7 +193,9 @@ class Spark:
 
         if SparkContext._active_spark_context is not None:  # noqa: SLF001
             # One process has one Spark: another database started it, or the user did.
-            return SparkSession.builder.getOrCreate()
+            session = SparkSession.builder.getOrCreate()
+            self._is_ours = _USERS.use(session.sparkContext)
+            return session
         conf = SparkConf().setMaster(self._master).setAppName("millstream")
         for name, value in (_START | self._options).items():
             conf.set(name, value)
@@ -171,6 +203,7 @@ class Spark:
             gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("WARN")
+        _USERS.started(context)
         return SparkSession(context)
 
     def stop(self) -> None:
@@ -181,8 +214,25 @@ class Spark:
         if not (ready and self._is_ours) or session is None:
             return
         self._session = None
-        with _quiet(), contextlib.suppress(Exception):
-            session.stop()
+        if _USERS.leave():
+            with _quiet(), contextlib.suppress(Exception):
+                session.stop()
+
+    def check_room(self, views: int) -> None:
+        """Raise unless one more view can have a task slot for good.
+
+        Raises:
+            PipelineError: all slots are taken; it would wait for ever, without a word.
+        """
+        found = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", self.session.sparkContext.master)
+        if found is None:
+            return  # a cluster can grow
+        slots = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+        if views + 2 > slots:
+            raise PipelineError(
+                f"this Spark has {slots} task slots, and {views} views run on it",
+                hint=f"a live view holds a slot for good: start Spark with master {MASTER!r}",
+            )
 
 
 def check_java() -> None:

@@ -167,7 +167,7 @@ def queries(draw):
     return f"SELECT {', '.join(items)} FROM accounts{where}{group}{having}"
 
 
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     sql=queries(),
     kept=st.lists(rows, max_size=12, unique_by=lambda row: row[0]),

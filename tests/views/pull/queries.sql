@@ -225,6 +225,6 @@ SELECT symbol FROM symbols UNION SELECT symbol FROM venues INTERSECT SELECT symb
 SELECT symbol FROM symbols INTERSECT SELECT symbol FROM trades UNION ALL SELECT venue FROM venues
 SELECT symbol FROM trades EXCEPT SELECT symbol FROM venues UNION SELECT venue FROM venues
 SELECT s.symbol, v.venue FROM symbols AS s LEFT JOIN venues AS v
-SELECT symbol, a.name, c.venue FROM symbols AS a JOIN venues AS b USING (symbol) RIGHT JOIN venues AS c ON a.rank = c.big
+SELECT symbol, a.name, c.venue FROM symbols AS a JOIN venues AS b USING (symbol) RIGHT JOIN (SELECT venue, big FROM venues) AS c ON a.rank = c.big
 SELECT ok, COLLECT_SET(lot) AS a, COLLECT_SET(symbol) AS b, COLLECT_SET(fee) FILTER (WHERE fee > 2) AS c FROM trades GROUP BY ok
 -- spark: SELECT ok, array_sort(collect_set(lot)) AS a, array_sort(collect_set(symbol)) AS b, array_sort(collect_set(fee) FILTER (WHERE fee > 2)) AS c FROM trades GROUP BY ok

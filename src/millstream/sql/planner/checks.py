@@ -63,12 +63,12 @@ def check_query(tree: exp.Expr, teller: Teller) -> None:
 
 
 def _check_group(group: exp.Expr | None, teller: Teller) -> None:
-    for key in ("rollup", "cube", "grouping_sets", "totals"):
-        found = group.args.get(key) if group is not None else None
-        if found:
-            what = key.replace("_", " ").upper()
-            hint = "Write one view for each grouping."
-            teller.refuse(group, f"{what} is not supported in a view", hint)
+    if group is None:
+        return
+    found = next(group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets), None)
+    if found is not None or group.args.get("totals"):
+        hint = "Write one view for each grouping."
+        teller.refuse(found or group, "several groupings at once are not supported", hint)
 
 
 def check_union(tree: exp.SetOperation, teller: Teller) -> None:

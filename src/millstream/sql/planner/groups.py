@@ -37,6 +37,7 @@ from millstream.sql.planner.windows import (
 )
 
 if TYPE_CHECKING:
+    from millstream.errors import SqlError
     from millstream.sql.planner.flow import Columns
     from millstream.sql.planner.plan import Window
     from millstream.sql.planner.telling import Teller
@@ -195,8 +196,7 @@ class Grouping:
         if is_aggregate(tree):
             return self._aggregate(tree)
         if isinstance(tree, exp.Column):
-            hint = "Add it to GROUP BY, or write FIRST(...), MAX(...) of it."
-            self.teller.no_column(tree, "a column is neither a key nor in an aggregate", hint)
+            raise self._no_key(tree)
         made = tree.copy()
         for name, value in tree.args.items():
             if isinstance(value, exp.Expr):
@@ -205,6 +205,13 @@ class Grouping:
                 parts = [self._part(each) if isinstance(each, exp.Expr) else each for each in value]
                 made.set(name, parts)
         return made
+
+    def _no_key(self, tree: exp.Column) -> SqlError:
+        origin = self.below.ground.origins.get(tree.name)
+        name = next(iter(origin.of.values()), "a column") if origin else "a column"
+        hint = f"Add it to GROUP BY, or aggregate it: MAX({name}), FIRST({name})."
+        what = f"{name} is not the same for all rows of a group"
+        return self.teller.column_error(tree, what, hint)
 
     def _part(self, tree: exp.Expr) -> exp.Expr:
         made = self.over_groups(tree)
@@ -229,9 +236,9 @@ class Grouping:
     def _aggregate(self, tree: exp.Expr) -> exp.Expr:
         aggregate = read_aggregate(tree, self.teller)
         if self.sessions is not None:
-            return self.sessions.take(aggregate)
+            return moved(self.sessions.take(aggregate), tree)
         form = weighted if self.below.ground.retracts else plain
         made = form(aggregate, self.below.ground, self.teller)
         if made not in self.made:
             self.made.append(made)
-        return column(f"_a{self.made.index(made)}")
+        return moved(column(f"_a{self.made.index(made)}"), tree)

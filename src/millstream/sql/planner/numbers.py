@@ -24,7 +24,16 @@ _KINDS: dict[str, Kind] = {
     "DECIMAL": "decimal",
 }
 
-_LIKE_ITS_ARGUMENTS = {"abs", "coalesce", "ifnull", "nvl", "greatest", "least", "mod"}
+_WHOLE = (
+    "length char_length character_length octet_length size cardinality array_size year quarter "
+)
+_WHOLE += "month weekofyear day dayofmonth dayofweek dayofyear hour minute second datediff ascii "
+_WHOLE += "unix_timestamp unix_seconds unix_millis unix_micros unix_date instr locate levenshtein"
+_FUNCTIONS: dict[str, Kind] = {
+    **dict.fromkeys(_WHOLE.split(), "integer"),
+    **dict.fromkeys(("sqrt", "cbrt", "exp", "ln", "log", "log2", "log10", "pow", "power"), "float"),
+}
+_LIKE_ITS_ARGUMENTS = {"abs", "coalesce", "ifnull", "nvl", "greatest", "least", "mod", "round"}
 
 
 def number_type(tree: exp.Expr, ground: Ground) -> SqlType | None:
@@ -55,9 +64,11 @@ def number_kind(tree: exp.Expr, ground: Ground) -> Kind | None:
     if isinstance(tree, exp.Literal) and not tree.is_string:
         text = str(tree.this).lower()
         return "float" if "e" in text else "decimal" if "." in text else "integer"
+    if isinstance(tree, exp.IntDiv):
+        return "integer"
     parts = _parts(tree)
     if not parts:
-        return None
+        return _FUNCTIONS.get(function_name(tree))
     kinds = [number_kind(part, ground) for part in parts if not isinstance(part, exp.Null)]
     kind = _widest(kinds)
     return "float" if isinstance(tree, exp.Div) and kind == "integer" else kind

@@ -67,7 +67,7 @@ def window_of(tree: exp.Expr, ground: Ground, teller: Teller) -> Window:
     args = tree.expressions
     most = count + 1 if kind == "SESSION" else count + 2
     if not count < len(args) <= most:
-        teller.refuse(tree, f"{kind} has {len(args)} arguments", hint)
+        teller.refuse(tree, f"{kind} has too few or too many arguments", hint)
     origin = _time_of(args[0], ground, teller, hint)
     lengths = [_microseconds(each, teller, hint) for each in args[1:]]
     window = _made(kind, lengths, origin)

@@ -197,9 +197,10 @@ def _log_order(parts: Parts) -> Sequence[ColumnRef]:
     of = relations[0].input if len(relations) == 1 else None
     lsn = relations[0].lsn if relations else None
     if of is None or lsn is None or of.retracts or of.kind not in {"source", "stream"}:
+        name = name_of(parts.rows, parts.tree)
         parts.rows.refuse(
             parts.tree,
-            f"{name_of(parts.rows, parts.tree)} needs the rows of one source, in the order of its log",
+            f"{name} needs the rows of one source, in the order of its log",
             "Say which row you mean: MIN_BY(x, time), MAX_BY(x, time), or MIN and MAX.",
         )
     times = [each for each in relations[0].columns if each.name == of.event_time]

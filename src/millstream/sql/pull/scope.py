@@ -65,10 +65,8 @@ class Scope:
             ]
             if columns:
                 return self._only(binder, tree, columns), list(parts[2:])
-        if names[0] in self.merged:
-            return self.merged[names[0]][1], list(parts[1:])
-        columns = [column for column in self.columns if column.name.lower() == names[0]]
-        return (self._only(binder, tree, columns), list(parts[1:])) if columns else None
+        nodes = [node for name, node in self.star() if name.lower() == names[0]]
+        return (self._only(binder, tree, nodes), list(parts[1:])) if nodes else None
 
     @property
     def columns(self) -> list[ColumnRef]:
@@ -85,16 +83,15 @@ class Scope:
         found = [each for each in self.relations if each.name == name.lower()]
         return [(each.name, each) for each in found[0].columns] if found else None
 
-    def _only(self, binder: Binder, tree: exp.Expr, columns: Sequence[ColumnRef]) -> ColumnRef:
-        if len(columns) > 1:
-            name = columns[0].name
+    def _only(self, binder: Binder, tree: exp.Expr, found: Sequence[Node]) -> Node:
+        if len(found) > 1:
             binder.error(
                 SqlColumnError,
                 tree,
-                f"{name} is a column of several tables",
-                f"Write which one: t.{name}.",
+                f"{tree.name} is a column of several tables",
+                f"Write which one: t.{tree.name}.",
             )
-        return columns[0]
+        return found[0]
 
     def hint(self, parts: Sequence[str]) -> str:
         """Return what may have been meant by a name that is not there."""

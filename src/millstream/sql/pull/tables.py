@@ -168,7 +168,7 @@ class Tables:
         self, tree: exp.Join, relation: Relation, before: Sequence[ColumnRef], name: str, join: str
     ) -> Node:
         """Return the equality of a column that both sides have, which becomes one column."""
-        parted = Scope([Relation("", list(before))], dict(self._scope.merged))
+        parted = Scope([Relation("", list(before))], self._scope.merged, self._scope.hidden)
         there = Scope([relation])
         found = [each.find(self._rows, tree, [name]) for each in (parted, there)]
         if found[0] is None or found[1] is None:
