@@ -167,6 +167,26 @@ def test_a_sum_forgets_what_was_huge(spark):
     assert spark.sql("SELECT ms_sum(x, w) FROM t WHERE x = 5e-324").first() == (5e-324,)
 
 
+def test_a_sum_is_rounded_once(spark):
+    """A bit far below decides a tie: adding one after the other would lose it."""
+    table(spark, [(1.0,), (2.0**-53,), (2.0**-120,)], "x DOUBLE")
+    assert spark.sql("SELECT ms_sum(x, 1), ms_sum(-x, 1) FROM t").first() == (
+        1.0 + 2.0**-52,
+        -1.0 - 2.0**-52,
+    )
+
+
+def test_both_zeros_are_one_value(spark):
+    table(spark, [(0.0, 1), (-0.0, 2), (-0.0, -1)], "x DOUBLE, w INT")
+    counted = ", ".join(
+        f"ms_count_distinct({x}, w)" for x in ("x", "struct(x, 1)", "array(x)", "float(x)")
+    )
+    assert spark.sql(f"SELECT {counted} FROM t").first() == (1, 1, 1, 1)
+    # Yet the zero that has gone is not the one that is shown.
+    table(spark, [(0.0, 1), (-0.0, 2), (-0.0, -2)], "x DOUBLE, w INT")
+    assert math.copysign(1, spark.sql("SELECT ms_min(x, w) FROM t").first()[0]) == 1
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_nothing_is_left(spark, kind):
     table(spark, [(None,)], f"x {kind}", 1)

@@ -39,9 +39,9 @@ def test_no_statement(sql):
     ("sql", "line", "column"),
     [
         ("SHOW TABLES;\n  SHOW SURCES", 2, 8),
-        ("SELECT a,\r\n\tb\r\n FROM t\r\n GROUP BY a", 4, 2),
-        ("-- first\n/* and\nmore */ SELECT max(a) FROM t", 3, 16),
-        ("SELECT 'é\u2028x' FROM t JOIN u", 2, 11),
+        ("DELETE\r\n\tFROM\r\n t\r\n GROUP BY a", 4, 2),
+        ("-- first\n/* and\nmore */ DELETE FROM t WHERE max(a) > 1", 3, 29),
+        ("DELETE FROM t WHERE a = 'é\u2028x' ORDER BY u", 2, 4),
         ("SELECT a FROM t\nWHERE a >\n", 2, 10),
         ("CREATE SOURCE t (\n  a INT,\n  b ARRAY< /* of */ FOO>\n)", 3, 21),
         ("CREATE TABLE t (a INT,\n PRIMARY KEY (a,\n  b))", 3, 3),

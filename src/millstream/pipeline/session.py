@@ -196,6 +196,7 @@ class Spark:
             session = SparkSession.builder.getOrCreate()
             self._is_ours = _USERS.use(session.sparkContext)
             return session
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
         conf = SparkConf().setMaster(self._master).setAppName("millstream")
         for name, value in (_START | self._options).items():
             conf.set(name, value)

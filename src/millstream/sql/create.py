@@ -130,7 +130,7 @@ def read_drop(reader: Reader) -> Drop:
     """Read what follows DROP."""
     if reader.word == "MATERIALIZED" and reader.word_after == "VIEW":
         reader.skip("MATERIALIZED")
-    kind = reader.skip_any(*_DROP_KINDS)
+    kind = "STREAM" if reader.skip("CONTINUOUS", "QUERY") else reader.skip_any(*_DROP_KINDS)
     if not kind:
         hint = did_you_mean(reader.word, _DROP_KINDS, "Say what it is: DROP SOURCE s.")
         raise reader.expected("SOURCE, TABLE or SUBSCRIPTION", hint=hint)

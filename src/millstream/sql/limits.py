@@ -126,15 +126,10 @@ def tables_of(tree: exp.Query) -> tuple[str, ...]:
     ('t', 'u')
     """
     names: dict[str, str] = {}
-    for table in tree.find_all(exp.Table, bfs=False):
-        if not is_common(table):
-            names.setdefault(table.name.lower(), table.name)
+    tables = [table for table in tree.find_all(exp.Table) if common_of(table) is None]
+    for table in sorted(tables, key=lambda table: table.this.meta.get("start", 0)):
+        names.setdefault(table.name.lower(), table.name)
     return tuple(names.values())
-
-
-def is_common(table: exp.Table) -> bool:
-    """Whether the name of a table is that of a common table expression around it."""
-    return common_of(table) is not None
 
 
 def common_of(table: exp.Table) -> exp.CTE | None:

@@ -14,6 +14,7 @@ from millstream.sql.limits import check_query, tables_of
 from millstream.sql.reader import Reader
 from millstream.sql.select import read_select
 from millstream.sql.statements import Emit, Query, Select
+from millstream.sql.words import did_you_mean
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -26,10 +27,14 @@ _TAILS = {
     ("ALLOW", "LATENESS"),
     ("LATE", "DATA"),
     ("WITH", "("),
+    ("EMIT", ""),  # and nothing else: what it says is missing
 }
 """The first two words of the clauses that follow the query of a view."""
 
 _EMITS = "Write EMIT CHANGES, EMIT ON WINDOW CLOSE, EMIT EVERY INTERVAL '1 second' or EMIT FINAL."
+_CLAUSES = ("WHERE", "JOIN", "GROUP", "ORDER", "HAVING", "UNION", "LIMIT")
+_BEFORE_NAMES = {"SELECT", "FROM", "JOIN", "AS", ",", "."}
+_QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
 _DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
@@ -69,7 +74,7 @@ def as_query(body: Select | Query) -> Query:
     >>> from millstream.sql import parse
     >>> [select] = parse("SELECT a FROM t AS u WHERE a > 1")
     >>> as_query(select).tree.sql()
-    'SELECT a FROM t AS u WHERE a > 1'
+    'SELECT a FROM "t" AS "u" WHERE a > 1'
     """
     if isinstance(body, Query):
         return body
@@ -140,6 +145,11 @@ def _read_plain(reader: Reader) -> Select | None:
 
 def _read_any(reader: Reader) -> Query:
     tree = reader.query()
+    if not reader.at_end:
+        hint = did_you_mean(reader.word_before, _CLAUSES)
+        if hint:  # a misspelt keyword was taken for an alias
+            at = reader.offset_before
+            raise reader.error(f"unexpected '{reader.word_before}'", hint=hint, at=at)
     reader.end()
     check_query(tree, reader.sql)
     return Query(tree=tree, tables=tables_of(tree))
@@ -148,10 +158,12 @@ def _read_any(reader: Reader) -> Query:
 def _length(tokens: list[Token]) -> int:
     """How many tokens there are before the clauses that follow a query."""
     depth = 0
+    words = ["" if each.token_type in _QUOTED else each.text.upper() for each in tokens]
     for place, token in enumerate(tokens):
         depth += _DEEPER.get(token.token_type, 0)
-        if depth or not place or place + 1 == len(tokens):
+        # A query begins with its own WITH, and a log may be called EMIT.
+        if depth or not place or words[place - 1] in _BEFORE_NAMES:
             continue
-        if (token.text.upper(), tokens[place + 1].text.upper()) in _TAILS:
+        if (*words[place : place + 2], "")[:2] in _TAILS:
             return place
     return len(tokens)

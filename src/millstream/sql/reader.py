@@ -123,10 +123,14 @@ class Reader(Words):
 
     def query(self) -> exp.Query:
         """Read a whole query of any shape, by sqlglot's grammar."""
-        tree = self._read(lambda: self._parse_query_modifiers(self._parse_select()), "a query")
+        tree = self._read(self._parse_whole, "a query")
         if not isinstance(tree, exp.Query):
             raise self.expected("a query", hint="Write SELECT ... FROM ...")
         return tree
+
+    def _parse_whole(self) -> exp.Expr | None:
+        tree = self._parse_select(nested=True, parse_subquery_alias=False)
+        return self._parse_query_modifiers(self._parse_set_operations(tree))
 
     def _checked(self, read: Callable[[], exp.Expr | None], what: str) -> exp.Expression:
         expression = self._read(read, what)

@@ -91,6 +91,11 @@ class Words(MillstreamParser):
         return self._prev.text.upper() if self._prev and self._is_bare(self._prev) else ""
 
     @property
+    def offset_before(self) -> int:
+        """Where the token before the next one begins."""
+        return self._prev.start if self._prev else 0
+
+    @property
     def is_last(self) -> bool:
         """Whether at most one token is left."""
         return not self._next

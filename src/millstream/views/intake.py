@@ -12,6 +12,7 @@ from millstream.views.same import as_mask
 
 if TYPE_CHECKING:
     from millstream.model.schema import Row, Schema
+    from millstream.model.types import SqlType
     from millstream.views.same import Mask
 
 SHOWN = "_shown"
@@ -28,12 +29,13 @@ class Intake:
         schema: the columns to read.
     """
 
-    __slots__ = ("_exact", "_known", "_places", "_shown", "schema")
+    __slots__ = ("_columns", "_exact", "_known", "_places", "_shown", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._known: pa.Schema | None = None
         self._places: list[int] = []
+        self._columns: list[tuple[str, SqlType, int]] = []
         self._shown: int | None = None
         self._exact = False
 
@@ -45,18 +47,19 @@ class Intake:
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return self.schema.conform(batch.select(self._places))
 
-    def rows(self, batch: pa.RecordBatch) -> list[Row]:
-        """The same as Python values.
+    def few(self, batch: pa.RecordBatch) -> tuple[list[Row], Mask | None]:
+        """The same as Python values, and which rows are to be seen.
 
         Raises:
             SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
         """
         self._learn(batch.schema)
+        shown = None if self._shown is None else as_mask(batch.column(self._shown))
         if not self._exact:
-            return self.schema.arrow_to_rows(self.arrow(batch))
-        pairs = zip(self.schema.columns, self._places, strict=True)
-        values = [column_values(each.name, each.type, batch.column(at)) for each, at in pairs]
-        return list(zip(*values, strict=True))
+            return self.schema.arrow_to_rows(self.arrow(batch)), shown
+        column = batch.column
+        values = [column_values(name, of, column(place)) for name, of, place in self._columns]
+        return list(zip(*values, strict=True)), shown
 
     def shown(self, batch: pa.RecordBatch) -> Mask | None:
         """Which rows are to be seen; None when all are."""
@@ -79,4 +82,6 @@ class Intake:
         self._exact = all(schema.field(place).type == field.type for place, field in pairs)
         hides = SHOWN in schema.names and SHOWN not in self.schema.names
         self._shown = schema.get_field_index(SHOWN) if hides else None
+        named = zip(self.schema.columns, self._places, strict=True)
+        self._columns = [(column.name, column.type, place) for column, place in named]
         self._known = schema

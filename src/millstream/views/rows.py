@@ -96,14 +96,14 @@ class Rows:
             keep: which of the groups stay; without it, those that are shown.
             revise: whether groups that are there may change or go.
         """
-        if keep is None:
-            keep = self._intake.shown(batch)
         if batch.num_rows <= self._few:
             try:
-                rows = self._intake.rows(batch)
-                return self.diff_rows(rows, keep=keep, revise=revise)
+                rows, shown = self._intake.few(batch)
+                return self.diff_rows(rows, keep=shown if keep is None else keep, revise=revise)
             except (SchemaMismatchError, OverflowError):
                 pass  # such as the year 10000, which Arrow can hold and Python cannot
+        if keep is None:
+            keep = self._intake.shown(batch)
         return self._diff_arrow(self._intake.arrow(batch), keep, revise=revise)
 
     def diff_rows(

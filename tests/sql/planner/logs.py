@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from millstream.errors import ObjectNotFoundError
@@ -49,7 +49,13 @@ CHANGING = Input(
     retracts=True,
     event_time="ts",
 )
-LOGS = {each.name: each for each in (TRADES, ORDERS, ACCOUNTS, PLAIN, CHANGING)}
+PEOPLE = Input(
+    "people",
+    "table",
+    Schema.of(key=("name",), name="VARCHAR NOT NULL", k="VARCHAR"),
+    retracts=True,
+)
+LOGS = {each.name: each for each in (TRADES, ORDERS, ACCOUNTS, PLAIN, CHANGING, PEOPLE)}
 
 
 def find(name):
@@ -101,6 +107,7 @@ ROWS = {
         ("b", None, at("2026-01-01 00:01:10")),
         ("b", 4.0, at("2026-01-01 00:01:20")),
     ],
+    "people": [("Ann", "a"), ("Bob", "b")],
 }
 """The rows that are there in the end; of a log that retracts, others came and went."""
 
@@ -125,6 +132,3 @@ def changes(name):
     for place, row in enumerate(ROWS[name]):
         log.insert(2 * place, (row, 1))
     return log + [(row, -1) for row in GONE.get(name, [])]
-
-
-MINUTE = timedelta(minutes=1)

@@ -6,21 +6,17 @@ A query is one line. Where our SQL and Spark's are not the same, the line after 
 ``-- spark:`` and has Spark's.
 """
 
+import importlib.util
 import json
 import logging
 import os
 import pathlib
-import sys
 import time
 
-os.environ["TZ"] = "UTC"
-time.tzset()
-
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from pyspark.sql import SparkSession  # noqa: E402
-from rows import ROWS, SCHEMAS, plain  # noqa: E402
+spec = importlib.util.spec_from_file_location("pull_rows", HERE / "rows.py")
+given = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(given)
 
 
 def queries():
@@ -44,6 +40,11 @@ def spark_type(of):
 
 
 def main():
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the tests read this file, without Spark
+
+    os.environ["TZ"] = "UTC"  # Spark's times come to Python in the local zone
+    time.tzset()
+    logging.disable()
     spark = (
         SparkSession.builder.master("local[1]")
         .config("spark.sql.session.timeZone", "UTC")
@@ -53,10 +54,9 @@ def main():
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    logging.disable()
-    for name, schema in SCHEMAS.items():
+    for name, schema in given.SCHEMAS.items():
         columns = [f"`{each.name}` {spark_type(each.type)}" for each in schema.columns]
-        rows = [(*row, place) for place, row in enumerate(ROWS[name])]
+        rows = [(*row, place) for place, row in enumerate(given.ROWS[name])]
         frame = spark.createDataFrame(rows, ", ".join([*columns, "_lsn BIGINT"]))
         hidden = frame if name == "trades" else frame.drop("_lsn")
         hidden.coalesce(1).createOrReplaceTempView(name)
@@ -70,7 +70,7 @@ def ask(spark, sql):
     try:
         frame = spark.sql(sql.replace("VARCHAR", "STRING"))
         types = [field.dataType.simpleString() for field in frame.schema.fields]
-        return types, [plain(tuple(row)) for row in frame.collect()]
+        return types, [given.plain(tuple(row)) for row in frame.collect()]
     except Exception as error:  # what Spark raises depends on where it was
         return "fails", getattr(error, "getCondition", lambda: None)() or type(error).__name__
 

@@ -42,7 +42,7 @@ def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan
     Raises:
         SqlColumnError: two columns of one name, or a name that is kept.
     """
-    _check_names(flow, teller)
+    _check_columns(flow, teller)
     shape, query, keys, match = _shaped(flow)
     try:
         sql = rendered(query)
@@ -151,7 +151,7 @@ def _group_columns(flow: Flow, groups: Groups) -> tuple[list[exp.Expr], tuple[st
     return hidden, tuple(keys)
 
 
-def _check_names(flow: Flow, teller: Teller) -> None:
+def _check_columns(flow: Flow, teller: Teller) -> None:
     seen: set[str] = set()
     for name, tree in flow.columns:
         if name.lower() in seen:
@@ -160,4 +160,7 @@ def _check_names(flow: Flow, teller: Teller) -> None:
         if _HIDDEN.fullmatch(name):
             hint = f"Give it another name: AS {name.strip('_')}."
             teller.no_column(tree, f"the name {name} is kept for Millstream's own column", hint)
+        if isinstance(tree, exp.Null):
+            hint = f"Write CAST(NULL AS VARCHAR) AS {name}."
+            teller.mismatch(tree, f"{name} is NULL of no type", hint)
         seen.add(name.lower())

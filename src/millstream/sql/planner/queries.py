@@ -145,7 +145,7 @@ class Planner:
         for key in self._keys(group, columns, scope, distinct=bool(distinct)):
             grouping.add_key(key)
         having = tree.args.get("having")
-        condition = scope.resolve(having.this) if having else None
+        condition = scope.resolve_having(having.this, grouping.keys) if having else None
         return grouping.flow(tuple(columns), condition)
 
     def _keys(

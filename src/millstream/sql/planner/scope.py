@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.sql.planner.functions import check_function, function_name
+from millstream.sql.planner.functions import check_function, function_name, is_aggregate
 from millstream.sql.planner.trees import call, closed, column, moved, text
 from millstream.sql.words import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.sql.planner.flow import Columns
     from millstream.sql.planner.telling import Teller
 
@@ -44,12 +46,25 @@ class Scope:
         relations: what FROM names.
         aliases: what the SELECT has named so far; columns go first.
         windowed: whether WINDOW_START and WINDOW_END may be meant.
+        keys: in HAVING, what the groups are by: there a name that is no key may be an alias.
     """
 
     teller: Teller
     relations: tuple[Relation, ...]
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     windowed: bool = False
+    keys: Sequence[exp.Expr] | None = None
+
+    def resolve_having(self, tree: exp.Expr, keys: Sequence[exp.Expr]) -> exp.Expr:
+        """Return what HAVING says, over the ground.
+
+        As in Spark, keys go before aliases, and aliases before other columns, which have no value
+        there outside of an aggregate.
+        """
+        self.keys = keys
+        made = self.resolve(tree)
+        self.keys = None
+        return made
 
     def resolve(self, tree: exp.Expr, *, aliases: bool = True) -> exp.Expr:
         """Return an expression over the ground; its parts keep their places in the text.
@@ -61,6 +76,11 @@ class Scope:
         if isinstance(tree, exp.Column):
             return self._column(tree, aliases=aliases)
         check_function(tree, self.teller)
+        if self.keys is not None and is_aggregate(tree):
+            keys, self.keys = self.keys, None
+            made = self.resolve(tree, aliases=aliases)
+            self.keys = keys
+            return made
         if isinstance(tree, exp.Anonymous):
             tree = self._call(tree)
         made = tree.copy()
@@ -150,7 +170,8 @@ class Scope:
         found, rest = self._qualified(tree, parts)
         if found is None:
             found, rest = self._unqualified(tree, parts[0]), parts[1:]
-        if found is None and aliases and parts[0].lower() in self.aliases:
+        is_alias = aliases and parts[0].lower() in self.aliases
+        if is_alias and (found is None or (self.keys is not None and found not in self.keys)):
             found = self.aliases[parts[0].lower()]
         if found is None and self.windowed and parts[0].lower() in _WINDOW_WORDS:
             found = call(parts[0].upper())

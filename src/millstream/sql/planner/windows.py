@@ -139,23 +139,33 @@ def spark_window(time: exp.Expr, window: Window) -> exp.Expr:
 
 def cumulated_ends(time: exp.Expr, window: Window) -> exp.Expr:
     """Return the ends, in microseconds, of all windows of a CUMULATE that a time is in."""
-    offset, size = number(window.offset), cast_to(number(window.size), "BIGINT")
-    step = cast_to(number(window.slide), "BIGINT")
-    since = exp.Sub(this=call("unix_micros", time), expression=offset)
-    first = exp.Add(
-        this=exp.Sub(this=since, expression=call("pmod", since, step)), expression=step.copy()
-    )
-    last = exp.Add(
-        this=exp.Sub(this=since.copy(), expression=call("pmod", since, size)),
-        expression=size.copy(),
-    )
-    ends = [exp.Add(this=each, expression=offset.copy()) for each in (first, last)]
+    size, step = _bigint(window.size), _bigint(window.slide)
+    moment = call("unix_micros", time)
+    since = _plus(moment, -window.offset)
+    # What is left of the step, or of the size, after the moment.
+    ends = [
+        exp.Add(
+            this=exp.Sub(this=moment.copy(), expression=call("pmod", since, length)),
+            expression=length.copy(),
+        )
+        for length in (step, size)
+    ]
     return call("explode", call("sequence", *ends, step))
 
 
 def cumulated_start(end: str, window: Window) -> exp.Expr:
     """Return the start of the window of a CUMULATE whose end, in microseconds, is a column."""
-    before = exp.Sub(this=column(end), expression=number(1))
-    since = exp.Sub(this=before.copy(), expression=number(window.offset))
-    into = call("pmod", since, cast_to(number(window.size), "BIGINT"))
-    return call("timestamp_micros", exp.Sub(this=before, expression=into))
+    last = _plus(column(end), -1)
+    into = call("pmod", _plus(last, -window.offset), _bigint(window.size))
+    return call("timestamp_micros", exp.Sub(this=last, expression=into))
+
+
+def _bigint(value: int) -> exp.Expr:
+    return cast_to(number(value), "BIGINT")
+
+
+def _plus(tree: exp.Expr, value: int) -> exp.Expr:
+    if not value:
+        return tree.copy()
+    side = exp.Add if value > 0 else exp.Sub
+    return side(this=tree.copy(), expression=number(abs(value)))

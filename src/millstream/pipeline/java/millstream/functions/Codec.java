@@ -2,6 +2,7 @@ package millstream.functions;
 
 import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.util.ArrayList;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -186,7 +187,7 @@ final class Codec {
   }
 
   private ArrayData readArray(Bytes in) {
-    java.util.ArrayList values = new java.util.ArrayList();
+    ArrayList values = new ArrayList();
     while (in.array[in.at] != END) values.add(parts[0].readNullable(in));
     in.at++;
     return new GenericArrayData(values.toArray());

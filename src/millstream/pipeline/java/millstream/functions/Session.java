@@ -35,7 +35,9 @@ final class Session {
     return new Session(start, last, known);
   }
 
-  static long start(Run run, int index) { return new Bytes(run.bytes, run.start(index)).getLong() ^ Long.MIN_VALUE; }
+  static long start(Run run, int index) {
+    return new Bytes(run.bytes, run.start(index)).getLong() ^ Long.MIN_VALUE;
+  }
 
   static long last(Run run, int index) {
     return new Bytes(run.bytes, run.start(index) + START).getLong() ^ Long.MIN_VALUE;

@@ -1,0 +1,327 @@
+"""The figures of views on Spark: latency, throughput, memory, and plain PySpark beside them.
+
+    python benchmarks/views.py                about five minutes
+    python benchmarks/views.py --minutes 10   the long run, with its batch boundaries, as well
+    python benchmarks/views.py --only live,first
+
+The view is a 1-minute tumbling SUM and COUNT per symbol, of 100 symbols. Plain PySpark runs the
+same query in a process of its own (``pyspark_views.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+import millstream as ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream import ChangeBatch, Database
+
+HERE = Path(__file__).parent
+SYMBOLS = [f"S{number:02}" for number in range(100)]
+SOURCE = (
+    "CREATE SOURCE trades (symbol VARCHAR, price DOUBLE, qty BIGINT, ts TIMESTAMP, "
+    "WATERMARK FOR ts AS ts - INTERVAL '10 seconds')"
+)
+SELECT = (
+    "SELECT symbol, TUMBLE_START(ts, INTERVAL '1 minute') AS minute, SUM(qty) AS volume, "
+    "COUNT(*) AS trades FROM trades GROUP BY symbol, TUMBLE(ts, INTERVAL '1 minute')"
+)
+WARM = 3000
+PINGS = 3000
+ROWS = 5_000_000
+
+
+class Pings:
+    """Pushes one row after the other, and waits for the change that each leads to."""
+
+    def __init__(self, db: Database, views: list[str]) -> None:
+        self._source = db.source("trades")
+        self._views = len(views)
+        self._left = 0
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._at = 0.0
+        for view in views:
+            db.subscribe_callback(f"SELECT * FROM {view}", self._take, start="now")
+
+    def _take(self, batch: ChangeBatch) -> None:
+        del batch
+        now = time.perf_counter()
+        with self._lock:
+            self._left -= 1
+            self._at = now
+            if self._left <= 0:
+                self._done.set()
+
+    def one(self, number: int) -> float:
+        """The milliseconds from a push to the last callback."""
+        self._done.clear()
+        self._left = self._views
+        row = (SYMBOLS[number % 100], 1.0, 1, datetime.now(UTC))
+        began = time.perf_counter()
+        self._source.push(row)
+        if not self._done.wait(60):
+            raise TimeoutError("a change did not come")
+        return (self._at - began) * 1e3
+
+    def many(self, count: int, pause: float = 0.002) -> list[float]:
+        """The same, again and again."""
+        times = []
+        for number in range(count):
+            times.append(self.one(number))
+            time.sleep(pause)
+        return times
+
+
+def percentile(times: list[float], share: float) -> float:
+    """What this share of the times did not exceed."""
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def opened(views: int) -> tuple[Database, list[str]]:
+    """A database with so many live views, each of its own query."""
+    db = ms.open()
+    db.execute(SOURCE)
+    names = [f"v{number}" for number in range(views)]
+    for number, name in enumerate(names):
+        extra = f", MAX(price) + {number} AS high" if number else ""
+        db.execute(f"CREATE MATERIALIZED VIEW {name} AS {SELECT.replace(' FROM', extra + ' FROM')}")
+    for name in names:
+        db.wait_for(name, timeout=120)
+    return db, names
+
+
+def live(views: int) -> dict[str, float]:
+    """Push to callback, warm."""
+    db, names = opened(views)
+    with db:
+        pings = Pings(db, names)
+        gc.collect()
+        gc.freeze()
+        warm = WARM if views == 1 else WARM // 3
+        pings.many(warm)
+        times = pings.many(PINGS if views == 1 else PINGS // 3)
+        return {"p50": statistics.median(times), "p99": percentile(times, 0.99)}
+
+
+def long_run(minutes: float) -> dict[str, float]:
+    """The same for minutes on end, batch boundaries included."""
+    db, names = opened(1)
+    with db:
+        pings = Pings(db, names)
+        pings.many(WARM)
+        times: list[float] = []
+        until = time.monotonic() + minutes * 60
+        while time.monotonic() < until:
+            times += pings.many(500, 0.005)
+        return {
+            "p50": statistics.median(times),
+            "p99": percentile(times, 0.99),
+            "p99.9": percentile(times, 0.999),
+            "max": max(times),
+            "rows": len(times),
+        }
+
+
+def trades(rows: int, at: datetime) -> pa.Table:
+    """Trades of one minute."""
+    symbols = pa.DictionaryArray.from_arrays(
+        pa.array([number % 100 for number in range(rows)], pa.int32()), pa.array(SYMBOLS)
+    ).cast(pa.string())
+    return pa.table(
+        {
+            "symbol": symbols,
+            "price": pa.array([1.0]).take(pa.array([0] * rows)),
+            "qty": pa.repeat(pa.scalar(1, pa.int64()), rows),
+            "ts": pa.repeat(pa.scalar(at, pa.timestamp("us", "UTC")), rows),
+        }
+    )
+
+
+def catch_up(rows: int = ROWS) -> float:
+    """Rows a second, from the first push until a subscriber has the final counts; warm."""
+    db, _ = opened(1)
+    best = 0.0
+    with db:
+        at = datetime.now(UTC).replace(second=1, microsecond=0)
+        table = trades(100_000, at)
+        counts: dict[tuple[Any, ...], int] = {}
+        wanted, done = 0, threading.Event()
+
+        def take(batch: ChangeBatch) -> None:
+            for change in batch:
+                if change.op != "delete":
+                    counts[change.row[:2]] = change.row[3]
+            if sum(counts.values()) >= wanted:
+                done.set()
+
+        db.subscribe_callback("SELECT * FROM v0", take)
+        for _ in range(4):
+            done.clear()
+            wanted += rows
+            began = time.perf_counter()
+            for _ in range(rows // table.num_rows):
+                db.insert("trades", table)
+            if not done.wait(120):
+                raise TimeoutError(f"{sum(counts.values()):,} of {wanted:,}")
+            best = max(best, rows / (time.perf_counter() - began))
+    return best
+
+
+def sustained() -> float:
+    """The highest rate, of those tried, that the live gear keeps up with for five seconds."""
+    db, _ = opened(1)
+    reached = 0.0
+    with db:
+        source, at = db.source("trades"), datetime.now(UTC)
+        rows = trades(1000, at).to_batches()[0]
+        running = db._engine.views["v0"]  # noqa: SLF001 - its gear is what is measured
+        Pings(db, ["v0"]).many(500)
+        for rate in (150_000, 250_000, 350_000, 500_000, 700_000, 1_000_000):
+            shifts, began = running.runner.shifts, time.perf_counter()
+            for number in range(rate * 5 // 1000):
+                source.push_arrow(rows)
+                ahead = began + (number + 1) * 1000 / rate - time.perf_counter()
+                if ahead > 0.001:
+                    time.sleep(ahead)
+            took = time.perf_counter() - began
+            lag = running.lag(db.lsn)
+            db.wait_for("v0", timeout=60)
+            if running.runner.shifts != shifts or lag > rate / 4:
+                break
+            reached = rate * 5 / took
+    return reached
+
+
+_FIRST = """
+import time; began = time.perf_counter()
+import millstream as ms
+db = ms.open()
+db.execute({source!r})
+db.execute("CREATE MATERIALIZED VIEW v0 AS " + {select!r})
+from datetime import UTC, datetime
+db.source("trades").push(("S01", 1.0, 1, datetime.now(UTC)))
+db.wait_for("v0", timeout=120)
+assert len(db.query("SELECT * FROM v0")) == 1
+print(time.perf_counter() - began)
+db.close()
+"""
+
+_MEMORY = """
+import gc, os, pyarrow as pa, numpy as np
+import millstream as ms
+def rss():
+    gc.collect(); pa.default_memory_pool().release_unused()
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+db = ms.open()
+db.execute("CREATE SOURCE t (k BIGINT, v BIGINT)")
+db.execute("CREATE MATERIALIZED VIEW m AS SELECT k, SUM(v) AS s, COUNT(*) AS n FROM t GROUP BY k")
+db.insert("t", pa.table({"k": pa.array([0], pa.int64()), "v": pa.array([1], pa.int64())}))
+db.wait_for("m", timeout=120)
+before = rss()
+keys = np.arange(1_000_000)
+for part in np.array_split(keys, 10):
+    db.insert("t", pa.table({"k": pa.array(part), "v": pa.array(np.ones(len(part), np.int64))}))
+db.wait_for("m", timeout=300)
+assert len(db.query("SELECT k FROM m WHERE s > 0")) == 1_000_000
+print(rss() - before)
+db.close()
+"""
+
+
+def in_new_process(code: str) -> float:
+    """What a program prints last, run by itself."""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def plain_pyspark() -> dict[str, float]:
+    """The same query by PySpark's own means, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "pyspark_views.py"), str(ROWS)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout.strip().split("\n")[-1])
+    return found
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    wanted = set(options.only.split(",")) - {""}
+    table = Table("work", "reached", "must", title="Views on Spark")
+    console = Console()
+
+    def row(name: str, work: str, must: str, measure: Callable[[], str]) -> None:
+        if not wanted or name in wanted:
+            with console.status(work):
+                table.add_row(work, measure(), must)
+
+    plain: dict[str, float] = {}
+    figures: dict[str, dict[str, float]] = {}
+
+    def one_view() -> str:
+        figures["live"] = found = live(1)
+        return f"p50 {found['p50']:.2f} ms, p99 {found['p99']:.2f} ms"
+
+    def ratio() -> str:
+        plain.update(plain_pyspark())
+        times = plain["ping_ms"] / figures["live"]["p50"] if "live" in figures else 0
+        return f"{plain['ping_ms']:.0f} ms: {times:.0f}x"
+
+    def throughput() -> str:
+        ours = catch_up()
+        if not plain:
+            plain.update(plain_pyspark())
+        share = ours / plain["rows_per_second"]
+        theirs = plain["rows_per_second"] / 1e6
+        return f"{ours / 1e6:.2f}M rows/s; PySpark {theirs:.2f}M: {share:.0%}"
+
+    def minutes() -> str:
+        found = long_run(options.minutes)
+        return ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+
+    def memory() -> str:
+        return f"{in_new_process(_MEMORY):.0f} MB"
+
+    def first() -> str:
+        code = _FIRST.format(source=SOURCE, select=SELECT)
+        return f"{in_new_process(code):.1f} s"
+
+    row("live", "push to callback, 1 view", "p50 0.5 ms, p99 3 ms", one_view)
+    row("plain", "the same by foreachBatch", "300x", ratio)
+    row("ten", "10 views", "p50 2 ms", lambda: f"p50 {live(10)['p50']:.2f} ms")
+    row("catchup", "5M rows as Arrow", "2.5M rows/s, 80%", throughput)
+    row("sustained", "live gear, rows/s", "250k", lambda: f"{sustained() / 1e3:.0f}k")
+    row("first", "first view ready", "15 s", first)
+    row("memory", "1M keys, Python", "300 MB", memory)
+    if options.minutes:
+        row("minutes", f"{options.minutes:g} minutes", "p99.9 150 ms", minutes)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Pulling: rows in, rows out, errors of ours, many threads, nothing left behind."""
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from millstream.errors import ClosedError, ExpressionError, LogCorruptError, SqlUnsupportedError
+from millstream.model import Schema
+from millstream.model.result import Result
+from millstream.sql import Input, as_query, parse
+from millstream.sql.pull import plan_pull
+from millstream.views.pull import Puller
+
+SCHEMA = Schema.of(
+    id="INTEGER NOT NULL",
+    s="VARCHAR",
+    cents="DECIMAL(10, 2)",
+    at="TIMESTAMP",
+    span="INTERVAL",
+    y="BINARY",
+    times="ARRAY<TIMESTAMP>",
+    st="STRUCT<at TIMESTAMP, spans ARRAY<INTERVAL>>",
+    kv="MAP<VARCHAR, TIMESTAMP>",
+)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def a_row(place):
+    at = START + timedelta(microseconds=place)
+    span = timedelta(days=40, microseconds=place)
+    return (
+        place,
+        f"é{place}\0",
+        Decimal(place).scaleb(-2),
+        at,
+        span,
+        bytes([place % 256]),
+        [at, None],
+        {"at": at, "spans": [span, None]},
+        {"a": at, "b": None},
+    )
+
+
+EMPTY = (-1, *[None] * 8)
+ROWS = [a_row(place) for place in range(5)] + [EMPTY]
+
+
+def table(rows=ROWS):
+    return pa.Table.from_batches([SCHEMA.rows_to_arrow(rows)])
+
+
+def planned(sql, schema=SCHEMA):
+    (statement,) = parse(sql)
+    return plan_pull(as_query(statement), lambda name: Input(name, "source", schema))
+
+
+def rows_of(plan, made):
+    return list(Result(plan.schema, made.to_batches()))
+
+
+@pytest.fixture
+def puller():
+    made = Puller()
+    yield made
+    made.close()
+
+
+def test_every_type_comes_back_as_it_went_in(puller):
+    plan = planned("SELECT * FROM t ORDER BY id DESC")
+    made = puller.run(plan, {"t": table()})
+    assert made.schema == SCHEMA.arrow
+    made.validate(full=True)
+    assert rows_of(plan, made) == sorted(ROWS, reverse=True, key=lambda row: row[0])
+
+
+def test_nothing_comes_back_with_all_its_types(puller):
+    plan = planned("SELECT * FROM t ORDER BY id")
+    made = puller.run(plan, {"t": table([])})
+    assert (made.schema, made.num_rows) == (SCHEMA.arrow, 0)
+
+
+def test_more_columns_than_needed_do_no_harm(puller):
+    plan = planned("SELECT COUNT(*) AS n, MAX(id) AS m FROM t")
+    more = table().append_column("_weight", pa.array([1] * len(ROWS)))
+    assert rows_of(plan, puller.run(plan, {"t": more})) == [(6, 4)]
+
+
+def test_rows_are_counted_without_a_column(puller):
+    plan = planned("SELECT COUNT(*) AS n FROM t")
+    assert rows_of(plan, puller.run(plan, {"t": table()})) == [(6,)]
+
+
+def test_a_reader_is_read_once(puller):
+    plan = planned("SELECT id, at FROM t WHERE id > 2 ORDER BY id")
+    batches = SCHEMA.rows_to_arrow(ROWS), SCHEMA.rows_to_arrow([a_row(9)])
+    reader = pa.RecordBatchReader.from_batches(SCHEMA.arrow, batches)
+    found = rows_of(plan, puller.run(plan, {"t": reader}))
+    assert found == [(place, START + timedelta(microseconds=place)) for place in (3, 4, 9)]
+
+
+def test_a_reader_that_is_needed_twice(puller):
+    plan = planned("SELECT a.id FROM t AS a JOIN t AS b ON a.id = b.id + 1 ORDER BY 1")
+    reader = table().to_reader()
+    assert rows_of(plan, puller.run(plan, {"t": reader})) == [(0,), (1,), (2,), (3,), (4,)]
+
+
+def test_what_a_reader_raises_is_told_as_it_is(puller):
+    def batches():
+        yield SCHEMA.rows_to_arrow(ROWS)
+        raise LogCorruptError("torn", segment="s", offset=1, next_lsn=None, hint="Repair it.")
+
+    plan = planned("SELECT MAX(id) AS m FROM t")
+    reader = pa.RecordBatchReader.from_batches(SCHEMA.arrow, batches())
+    with pytest.raises(LogCorruptError, match="torn"):
+        puller.run(plan, {"t": reader})
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT id / (id - 1) AS x FROM t ORDER BY 1", "division by zero"),
+        ("SELECT id + 2147483647 AS x FROM t ORDER BY 1", "out of the range"),
+        ("SELECT CAST(s AS INT) AS x FROM t ORDER BY 1", "cannot be read as INTEGER"),
+        ("SELECT SUM(CAST(9223372036854775807 AS BIGINT)) AS x FROM t", "out of the range"),
+        ("SELECT (SELECT id FROM t) AS x", "has several rows"),
+    ],
+)
+def test_a_row_without_a_value(puller, sql, message):
+    plan = planned(sql)
+    for _ in range(2):
+        with pytest.raises(ExpressionError, match=message) as caught:
+            puller.run(plan, {"t": table()})
+        assert caught.value.hint
+    again = planned("SELECT COUNT(*) AS n FROM t")
+    assert rows_of(again, puller.run(again, {"t": table()})) == [(6,)]
+
+
+def test_what_duckdb_cannot_do_is_an_error_of_ours(puller):
+    plan = planned("SELECT COUNT(*) AS n FROM t")
+    broken = type(plan)("SELEC", plan.tables, plan.columns, plan.scans, plan.schema, plan.kernels)
+    with pytest.raises(SqlUnsupportedError, match="cannot be answered") as caught:
+        puller.run(broken, {"t": table()})
+    assert "SELEC" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('/etc/hostname')",
+        "COPY (SELECT 1) TO '/tmp/millstream-pull'",
+        "INSTALL httpfs",
+        "SET threads = 8",
+        "SELECT * FROM secret",
+    ],
+)
+def test_duckdb_sees_nothing_but_what_it_is_given(puller, sql):
+    secret = table()  # noqa: F841 - DuckDB would look for Python variables of that name
+    plan = planned("SELECT COUNT(*) AS n FROM t")
+    bad = type(plan)(sql, plan.tables, plan.columns, plan.scans, plan.schema, plan.kernels)
+    with pytest.raises((SqlUnsupportedError, ExpressionError)):
+        puller.run(bad, {"t": table()})
+
+
+def test_queries_do_not_see_each_other(puller):
+    """Each thread has its own rows under the same name, and kernels are learnt by all at once."""
+    plan = planned("SELECT UPPER(s) AS u, SUM(id / 2) AS h, COUNT(*) AS n FROM t GROUP BY UPPER(s)")
+    ready = threading.Barrier(8)
+
+    def ask(number):
+        ready.wait()
+        rows = [(each, f"x{number}", *[None] * 7) for each in range(number + 1)]
+        for _ in range(20):
+            found = rows_of(plan, puller.run(plan, {"t": table(rows)}))
+            assert found == [(f"X{number}", sum(range(number + 1)) / 2, number + 1)]
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(8)))
+
+
+def test_a_closed_puller(puller):
+    plan = planned("SELECT COUNT(*) AS n FROM t")
+    puller.run(plan, {"t": table()})
+    puller.close()
+    puller.close()
+    with pytest.raises(ClosedError):
+        puller.run(plan, {"t": table()})
+
+
+def test_a_puller_that_was_never_asked_loads_no_duckdb_and_leaves_quietly():
+    code = """
+import sys
+from millstream.sql import Input, as_query, parse
+from millstream.sql.pull import plan_pull
+from millstream.model import Schema
+from millstream.views.pull import Puller
+puller = Puller()
+schema = Schema.of(a="VARCHAR")
+plan = plan_pull(as_query(parse("SELECT UPPER(a) AS a FROM t ORDER BY a")[0]),
+                 lambda name: Input(name, "source", schema))
+assert "duckdb" not in sys.modules
+import pyarrow as pa
+rows = pa.table({"a": ["x"]}, schema.arrow)
+assert puller.run(plan, {"t": rows}).to_pylist() == [{"a": "X"}]
+assert "duckdb" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
