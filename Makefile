@@ -5,12 +5,15 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo crashdemo test check bench docs lock format clean
+.PHONY: help install java demo pushdemo crashdemo test check bench docs lock format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## the virtual environment, with everything pinned
+
+java: ## Java 17 or newer: found, or installed (Debian, as root or with sudo)
+	@$(PYTHON) tools/java.py
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -19,16 +22,19 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## a simulated market, pushed in and pushed out, live, for 20 seconds
+demo: java $(READY) ## a simulated market: OHLC and VWAP on Spark, live, for 30 seconds
 	$(BIN)/python examples/market_demo.py
+
+pushdemo: $(READY) ## one filter, subscribed to in every style, without Spark
+	$(BIN)/python examples/push_demo.py
 
 crashdemo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
-test: $(READY) lint ## lint, types, import layers, and all tests
+test: java $(READY) lint ## lint, types, import layers, and all tests
 	$(BIN)/python -m pytest
 
-check: $(READY) lint ## the quick loop: the same without the tests that take long
+check: java $(READY) lint ## the quick loop: the same without the tests that take long
 	$(BIN)/python -m pytest -q -m "not crash and not slow" -x
 
 .PHONY: lint
@@ -38,10 +44,11 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(READY) ## the tables of figures in docs/benchmarks.md
+bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/log.py
 	$(BIN)/python benchmarks/layout.py
 	$(BIN)/python benchmarks/push.py
+	$(BIN)/python benchmarks/views.py
 
 docs: $(READY) ## the documentation as a site in site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -40,7 +40,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.slow
 def test_the_market_reaches_everybody():
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "market_demo.py", "--seconds", "2"],
+        [sys.executable, ROOT / "examples" / "push_demo.py", "--seconds", "2"],
         capture_output=True,
         text=True,
         check=False,

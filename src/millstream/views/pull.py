@@ -131,6 +131,7 @@ def _teach(database: Any, kernel: Kernel) -> None:  # noqa: ANN401
         duck_type(kernel.gives),
         type="arrow",
         null_handling="special",
+        side_effects=kernel.volatile,
     )
 
 

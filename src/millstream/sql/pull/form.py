@@ -49,6 +49,8 @@ class Kernel:
         name: its name in the plan's SQL; two kernels of one name are the same.
         takes: the types of its arguments.
         gives: the type of its result.
+        volatile: whether DuckDB must not work it out before there are rows: of constants alone, it
+            can only raise.
         run: from arrays of these types, all of one length, to the array of results. NULLs are among
             them. It raises ExpressionError for a row without a result.
     """
@@ -56,13 +58,15 @@ class Kernel:
     name: str
     takes: tuple[SqlType, ...]
     gives: SqlType
+    volatile: bool
     run: Callable[[Sequence[pa.Array]], pa.Array]
 
 
 def kernel_of(node: Call) -> Kernel:
     """Return the kernel of an operation, compiled as for any other query."""
     takes = tuple(each.type for each in node.args)
-    text = "\n".join([node.op.name, node.type.sql, *(each.sql for each in takes)])
+    volatile = _is_constant(node)
+    text = "\n".join([node.op.name, node.type.sql, str(volatile), *(each.sql for each in takes)])
     name = f"ms_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
     places = [f"c{place}" for place in range(len(takes))]
     refs = tuple(
@@ -73,7 +77,11 @@ def kernel_of(node: Call) -> Kernel:
     def run(arrays: Sequence[pa.Array]) -> pa.Array:
         return make(pa.RecordBatch.from_arrays(list(arrays), names=places))
 
-    return Kernel(name, takes, node.type, run)
+    return Kernel(name, takes, node.type, volatile, run)
+
+
+def _is_constant(node: Call) -> bool:
+    return all(isinstance(each, Literal) for each in node.args)
 
 
 class DuckForm:
@@ -121,7 +129,7 @@ class DuckForm:
         return constant(node.value, node.type)
 
     def _call(self, node: AnyNode) -> str:
-        template = native(node)
+        template = None if _is_constant(node) else native(node)
         args = [self.value(each) for each in node.args]
         if template is not None:
             return f"({template.format(*args)})"

@@ -1,0 +1,59 @@
+"""Java 17 or newer, which Spark runs on: finds it, or installs it where that can be done.
+
+Run by the Makefile before anything that starts Spark. Needs nothing but Python itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+OLDEST = 17
+PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
+HOW = (
+    "Java 17 or newer is needed: apt-get install openjdk-17-jre-headless (Debian, Ubuntu), "
+    "brew install openjdk@17 (macOS); or set JAVA_HOME"
+)
+
+
+def version() -> int:
+    """The version of the Java that Spark would find; 0 when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        return 0
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    return int(found[1]) if found else 0
+
+
+def install() -> bool:
+    """Whether Debian's own package could be installed."""
+    if shutil.which("apt-get") is None:
+        return False
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if root and shutil.which("sudo") is None:
+        return False
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    print("installing Java (openjdk, headless) ...", flush=True)
+    if subprocess.run([*root, "apt-get", "update", "-q"], check=False, **quiet).returncode:
+        return False
+    for package in PACKAGES:
+        command = [*root, "apt-get", "install", "-y", "-q", "--no-install-recommends", package]
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        if not subprocess.run(command, check=False, env=env, **quiet).returncode:
+            return True
+    return False
+
+
+def main() -> None:
+    """Find it, or install it, or say how."""
+    if version() < OLDEST and not (install() and version() >= OLDEST):
+        sys.exit(HOW)
+
+
+if __name__ == "__main__":
+    main()
