@@ -44,7 +44,7 @@ class LogReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:  # noqa: N802, D102
         return {"row": 0}
 
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802, D102
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802, D102
         return {"row": len(LOG.read_bytes().splitlines())}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: D102

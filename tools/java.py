@@ -30,6 +30,12 @@ def version() -> int:
     return int(found[1]) if found else 0
 
 
+def run(command: list[str]) -> bool:
+    """Whether a command went well; what it says is left out."""
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return not subprocess.run(command, check=False, env=env, capture_output=True).returncode
+
+
 def install() -> bool:
     """Whether Debian's own package could be installed."""
     if shutil.which("apt-get") is None:
@@ -37,14 +43,11 @@ def install() -> bool:
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if root and shutil.which("sudo") is None:
         return False
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     print("installing Java (openjdk, headless) ...", flush=True)
-    if subprocess.run([*root, "apt-get", "update", "-q"], check=False, **quiet).returncode:
+    if not run([*root, "apt-get", "update", "-q"]):
         return False
     for package in PACKAGES:
-        command = [*root, "apt-get", "install", "-y", "-q", "--no-install-recommends", package]
-        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        if not subprocess.run(command, check=False, env=env, **quiet).returncode:
+        if run([*root, "apt-get", "install", "-y", "-q", "--no-install-recommends", package]):
             return True
     return False
 

@@ -295,9 +295,7 @@ class Database:
         """The newest LSN that was given to a row."""
         return self._engine.dispatcher.lsn
 
-    def wait_for(
-        self, view: str, lsn: int | None = None, timeout: float | None = None
-    ) -> int:
+    def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
         """Wait until a view has taken in everything up to an LSN, or all that was pushed so far.
 
         Returns that LSN.

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.model.schema import Column
     from millstream.pipeline.session import Spark
-    from millstream.viewing import Planned, Running
     from millstream.sql import Predicate, Projection, Query, SelectPlan
+    from millstream.viewing import Planned, Running
     from millstream.views import Changes
 
 NOTIFICATIONS: Final = "__notifications"
@@ -78,10 +78,9 @@ class Engine:
             log,
             self.dispatcher,
             self.catalog,
-            spark,
-            log.path / "views",
-            self.flush,
-            lambda topic: self.whole(topic, None),
+            spark=spark,
+            flush=self.flush,
+            whole=lambda topic: self.whole(topic, None),
         )
         for definition in self.catalog:
             if not definition.is_derived:
@@ -451,7 +450,7 @@ class Engine:
 
     def share_view(self, query: Query) -> Running:
         """The view that answers a query, made if nobody asks for it yet."""
-        return self.views.share(query, lambda planned: self.create_view(planned))
+        return self.views.share(query, self.create_view)
 
     def wait_for(self, name: str, lsn: int, seconds: float | None) -> None:
         """Wait until a view has taken in everything up to an LSN.
@@ -561,7 +560,7 @@ class Engine:
         """What a topic is of; None when it is the database's own."""
         if topic.startswith(HIDDEN):
             return self.views[topic].planned.definition if topic in self.views else None
-        return self.catalog[topic] if topic in self.catalog else None
+        return self.catalog.get(topic)
 
     def notify(self, channel: str, payload: str, tenant: str | None) -> None:
         """Tell whoever listens to a channel, in the order of the pushes."""

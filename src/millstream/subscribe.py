@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from millstream.engine import NOTIFICATIONS
 from millstream.errors import (
@@ -14,7 +14,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.execute import Executor
-from millstream.sql import Query, Select, parse, plan_select, quote_string
+from millstream.sql import Query, Select, parse, plan_all, plan_select, quote_string
 from millstream.subscriptions import (
     BusFeed,
     EventMaker,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.sql import SelectPlan
-    from millstream.subscriptions import Include, Inbox, Start
+    from millstream.subscriptions import Inbox, Include, Start
     from millstream.viewing import Running, Views
 
 R = TypeVar("R", bound=Reading)
@@ -112,13 +112,11 @@ class Opener:
         running = engine.share_view(query)
         try:
             engine.wait_for(running.view.name, engine.dispatcher.barrier(), None)
-            plan = engine.whole(running.view.name, None)
-            if plan is None:
-                raise AssertionError("it runs")
         except BaseException:
             engine.views.release(running)
             raise
-        return running, plan
+        definition = running.planned.definition
+        return running, plan_all(definition.name, definition.schema, None)
 
     def _check_there(self, definition: Definition | None) -> None:
         if definition is not None and not self._engine.is_current(definition):
@@ -215,9 +213,7 @@ class Opener:
         where = f" WHERE channel IN ({', '.join(map(quote_string, channels))})" if channels else ""
         sql = f"SELECT channel, payload FROM {NOTIFICATIONS}{where}"  # noqa: S608 - quoted above
         extra = None if tenant is None else ("tenant", tenant)
-        select = _select(sql)
-        if isinstance(select, Query):
-            raise AssertionError("one log, a filter, two columns")
+        select = cast("Select", _select(sql))  # one log, a filter, two columns
         plan = plan_select(select, engine.notifications.schema, extra=extra)
         feed = Feed(engine.log, engine.dispatcher, plan)
         names = ", ".join(channels) or "*"

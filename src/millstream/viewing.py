@@ -147,8 +147,8 @@ class Views:
         dispatcher: who commits.
         catalog: what exists.
         spark: started when it is needed.
-        folder: where checkpoints go.
         flush: puts all that was pushed on the disk, and says up to which LSN.
+        whole: the plan of a whole log.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class Views:
         log: Log,
         dispatcher: Dispatcher,
         catalog: Catalog,
+        *,
         spark: Spark,
-        folder: Path,
         flush: Callable[[], int],
         whole: Callable[[str], SelectPlan | None],
     ) -> None:
@@ -165,7 +165,7 @@ class Views:
         self._dispatcher = dispatcher
         self._catalog = catalog
         self._spark = spark
-        self._folder = folder
+        self._folder = log.path / "views"
         self._flush = flush
         self._whole = whole
         self._running: dict[str, Running] = {}
@@ -262,9 +262,7 @@ class Views:
         keeper = self._keeper(plan, statement, definition, hidden)
         return Planned(statement, definition, plan, None, keeper, nothing)
 
-    def _plan_in_process(
-        self, statement: CreateView, query: Select, name: str
-    ) -> Planned | None:
+    def _plan_in_process(self, statement: CreateView, query: Select, name: str) -> Planned | None:
         if query.limit is not None:
             return None  # the planner says why not
         source = self._catalog[query.target]
@@ -317,7 +315,8 @@ class Views:
         hidden = [
             Column(each.name, type_from_arrow(each.type))
             for each in fields
-            if each.name not in known and each.name not in _INTERNAL
+            if each.name not in known
+            and each.name not in _INTERNAL
             and (each.name in wanted or each.name.startswith("_k"))
         ]
         keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
@@ -397,9 +396,9 @@ class Views:
             definition.name,
             definition.schema,
             planned.keeper,
-            self._dispatcher,
-            self._flush,
-            system_clock,
+            dispatcher=self._dispatcher,
+            settle=self._flush,
+            clock=system_clock,
         )
         view.load(self._log)
         view.lsn = self._log.lsn
@@ -476,11 +475,11 @@ class Views:
         feed = Feed(
             reads,
             self._log,
-            lambda lsn: self._tail(plan.inputs, lsn),
-            self._flush,
-            on_late,
+            open_tail=lambda lsn: self._tail(plan.inputs, lsn),
+            make_durable=self._flush,
+            on_late=on_late,
             # What a table's change alters is read from the whole log again.
-            (lambda _: None) if plan.lookups else holds.advance,
+            on_committed=(lambda _: None) if plan.lookups else holds.advance,
         )
         results = Results(feed, view)
         checkpoint = self.folder_of(definition)
@@ -506,7 +505,8 @@ class Views:
         if name is None or batch.lsn <= running.late_lsn:
             return
         rows = [
-            row for row, lsn in zip(batch.held_rows, batch.lsns, strict=True)
+            row
+            for row, lsn in zip(batch.held_rows, batch.lsns, strict=True)
             if lsn > running.late_lsn
         ]
         late = ChangeBatch(self._catalog[name].schema, rows, None, None, cause=batch.lsn)
@@ -515,9 +515,7 @@ class Views:
 
     def _spark_query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
         schemas = [self._schema_of(each) for each in plan.inputs]
-        return SparkQuery(
-            self._spark, plan, feed_schema(schemas), checkpoint, self._bridge(), feed
-        )
+        return SparkQuery(self._spark, plan, feed_schema(schemas), checkpoint, self._bridge(), feed)
 
     def _bridge(self) -> BridgeServer:
         with self._lock:

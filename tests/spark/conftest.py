@@ -42,16 +42,8 @@ def db(tmp_path, spark):
         yield opened
 
 
-@pytest.fixture
-def shift():
-    """shift(db, "v", "live"): change a view's gear, and wait until it runs in it."""
-    from tests.spark.gears import shift_to
-
-    return shift_to
-
-
 def batch_answer(spark, sql, **tables):
-    """What plain Spark gives for a SELECT over rows, each table as (schema, rows), as a sorted list.
+    """What plain Spark gives for a SELECT over tables, each (schema, rows), as a sorted list.
 
     Session functions and time zone as the views have them.
     """

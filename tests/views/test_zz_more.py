@@ -23,7 +23,7 @@ spec = importlib.util.spec_from_file_location(
 draw = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(draw)
 
-quick = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=2500, deadline=None, suppress_health_check=list(HealthCheck))
 INPUT = Input("t", "source", draw.SCHEMA)
 
 

@@ -125,6 +125,10 @@ class Catalog:
             raise ObjectNotFoundError(f"there is no {name!r}", hint=self._nearest(name))
         return found
 
+    def get(self, name: str) -> Definition | None:
+        """The definition of that name, or None."""
+        return self._objects.get(name.lower())
+
     def of_kind(self, kind: Kind, name: str) -> Definition:
         """The same, which must be of a kind.
 

@@ -84,8 +84,10 @@ def _compile(jvm: Any, sources: list[Path], classes: Path) -> None:  # noqa: ANN
 
 def _pack(classes: Path, jar: Path) -> None:
     """Written beside and renamed, so that nobody ever sees half a jar."""
-    with tempfile.NamedTemporaryFile(dir=jar.parent, suffix=".part", delete=False) as part:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            for each in sorted(classes.rglob("*.class")):
-                archive.write(each, str(each.relative_to(classes)))
+    with (
+        tempfile.NamedTemporaryFile(dir=jar.parent, suffix=".part", delete=False) as part,
+        zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for each in sorted(classes.rglob("*.class")):
+            archive.write(each, str(each.relative_to(classes)))
     Path(part.name).replace(jar)

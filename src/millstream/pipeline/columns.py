@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.model.schema import Schema
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.model.batch import ChangeBatch
+    from millstream.model.schema import Schema
 
 LOG: Final = "_log"
 LSN: Final = "_lsn"

@@ -114,6 +114,7 @@ class Feed:
         self,
         reads: Reads,
         log: Log,
+        *,
         open_tail: Callable[[int], Tail],
         make_durable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
@@ -232,9 +233,7 @@ class Feed:
 
     def _clock(self, start: Offset) -> Clock:
         reads = self._reads
-        return Clock(
-            reads.window, reads.event_times, reads.lateness, start.watermarks, start.late
-        )
+        return Clock(reads.window, reads.event_times, reads.lateness, start.watermarks, start.late)
 
     def behind(self, place: Offset | None, enough: int) -> int:
         """How many rows there are after a place, counted no further than enough."""
@@ -282,10 +281,11 @@ class Feed:
             if missed is not None:
                 late.append(missed)
             if kept is not None and joiner is not None:
-                kept, log = joiner.join(log, kept), 0
+                kept = joiner.join(log, kept)
             if kept is not None and len(kept):
+                of = 0 if joiner is not None else log
                 for piece in _sized(kept):
-                    data = columns.batch(log, piece, before).serialize()
+                    data = columns.batch(of, piece, before).serialize()
                     wire.send(_HEADER.pack(_ROWS, batch.lsn, 0), data)
         self._late[begin.lsn] = late
         wire.send(_HEADER.pack(_END, int(last), 0))

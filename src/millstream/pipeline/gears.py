@@ -48,6 +48,9 @@ class Watcher(Protocol):
     def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
         """Its query failed; hopeless: again at the same place."""
 
+    def recovered(self) -> None:
+        """It has got further than where it failed."""
+
     def caught_up(self, lsn: int) -> None:
         """There is nothing more to read up to an LSN."""
 
@@ -81,7 +84,7 @@ class Runner:
         self._feed = feed
         self._results = results
         self._watcher = watcher
-        self._stopping = False
+        self._over = threading.Event()
         self._gracefully = True
         self._wanted: Literal["live", "catch-up"] | None = None
         self._trouble: BaseException | None = None
@@ -109,7 +112,7 @@ class Runner:
     def stop(self, *, gracefully: bool = True) -> None:
         """End. Gracefully: with a checkpoint, so that nothing has to be read again."""
         self._gracefully = gracefully
-        self._stopping = True
+        self._over.set()
         self._wake.set()
 
     def join(self) -> None:
@@ -134,8 +137,8 @@ class Runner:
             ways[role]()
         except (OSError, EOFError):
             raise
-        except Exception as error:  # noqa: BLE001 - the query fails, and this is why
-            if self._trouble is None and not self._stopping:
+        except Exception as error:
+            if self._trouble is None and not self._over.is_set():
                 self._trouble = error
             raise EOFError from error
 
@@ -143,12 +146,12 @@ class Runner:
 
     def _run(self) -> None:
         failures, place = 0, -1
-        while not self._stopping:
+        while not self._over.is_set():
             try:
                 self._turn()
                 failures = 0
             except Exception as raised:  # noqa: BLE001 - told, and tried again
-                if self._stopping:
+                if self._over.is_set():
                     break
                 failures = failures + 1 if self._watcher.reached == place else 1
                 place = self._watcher.reached
@@ -163,24 +166,23 @@ class Runner:
         """One gear, until there is reason for another one."""
         self._trouble = None
         if not self._query.plan.live:
-            self._follow("micro-batch", "micro-batch", self._is_stopping)
+            self._follow("micro-batch", "micro-batch", lambda: False)
             return
         wanted, self._wanted = self._wanted, None
         behind = self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP)
         if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None):
             self._catch_up()
-        if self._stopping:
+        if self._over.is_set():
             return
-        self._follow("live", "live", self._should_leave_live)
+        self._follow("live", "live", lambda: self._feed.lag() > SHIFT_DOWN)
 
     def _catch_up(self) -> None:
-        while not self._stopping:
-            self._shifted("catch-up", "catching up")
+        while not self._over.is_set():
             self._feed.open_again()
             running = self._query.start("catch-up")
-            self._ready.set()
+            self._shifted("catch-up", "catching up")
             while not running.awaitTermination(1):
-                if self._stopping:
+                if self._over.is_set():
                     running.stop()
                     return
             self._check(running)
@@ -192,27 +194,27 @@ class Runner:
 
     def _follow(self, gear: Gear, state: State, should_leave: Callable[[], bool]) -> None:
         """A query that goes on until it should not."""
-        self._shifted(gear, state)
         self._feed.open_again()
         running = self._query.start(gear)
-        self._ready.set()
-        looks = 0
+        self._shifted(gear, state)
+        looks, place = 0, self._watcher.reached
         while running.isActive and self._trouble is None:
             self._wake.wait(_LOOK_SECONDS)
             self._wake.clear()
             looks = looks + 1 if should_leave() else 0
-            if self._stopping or self._wanted is not None or looks >= _PATIENCE:
+            if self._over.is_set() or self._wanted is not None or looks >= _PATIENCE:
                 self._leave(running, gear)
                 return
-            if self.error is not None and self._watcher.reached > 0 and running.isActive:
-                self._recover()
+            if self.error is not None and self._watcher.reached > place:
+                self.error = None
+                self._watcher.recovered()
         with contextlib.suppress(Exception):
             running.stop()
         self._check(running)
 
     def _leave(self, running: Any, gear: Gear) -> None:  # noqa: ANN401 - a StreamingQuery
         """End a query at a checkpoint, if there is time for one."""
-        if gear == "live" and (self._gracefully or not self._stopping):
+        if gear == "live" and (self._gracefully or not self._over.is_set()):
             self._feed.end_batch()
             deadline = time.monotonic() + _PARK_SECONDS
             while not self._feed.wait_parked(0.05):
@@ -221,17 +223,12 @@ class Runner:
         running.stop()
         self._feed.drop_tail()
 
-    def _is_stopping(self) -> bool:
-        return False
-
-    def _should_leave_live(self) -> bool:
-        return self._feed.lag() > SHIFT_DOWN
-
     def _shifted(self, gear: Gear, state: State) -> None:
         if self._gear is not None and self._gear != gear:
             self.shifts += 1
         self._gear = gear
         self.state = state
+        self._ready.set()
 
     # ---- failures
 
@@ -250,10 +247,6 @@ class Runner:
         self._ready.set()
         self._watcher.failed(self.error, hopeless=hopeless)
 
-    def _recover(self) -> None:
-        """It runs again; the error is over once it has got further."""
-        self.error = None
-
 
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
@@ -265,7 +258,9 @@ def failure(name: str, raised: BaseException) -> ViewFailedError:
     if isinstance(raised, ViewFailedError):
         return raised
     if isinstance(raised, Error):
-        return ViewFailedError(f"the view {name} failed: {raised.message}", view=name, hint=raised.hint)
+        return ViewFailedError(
+            f"the view {name} failed: {raised.message}", view=name, hint=raised.hint
+        )
     text = _ADVICE.sub("", _STREAM_FAILED.sub("", str(raised)))
     found = _CONDITION.search(text)
     said = f"[{found[1]}] {' '.join(found[2].split())}" if found else text.strip().split("\n", 1)[0]
@@ -275,5 +270,3 @@ def failure(name: str, raised: BaseException) -> ViewFailedError:
         hint="it is tried again by itself; if the query cannot take such a row, drop it and write "
         "it so that it can, for instance with try_divide, try_cast or a WHERE",
     )
-
-

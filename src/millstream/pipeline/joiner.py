@@ -54,7 +54,11 @@ class Joiner:
         )
         starts = _starts(self._order, schemas)
         self._tables = [
-            _Table(each, schemas[each.table], lambda log, name: starts[log] + schemas[log].names.index(name))
+            _Table(
+                each,
+                schemas[each.table],
+                lambda log, name: starts[log] + schemas[log].names.index(name),
+            )
             for each in lookups
         ]
 
@@ -114,9 +118,7 @@ class Joiner:
 class _Table:
     """The rows of one table by the columns that it is joined on."""
 
-    def __init__(
-        self, lookup: Lookup, schema: Schema, place: Callable[[int, str], int]
-    ) -> None:
+    def __init__(self, lookup: Lookup, schema: Schema, place: Callable[[int, str], int]) -> None:
         self.log = lookup.table
         self.is_on_main = all(log == 0 for (log, _), _ in lookup.on)
         self._left = tuple(place(log, name) for (log, name), _ in lookup.on)

@@ -61,9 +61,7 @@ class Clock:
         """Take in the watermark that a batch brings."""
         if batch.watermark is not None:
             known = self.watermarks[log]
-            self.watermarks[log] = (
-                batch.watermark if known is None else max(known, batch.watermark)
-            )
+            self.watermarks[log] = batch.watermark if known is None else max(known, batch.watermark)
 
     def sift(
         self, log: int, batch: ChangeBatch

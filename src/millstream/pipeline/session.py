@@ -183,7 +183,8 @@ class Spark:
             raise
         except Exception as error:
             raise PipelineError(
-                f"Spark cannot load the bridge: {error}", hint="is it Spark 4.3, with classic PySpark?"
+                f"Spark cannot load the bridge: {error}",
+                hint="is it Spark 4.3, with classic PySpark?",
             ) from error
 
     def _launch(self) -> Any:  # noqa: ANN401
@@ -201,7 +202,7 @@ class Spark:
         for name, value in (_START | self._options).items():
             conf.set(name, value)
         with self.log_file.open("ab") as log:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("WARN")
         _USERS.started(context)

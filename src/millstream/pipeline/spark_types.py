@@ -63,10 +63,8 @@ def arrow_of(types: Any, sql: str = "") -> pa.Schema:  # noqa: ANN401 - a Struct
     Raises:
         SqlUnsupportedError: Spark gives a type that the model has not.
     """
-    fields = []
-    for field in json.loads(types.json())["fields"]:
-        fields.append(pa.field(field["name"], _arrow(field["type"], field["name"], sql)))
-    return pa.schema(fields)
+    fields = json.loads(types.json())["fields"]
+    return pa.schema([(each["name"], _arrow(each["type"], each["name"], sql)) for each in fields])
 
 
 _ARROW: Final[dict[str, pa.DataType]] = {
@@ -81,28 +79,29 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
 }
 
 
 def _arrow(kind: Any, name: str, sql: str) -> pa.DataType:  # noqa: ANN401
     if isinstance(kind, str):
-        if kind in _ARROW:
-            return _ARROW[kind]
-        if kind.startswith("decimal("):
-            precision, scale = kind[8:-1].split(",")
-            return pa.decimal128(int(precision), int(scale))
-        if kind.startswith("interval ") and not any(each in kind for each in ("year", "month")):
-            return pa.duration("us")
-        if kind.startswith(("varchar", "char", "string")):
-            return pa.string()
-        raise SqlUnsupportedError(
-            f"the column {name!r} would be of Spark's type {kind}, which Millstream has not",
-            sql=sql,
-            hint="CAST it to a type that there is, such as VARCHAR",
-        )
+        return _scalar(kind, name, sql)
     if kind["type"] == "array":
         return pa.list_(_arrow(kind["elementType"], name, sql))
     if kind["type"] == "map":
         return pa.map_(_arrow(kind["keyType"], name, sql), _arrow(kind["valueType"], name, sql))
     return pa.struct([(each["name"], _arrow(each["type"], name, sql)) for each in kind["fields"]])
+
+
+def _scalar(kind: str, name: str, sql: str) -> pa.DataType:
+    if kind in _ARROW:
+        return _ARROW[kind]
+    if kind.startswith("decimal("):
+        precision, scale = kind[8:-1].split(",")
+        return pa.decimal128(int(precision), int(scale))
+    if kind.startswith("interval ") and "year" not in kind and "month" not in kind:
+        return pa.duration("us")
+    raise SqlUnsupportedError(
+        f"the column {name!r} would be of Spark's type {kind}, which Millstream has not",
+        sql=sql,
+        hint="CAST it to a type that there is, such as VARCHAR",
+    )

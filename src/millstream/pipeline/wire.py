@@ -7,6 +7,7 @@ other side.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
 import socket
@@ -50,7 +51,7 @@ class Connection:
         Raises:
             EOFError: the task has gone.
         """
-        data = self._in.read(size)
+        data: bytes = self._in.read(size)
         if len(data) < size:
             raise EOFError
         return data
@@ -82,10 +83,8 @@ class Connection:
 
     def close(self) -> None:
         """End it; whoever reads or writes on either side hears of it."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._in.close()
         self._socket.close()
 

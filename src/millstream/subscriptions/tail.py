@@ -44,7 +44,10 @@ class Tail:
             self._feed = Feed(log, dispatcher, plan)
         else:
             self._feed = BusFeed(
-                log, dispatcher, lambda name: plan_of(name) if name in topics else None, lambda: topics
+                log,
+                dispatcher,
+                lambda name: plan_of(name) if name in topics else None,
+                lambda: topics,
             )
         self._inbox = Inbox(self._feed, Policy.parse("block"), _BUFFER_ROWS)
         self._feed.join(self._inbox)

@@ -90,6 +90,7 @@ class View:
         name: str,
         schema: Schema,
         keeper: Keeper,
+        *,
         dispatcher: Dispatcher,
         settle: Callable[[], int],
         clock: Callable[[], int],
@@ -175,8 +176,7 @@ class View:
 
     def _has_reached(self, lsn: int) -> None:
         with self._moved:
-            if lsn > self.reached:
-                self.reached = lsn
+            self.reached = max(self.reached, lsn)
             self._moved.notify_all()
 
     # ---- how it fares

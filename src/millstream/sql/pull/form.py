@@ -80,6 +80,20 @@ def kernel_of(node: Call) -> Kernel:
     return Kernel(name, takes, node.type, volatile, run)
 
 
+def _stops(node: Call) -> list[int]:
+    """Return which arguments must not be NULL for those that come after them to be evaluated."""
+    if not node.op.strict:
+        return []
+    order = list(range(len(node.args)))
+    if node.op.backwards:
+        order.reverse()
+    return [
+        place
+        for at, place in enumerate(order)
+        if node.args[place].nullable and any(node.args[each].raises for each in order[at + 1 :])
+    ]
+
+
 def _is_constant(node: Call) -> bool:
     return all(isinstance(each, Literal) for each in node.args)
 
@@ -132,8 +146,11 @@ class DuckForm:
         template = None if _is_constant(node) else native(node)
         args = [self.value(each) for each in node.args]
         if template is not None:
-            return f"({template.format(*args)})"
-        return self.kernel(kernel_of(node), *args)
+            text = f"({template.format(*args)})"
+        else:
+            text = self.kernel(kernel_of(node), *args)
+        there = " AND ".join(f"{args[place]} IS NOT NULL" for place in _stops(node))
+        return f"(CASE WHEN {there} THEN {text} END)" if there else text
 
     def kernel(self, kernel: Kernel, *args: str) -> str:
         """Return a call of a kernel, which is kept."""

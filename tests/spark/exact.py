@@ -1,0 +1,202 @@
+"""A database and, beside it, plain Spark over the same rows: views must show what Spark answers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pyarrow as pa
+
+from millstream.pipeline.gears import Runner
+from millstream.pipeline.query import _nothing
+from millstream.pipeline.spark_types import columns_json
+
+PATIENCE = 90
+_OWN = ("_op", "_weight", "_lsn")
+
+
+class Plain:
+    """Plain Spark, in batch: what a SELECT gives over some rows."""
+
+    def __init__(self, spark):
+        self._session = spark.newSession()
+        settings = {
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.adaptive.enabled": "false",
+            # So few rows are not worth compiled plans; the interpreted ones mean the same.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        }
+        for name, value in settings.items():
+            self._session.conf.set(name, value)
+
+    def give(self, name, schema, rows):
+        """Let queries read rows under a name; ``_n`` is the place of each."""
+        columns = [
+            pa.array([row[place] for row in rows], column.type.arrow)
+            for place, column in enumerate(schema.columns)
+        ]
+        table = pa.table(
+            [*columns, pa.array(range(len(rows)), pa.int64())], names=[*schema.names, "_n"]
+        )
+        if rows:
+            frame = self._session.createDataFrame(table)
+        else:
+            frame = _nothing(self._session, columns_json(table.schema))
+        frame.createOrReplaceTempView(name)
+
+    def answer(self, sql):
+        """The answer, as an Arrow table."""
+        return self._session.sql(sql).toArrow()
+
+
+class Copy:
+    """What a subscriber knows: the snapshot, and every change since, added up."""
+
+    def __init__(self, subscription):
+        self.rows = Counter()
+        self._subscription = subscription
+
+    def drain(self):
+        """Take in all that has come."""
+        while (batch := self._subscription.try_recv()) is not None:
+            assert batch.gap is None
+            for row in batch.to_arrow().to_pylist():
+                weight = row["_weight"]
+                self.rows[plain(tuple(v for n, v in row.items() if n not in _OWN))] += weight
+            assert min(self.rows.values(), default=0) >= 0, "a row went that was not there"
+        self.rows = +self.rows
+        return self.rows
+
+
+class Twin:
+    """One database, and plain Spark over the rows that were pushed to it."""
+
+    def __init__(self, db, spark):
+        self.db = db
+        self.spark = Plain(spark)
+        self.pushed = {}
+        self._schemas = {}
+        self._sources = {}
+        self._tables = {}
+        self._expected = {}
+        self._copies = {}
+
+    # ---- what there is
+
+    def source(self, name, columns):
+        """CREATE SOURCE."""
+        self.db.execute(f"CREATE SOURCE {name} ({columns})")
+        self._schemas[name] = self.db._engine.catalog[name].schema
+        self._sources[name] = self.db.source(name)
+        self.pushed[name] = []
+
+    def table(self, name, columns):
+        """CREATE TABLE."""
+        self.db.execute(f"CREATE TABLE {name} ({columns})")
+        self._tables[name] = self.db._engine.catalog[name].schema
+
+    def view(self, name, select, expected=None, *, tail="", kind="MATERIALIZED VIEW"):
+        """A view, whoever subscribes to it, and what Spark is asked instead of its SELECT."""
+        self.db.execute(f"CREATE {kind} {name} AS {select} {tail}")
+        self._expected[name] = expected or select
+        start = "earliest" if kind == "STREAM" else None
+        self._copies[name] = Copy(self.db.subscribe(f"SELECT * FROM {name}", start=start))
+
+    def views(self, **views):
+        """Some views: a SELECT each, or a pair of ours and Spark's."""
+        for name, each in views.items():
+            self.view(name, *([each] if isinstance(each, str) else each))
+
+    def runner(self, name):
+        return self.db._engine.views[name].runner
+
+    @property
+    def runners(self):
+        found = {name: self.runner(name) for name in self._expected}
+        return {name: each for name, each in found.items() if isinstance(each, Runner)}
+
+    # ---- what happens
+
+    def push(self, name, rows, how="batch"):
+        """Rows into a source: one by one, as a batch, as Arrow."""
+        source, schema = self._sources[name], self._schemas[name]
+        if how == "single":
+            for row in rows:
+                source.push(row)
+        elif how == "batch":
+            source.push_batch(rows)
+        else:
+            source.push_arrow(schema.rows_to_arrow(schema.check_rows(rows)))
+        self.pushed[name] += rows
+
+    def settle(self, *names):
+        """Wait until views have taken in all that has happened, those that read views, too."""
+        for _ in range(2):  # what a view commits, one over it has to take in
+            lsn = self.db.flush()
+            for name in names or self._expected:
+                self.db.wait_for(name, lsn=lsn, timeout=PATIENCE)
+        self.db.flush()
+
+    def shift(self, gear):
+        """Have all views change gear; returns without waiting."""
+        for each in self.runners.values():
+            each.shift(gear)
+
+    # ---- what is
+
+    def check(self, *names, rows=None):
+        """All rows are what plain Spark answers: those of the view, those of its subscriber."""
+        self.settle()
+        for name, schema in self._schemas.items():
+            self.spark.give(name, schema, (rows or self.pushed).get(name, self.pushed[name]))
+        for name, schema in self._tables.items():
+            self.spark.give(name, schema, self.db.query(f"SELECT * FROM {name}").fetchall())
+        wrong = []
+        for name in names or self._expected:
+            wrong += self._differences(name)
+        assert not wrong, "\n".join(wrong)
+
+    def _differences(self, name):
+        wanted = self.spark.answer(self._expected[name])
+        expected = bag(wanted)
+        copy = self._copies[name].drain()
+        wrong = [] if copy == expected else [told(name, "the subscriber", copy, expected)]
+        if self.db._engine.catalog[name].kind == "view":
+            shown = self.db.query(f"SELECT * FROM {name}").to_arrow()
+            if bag(shown) != expected:
+                wrong.append(told(name, "the view", bag(shown), expected))
+            if types(shown) != types(wanted):
+                wrong.append(f"{name}: types {types(shown)}, Spark has {types(wanted)}")
+        return wrong
+
+
+def told(name, who, found, expected):
+    more = sorted(map(repr, (found - expected).elements()))[:5]
+    less = sorted(map(repr, (expected - found).elements()))[:5]
+    return f"{name}: {who} has {more}, Spark has {less} ({len(found)} / {len(expected)} rows)"
+
+
+def bag(table):
+    """Rows as a bag."""
+    return Counter(plain(tuple(row.values())) for row in table.to_pylist())
+
+
+def types(table):
+    """Names and types of columns, whether values may be NULL or not."""
+    return [(each.name.lower(), str(each.type).replace(" not null", "")) for each in table.schema]
+
+
+def plain(value):
+    """The value such that equal is what SQL calls equal, and hashable."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, list | tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, dict):
+        return tuple((name, plain(each)) for name, each in value.items())
+    return value
+
+
+__all__ = ["PATIENCE", "Copy", "Plain", "Twin", "bag", "plain", "types"]
