@@ -26,7 +26,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
-from millstream.sources import EventTime, Inlet, Source
+from millstream.sources import EventTime, IdleWatch, Inlet, Source
 from millstream.sql import plan_all
 from millstream.sql.pull import plan_pull
 from millstream.subscriptions import Positions
@@ -71,6 +71,7 @@ class Engine:
         self.dispatcher = Dispatcher(log)
         self._intakes: dict[str, Intake] = {}
         self._tables: dict[str, Table] = {}
+        self._idle: dict[str, IdleWatch] = {}
         self._whole: dict[tuple[str, str | None], tuple[Definition, SelectPlan]] = {}
         self._puller = Puller()
         self.positions = Positions(log, self.dispatcher, self._watermarks)
@@ -146,6 +147,9 @@ class Engine:
         def drop() -> None:
             self.catalog.drop(definition.name)
             self._tables.pop(definition.name, None)
+            idle = self._idle.pop(definition.name, None)
+            if idle is not None:
+                idle.stop()
             intake = self._intakes.pop(definition.name, None)
             ended = SubscriptionEndedError(f"{definition.name} was dropped")
             if intake is not None:
@@ -202,6 +206,9 @@ class Engine:
         intake = Intake(definition.name, inlet, _event_time(definition, value))
         self._intakes[definition.name] = intake
         self.dispatcher.add(intake)
+        if options.idle_timeout is not None and intake.has_event_time:
+            seconds = options.idle_timeout.total_seconds()
+            self._idle[definition.name] = IdleWatch(inlet, intake.event_time, seconds)
 
     def _last_watermark(self, definition: Definition) -> int | None:
         """The watermark where the log left it."""
@@ -571,6 +578,8 @@ class Engine:
 
     def close(self) -> None:
         """Commit what was pushed, and stop. The log stays open."""
+        for each in self._idle.values():
+            each.stop()
         self.views.close()
         self._puller.close()
         inlets = [*(intake.inlet for intake in self._intakes.values()), self.notifications]

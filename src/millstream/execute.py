@@ -120,12 +120,22 @@ class Executor:
         if statement.name in engine.catalog:
             if statement.if_not_exists:
                 return self._done()
+            if statement.or_replace and engine.catalog[statement.name].query:
+                return self._replace_view(statement)
             known = engine.catalog[statement.name]
             raise ObjectExistsError(
                 f"there is a {known.kind} {known.name} already",
                 hint="use another name, or IF NOT EXISTS, or DROP it first",
             )
         engine.create_view(engine.views.plan(statement), if_not_exists=statement.if_not_exists)
+        return self._done()
+
+    def _replace_view(self, statement: CreateView) -> Result:
+        """CREATE OR REPLACE: the old one goes only when the new one can be."""
+        engine = self._engine
+        planned = engine.views.plan(statement)
+        engine.drop(engine.catalog[statement.name])
+        engine.create_view(planned)
         return self._done()
 
     def drop(self, statement: Drop) -> Result:

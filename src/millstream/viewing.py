@@ -480,6 +480,7 @@ class Views:
             on_late=on_late,
             # What a table's change alters is read from the whole log again.
             on_committed=(lambda _: None) if plan.lookups else holds.advance,
+            on_idle=view.caught_up,
         )
         results = Results(feed, view)
         checkpoint = self.folder_of(definition)

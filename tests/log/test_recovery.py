@@ -351,14 +351,14 @@ def test_the_time_does_not_run_back_over_a_restart(tmp_path):
         assert [b.committed_at for b in log.read("t")] == [5000, 5000]
 
 
-def test_a_newer_format_is_refused(tmp_path):
+def test_another_format_is_refused(tmp_path):
     with Log(tmp_path) as log:
         log.create_topic("t", SCHEMA)
     (segment,) = tmp_path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
-    raw[8] = 2
+    raw[8] = 3
     segment.write_bytes(raw)
-    with pytest.raises(LogVersionError, match="version 2") as caught:
+    with pytest.raises(LogVersionError, match="version 3") as caught:
         Log(tmp_path)
     assert "another release" in caught.value.hint
     assert segment.read_bytes() == raw

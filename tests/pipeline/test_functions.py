@@ -90,7 +90,8 @@ TYPES = {
 @st.composite
 def comings_and_goings(draw, values):
     """Groups of (value, ord, weight), shuffled, and what is left of each."""
-    entries = st.tuples(st.none() | values, st.integers(0, 3), st.booleans(), st.integers(1, 2))
+    places = st.none() | st.integers(0, 3)
+    entries = st.tuples(st.none() | values, places, st.booleans(), st.integers(1, 2))
     groups = draw(st.lists(st.lists(entries, max_size=8), min_size=10, max_size=30))
     rows, left = [], []
     for group, each in enumerate(groups):
@@ -106,7 +107,8 @@ def comings_and_goings(draw, values):
 
 def expected(left):
     values = sorted((value for value, _ in left if value is not None), key=order)
-    placed = sorted(left, key=lambda entry: (entry[1], order(entry[0])))
+    placed = [entry for entry in left if entry[1] is not None]
+    placed.sort(key=lambda entry: (entry[1], order(entry[0])))
     return (
         plain(values[0]) if values else None,
         plain(values[-1]) if values else None,
@@ -153,15 +155,8 @@ def exact_sum(values):
 
 
 def test_a_sum_forgets_what_was_huge(spark):
-    rows = [
-        (1e308, 1),
-        (1e308, 1),
-        (0.1, 1),
-        (5e-324, 1),
-        (1e308, -2),
-        (math.nan, 1),
-        (math.nan, -1),
-    ]
+    rows = [(1e308, 1), (1e308, 1), (0.1, 1), (5e-324, 1), (1e308, -2)]
+    rows += [(math.nan, 1), (math.nan, -1), (-math.inf, 3), (-math.inf, -3)]
     table(spark, rows, "x DOUBLE, w INT")
     assert spark.sql("SELECT ms_sum(x, w), ms_sum(float(1.5), 2) FROM t").first() == (0.1, 27.0)
     assert spark.sql("SELECT ms_sum(x, w) FROM t WHERE x = 5e-324").first() == (5e-324,)
@@ -201,6 +196,16 @@ def test_weights_of_any_size(spark):
     assert spark.sql("SELECT ms_max(x, w), ms_count_distinct(x, w) FROM t").first() == (7, 1)
     table(spark, [(7, weight) for weight in weights[:-1]], "x INT, w BIGINT")
     assert spark.sql("SELECT ms_max(x, w), ms_count_distinct(x, w) FROM t").first() == (None, 0)
+
+
+@pytest.mark.parametrize("weight", [1, 127, 128, 129, 300, 2**40])
+def test_a_weight_below_zero_waits_for_the_other_partition(spark, weight):
+    parts = [
+        f"SELECT 7 AS x, {w}L AS w FROM range(1)" for w in (-weight, weight, -weight, weight + 1)
+    ]
+    query = "SELECT ms_max(x, w), ms_count_distinct(x, w) FROM ({})"
+    assert spark.sql(query.format(" UNION ALL ".join(parts))).first() == (7, 1)
+    assert spark.sql(query.format(" UNION ALL ".join(parts[:3]))).first() == (None, 0)
 
 
 @pytest.mark.parametrize("text", [False, True])

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pyarrow as pa
 
+from millstream.model.types import type_from_arrow
 from millstream.pipeline.gears import Runner
 from millstream.pipeline.query import _nothing
 from millstream.pipeline.spark_types import columns_json
@@ -31,15 +32,20 @@ class Plain:
         for name, value in settings.items():
             self._session.conf.set(name, value)
 
-    def give(self, name, schema, rows):
-        """Let queries read rows under a name; ``_n`` is the place of each."""
+    def give(self, name, schema, rows, marks=None):
+        """Let queries read rows under a name.
+
+        ``_n`` is the place of each, ``_wm`` the watermark that held before it was pushed.
+        """
         columns = [
             pa.array([row[place] for row in rows], column.type.arrow)
             for place, column in enumerate(schema.columns)
         ]
-        table = pa.table(
-            [*columns, pa.array(range(len(rows)), pa.int64())], names=[*schema.names, "_n"]
-        )
+        columns += [
+            pa.array(range(len(rows)), pa.int64()),
+            pa.array([None] * len(rows) if marks is None else marks, pa.timestamp("us", "UTC")),
+        ]
+        table = pa.table(columns, names=[*schema.names, "_n", "_wm"])
         if rows:
             frame = self._session.createDataFrame(table)
         else:
@@ -77,6 +83,9 @@ class Twin:
         self.db = db
         self.spark = Plain(spark)
         self.pushed = {}
+        self.watermark = {}
+        self._delays = {}
+        self._marks = {}
         self._schemas = {}
         self._sources = {}
         self._tables = {}
@@ -85,9 +94,15 @@ class Twin:
 
     # ---- what there is
 
-    def source(self, name, columns):
-        """CREATE SOURCE."""
-        self.db.execute(f"CREATE SOURCE {name} ({columns})")
+    def source(self, name, columns, event_time=None, delay=None):
+        """CREATE SOURCE; with event time, what is pushed is committed push by push."""
+        mark = ""
+        if event_time is not None:
+            seconds = f"{delay.total_seconds():.0f}"
+            mark = f", WATERMARK FOR {event_time} AS {event_time} - INTERVAL '{seconds} seconds'"
+        self.db.execute(f"CREATE SOURCE {name} ({columns}{mark})")
+        self.watermark[name], self._marks[name] = None, []
+        self._delays[name] = (event_time, delay)
         self._schemas[name] = self.db._engine.catalog[name].schema
         self._sources[name] = self.db.source(name)
         self.pushed[name] = []
@@ -125,11 +140,33 @@ class Twin:
         if how == "single":
             for row in rows:
                 source.push(row)
-        elif how == "batch":
+                self._pushed(name, [row])
+            return
+        if how == "batch":
             source.push_batch(rows)
         else:
             source.push_arrow(schema.rows_to_arrow(schema.check_rows(rows)))
+        self._pushed(name, rows)
+
+    def _pushed(self, name, rows):
         self.pushed[name] += rows
+        self._marks[name] += [self.watermark[name]] * len(rows)
+        column, delay = self._delays[name]
+        if column is not None:
+            self.db.flush()  # else pushes may be committed together, and none be late
+            place = self._schemas[name].names.index(column)
+            times = [row[place] - delay for row in rows if row[place] is not None]
+            self._advance(name, times)
+
+    def promise(self, name, moment):
+        """An explicit watermark."""
+        self._sources[name].watermark(moment)
+        self.db.flush()
+        self._advance(name, [moment])
+
+    def _advance(self, name, times):
+        known = [] if self.watermark[name] is None else [self.watermark[name]]
+        self.watermark[name] = max([*known, *times], default=None)
 
     def settle(self, *names):
         """Wait until views have taken in all that has happened, those that read views, too."""
@@ -146,11 +183,11 @@ class Twin:
 
     # ---- what is
 
-    def check(self, *names, rows=None):
+    def check(self, *names):
         """All rows are what plain Spark answers: those of the view, those of its subscriber."""
         self.settle()
         for name, schema in self._schemas.items():
-            self.spark.give(name, schema, (rows or self.pushed).get(name, self.pushed[name]))
+            self.spark.give(name, schema, self.pushed[name], self._marks[name])
         for name, schema in self._tables.items():
             self.spark.give(name, schema, self.db.query(f"SELECT * FROM {name}").fetchall())
         wrong = []
@@ -185,7 +222,7 @@ def bag(table):
 
 def types(table):
     """Names and types of columns, whether values may be NULL or not."""
-    return [(each.name.lower(), str(each.type).replace(" not null", "")) for each in table.schema]
+    return [(each.name.lower(), type_from_arrow(each.type).sql) for each in table.schema]
 
 
 def plain(value):

@@ -32,6 +32,7 @@ SYSTEM: Final = "__"
 """Names that begin like this are the database's own."""
 
 _SCHEMA: Final = Schema.of(entry="VARCHAR NOT NULL")
+_DURATIONS: Final = ("retention", "idle_timeout")
 
 Kind = Literal["source", "table", "view", "stream"]
 
@@ -211,8 +212,9 @@ def _given(options: Options) -> dict[str, Any]:
 
 def _to_json(definition: Definition) -> dict[str, Any]:
     options = {name: getattr(definition.options, name) for name in Options.__slots__}
-    if options["retention"] is not None:
-        options["retention"] = options["retention"].total_seconds()
+    for name in _DURATIONS:
+        if options[name] is not None:
+            options[name] = options[name].total_seconds()
     mark = definition.watermark
     return {
         "kind": definition.kind,
@@ -227,8 +229,9 @@ def _to_json(definition: Definition) -> dict[str, Any]:
 
 def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
     options = dict(entry["options"])
-    if options["retention"] is not None:
-        options["retention"] = timedelta(seconds=options["retention"])
+    for name in _DURATIONS:
+        if options[name] is not None:
+            options[name] = timedelta(seconds=options[name])
     mark = entry["watermark"]
     return Definition(
         entry["kind"],

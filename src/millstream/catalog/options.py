@@ -33,6 +33,8 @@ class Options:
         retention: for how long rows are kept; None for ever.
         retention_bytes: how much is kept; None for all.
         tenant: the column that says whose a row is, or None.
+        idle_timeout: of a source with event time: after so long without a row, its watermark goes
+            on by the clock; None: it waits for rows.
         start: of a view: the rows it begins with, all that are kept or those that come.
     """
 
@@ -42,6 +44,7 @@ class Options:
     retention: timedelta | None = None
     retention_bytes: int | None = None
     tenant: str | None = None
+    idle_timeout: timedelta | None = None
     start: Literal["earliest", "now"] = "earliest"
 
     @property
@@ -100,6 +103,7 @@ _CHECKS: Final[dict[str, Callable[[object], Any]]] = {
     "retention": _duration,
     "retention_bytes": _size,
     "tenant": _text,
+    "idle_timeout": _duration,
     "start": _one_of("earliest", "now"),
 }
 _KNOWN: Final = {

@@ -42,6 +42,7 @@ _PART_ROWS: Final = 50_000
 _FRAME_ROWS: Final = 1 << 16
 _MERGED: Final = 1 << 13
 _IDLE_SECONDS: Final = 1.0
+_NEWS_SECONDS: Final = 0.2
 
 _HEADER = struct.Struct(">BqI")
 _ROWS, _END, _FAILED = 1, 3, 4
@@ -103,6 +104,7 @@ class Feed:
         make_durable: puts all that was pushed on the disk, and says up to which LSN.
         on_late: told rows that came too late, in order; again when they are read again.
         on_committed: told the LSN of each checkpoint.
+        on_idle: told, in micro-batches, that there is nothing to read up to an LSN.
 
     Attributes:
         until: how far a catch-up goes.
@@ -119,6 +121,7 @@ class Feed:
         make_durable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
         on_committed: Callable[[int], None],
+        on_idle: Callable[[int], None],
         max_parts: int = 4,
     ) -> None:
         self._reads = reads
@@ -127,6 +130,7 @@ class Feed:
         self._make_durable = make_durable
         self._on_late = on_late
         self._on_committed = on_committed
+        self._on_idle = on_idle
         self._max_parts = max_parts
         self._tail: Tail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -171,7 +175,9 @@ class Feed:
         """Where the next batch ends: at the end of what is on the disk, or after enough rows."""
         until = self.until
         if until is None:
+            passed = self._log.written_lsn
             if not self._has_news(start):
+                self._on_idle(passed)  # Spark asks when all results of the batch before are here
                 return start
             until = self._make_durable()
         self._pieces = list(self._scan(start, until))
@@ -184,7 +190,7 @@ class Feed:
     def _has_news(self, start: Offset) -> bool:
         """Whether there is a batch after a place; waits a while for one, so that nobody polls."""
         with self._log.read(*self._reads.topics, start=start.lsn + 1) as reader:
-            return reader.next(timeout=_IDLE_SECONDS) is not None
+            return reader.next(timeout=_NEWS_SECONDS) is not None
 
     def _scan(self, start: Offset, until: int) -> Iterator[Piece]:
         """What there is to read, batch by batch, up to an LSN or enough rows."""

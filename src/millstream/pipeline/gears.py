@@ -165,7 +165,7 @@ class Runner:
     def _turn(self) -> None:
         """One gear, until there is reason for another one."""
         self._trouble = None
-        if not self._query.plan.live:
+        if not self._query.is_live:
             self._follow("micro-batch", "micro-batch", lambda: False)
             return
         wanted, self._wanted = self._wanted, None
@@ -250,6 +250,7 @@ class Runner:
 
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
+_RAISED = re.compile(r"^((?:\w+\.)*\w+(?:Error|Exception|Warning)\b.*)$", re.MULTILINE)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+?)(?:\s+SQLSTATE:|\n|$)", re.DOTALL)
 
 
@@ -261,12 +262,21 @@ def failure(name: str, raised: BaseException) -> ViewFailedError:
         return ViewFailedError(
             f"the view {name} failed: {raised.message}", view=name, hint=raised.hint
         )
-    text = _ADVICE.sub("", _STREAM_FAILED.sub("", str(raised)))
-    found = _CONDITION.search(text)
-    said = f"[{found[1]}] {' '.join(found[2].split())}" if found else text.strip().split("\n", 1)[0]
     return ViewFailedError(
-        f"the view {name} failed: {said or type(raised).__name__}",
+        f"the view {name} failed: {_said(str(raised)) or type(raised).__name__}",
         view=name,
         hint="it is tried again by itself; if the query cannot take such a row, drop it and write "
         "it so that it can, for instance with try_divide, try_cast or a WHERE",
     )
+
+
+def _said(text: str) -> str:
+    """What Spark's error says, without its traces and its advice on settings."""
+    text = _ADVICE.sub("", _STREAM_FAILED.sub("", text))
+    found = _CONDITION.search(text)
+    if found is None:
+        return text.strip().split("\n", 1)[0]
+    if found[1] == "PYTHON_EXCEPTION":
+        raised = _RAISED.findall(text)
+        return raised[-1] if raised else "a Python function failed"
+    return f"[{found[1]}] {' '.join(found[2].split())}"

@@ -44,6 +44,7 @@ class Query:
     server: BridgeServer
     feed: str
     _session: Any = None
+    _python: bool | None = None
 
     @property
     def session(self) -> Any:  # noqa: ANN401 - a SparkSession
@@ -52,17 +53,17 @@ class Query:
             self._session = self.spark.for_view()
         return self._session
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the live gear can run it: not when a Python function gets rows in blocks."""
+        if self._python is None:
+            plan = self._result("live")._jdf.queryExecution().analyzed()  # noqa: SLF001
+            self._python = "expressions.PythonUD" in plan.toJSON()
+        return self.plan.live and not self._python
+
     def start(self, gear: Gear) -> Any:  # noqa: ANN401 - a StreamingQuery
         """Run it, from the checkpoint on."""
-        live = gear == "live"
-        rows = (
-            self.session.readStream.format(bridge.SOURCE_FORMAT)
-            .options(**self._address(), live=str(live).lower(), columns=columns_json(self.columns))
-            .load()
-        )
-        # With one partition there is no exchange before the aggregate: row by row in one thread.
-        (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
-        result = self.session.sql(self.plan.spark_sql)
+        result = self._result(gear)
         names = result.columns
         writer = (
             result.writeStream.format(bridge.SINK_FORMAT)
@@ -72,6 +73,17 @@ class Query:
             .outputMode("update")
         )
         return writer.trigger(**_TRIGGERS[gear]).start()
+
+    def _result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame
+        live = gear == "live"
+        rows = (
+            self.session.readStream.format(bridge.SOURCE_FORMAT)
+            .options(**self._address(), live=str(live).lower(), columns=columns_json(self.columns))
+            .load()
+        )
+        # With one partition there is no exchange before the aggregate: row by row in one thread.
+        (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
+        return self.session.sql(self.plan.spark_sql)
 
     def _address(self) -> dict[str, str]:
         server = self.server

@@ -63,6 +63,8 @@ TUNING: Final = {
     _STREAMING + "realTimeMode.minBatchDuration": "1000",
     # Real-time mode's list of operators lacks coalesce, which works; our planner keeps the list.
     _STREAMING + "realTimeMode.allowlistCheck": "false",
+    # For queries without state Spark would note progress later than the sink has rows.
+    _STREAMING + "realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
     _STREAMING + "noDataMicroBatches.enabled": "false",
     _STREAMING + "minBatchesToRetain": "4",
 }

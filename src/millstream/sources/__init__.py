@@ -7,8 +7,20 @@ Never knows: the log, LSNs, subscribers, SQL.
 
 from millstream.sources.bell import Bell
 from millstream.sources.event_time import EventTime
+from millstream.sources.idle import IdleWatch
 from millstream.sources.inlet import Inlet, Inline, Parcel, Policy, Ticket
 from millstream.sources.source import Source
 from millstream.sources.writer import Writer
 
-__all__ = ["Bell", "EventTime", "Inlet", "Inline", "Parcel", "Policy", "Source", "Ticket", "Writer"]
+__all__ = [
+    "Bell",
+    "EventTime",
+    "IdleWatch",
+    "Inlet",
+    "Inline",
+    "Parcel",
+    "Policy",
+    "Source",
+    "Ticket",
+    "Writer",
+]

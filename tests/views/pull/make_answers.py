@@ -70,7 +70,8 @@ def ask(spark, sql):
     try:
         frame = spark.sql(sql.replace("VARCHAR", "STRING"))
         types = [field.dataType.simpleString() for field in frame.schema.fields]
-        return types, [given.plain(tuple(row)) for row in frame.collect()]
+        rows = [given.plain(tuple(row)) for row in frame.collect()]
+        return types, rows if given.is_ordered(sql) else sorted(rows, key=repr)
     except Exception as error:  # what Spark raises depends on where it was
         return "fails", getattr(error, "getCondition", lambda: None)() or type(error).__name__
 

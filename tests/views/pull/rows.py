@@ -83,6 +83,11 @@ ROWS = {
 SCHEMAS = {"trades": TRADES, "symbols": SYMBOLS, "venues": VENUES, "nothing": TRADES}
 
 
+def is_ordered(sql):
+    """Whether a query says in which order its rows come: ORDER BY at its end."""
+    return "ORDER BY" in sql.rsplit(")", 1)[-1]
+
+
 def plain(value):
     """A value as JSON can hold it: floats by their digits, times and decimals as text."""
     for kinds, write in _WRITERS:

@@ -1,0 +1,121 @@
+"""Windows of every kind, late rows, and every EMIT: in both gears, as plain Spark."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from millstream.pipeline import gears
+
+from .exact import Twin
+
+TICKS = "k VARCHAR, v BIGINT, p DECIMAL(9, 3), ts TIMESTAMP"
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+EDGES = [
+    at("1969-12-31 23:59:59.999999"),  # before 1970
+    at("1970-01-01 00:00:00"),
+    at("1899-12-31 23:59:30"),
+    at("1601-03-01 00:00:00.000001"),
+    at("2023-12-31 23:59:45"),  # a year's end
+    at("2024-02-29 23:59:15"),  # a leap day's
+    at("2026-03-29 01:59:50"),  # where clocks in Europe jump
+    at("2026-04-30 23:59:59.5"),  # a month's
+    at("2399-12-31 23:58:58"),
+]
+
+
+def scattered(count, seed):
+    """Rows around the edges of days, months, years and 1970, in no order."""
+    dice = random.Random(seed)
+    return [
+        (
+            dice.choice(["a", "b", None]),
+            dice.choice([None, 1, 2, 3, -4]),
+            None,
+            None
+            if dice.random() < 0.05
+            else dice.choice(EDGES) + timedelta(seconds=dice.randint(-100, 100)),
+        )
+        for _ in range(count)
+    ]
+
+
+WINDOWS = {
+    "minutes": (
+        "SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS s, TUMBLE_END(ts, INTERVAL '1 minute') "
+        "AS e, COUNT(*) AS n, SUM(v) AS q, FIRST(v) AS f, LAST(v) AS l FROM ticks "
+        "GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')",
+        "SELECT k, window.start AS s, window.end AS e, count(*) AS n, sum(v) AS q, "
+        "min_by(v, struct(ts, _n)) AS f, max_by(v, struct(ts, _n)) AS l FROM ticks "
+        "GROUP BY k, window(ts, '1 minute')",
+    ),
+    "days": (
+        "SELECT WINDOW_START AS s, MAX(v) AS m, COUNT(DISTINCT k) AS d FROM ticks "
+        "GROUP BY TUMBLE(ts, INTERVAL '1' DAY, INTERVAL '-5' HOURS) HAVING COUNT(*) > 2",
+        "SELECT window.start AS s, max(v) AS m, count(DISTINCT k) AS d FROM ticks "
+        "GROUP BY window(ts, '1 day', '1 day', '19 hours') HAVING count(*) > 2",
+    ),
+    "unseen": (
+        "SELECT COUNT(*) AS n FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '1' HOUR)",
+        "SELECT count(*) AS n FROM ticks GROUP BY k, window(ts, '1 hour')",
+    ),
+    "hops": (
+        "SELECT k, HOP_START(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS) AS s, "
+        "HOP_END(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS) AS e, COUNT(*) AS n, AVG(v) AS a "
+        "FROM ticks GROUP BY k, HOP(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS)",
+        "SELECT k, window.start AS s, window.end AS e, count(*) AS n, avg(v) AS a FROM ticks "
+        "GROUP BY k, window(ts, '150 seconds', '1 minute')",
+    ),
+    "hops_off": (
+        "SELECT WINDOW_START AS s, SUM(v) AS q FROM ticks "
+        "GROUP BY HOP(ts, INTERVAL '1' HOUR, INTERVAL '3' HOURS, INTERVAL '20' MINUTES)",
+        "SELECT window.start AS s, sum(v) AS q FROM ticks "
+        "GROUP BY window(ts, '3 hours', '1 hour', '20 minutes')",
+    ),
+    "cumulates": (
+        "SELECT k, CUMULATE_START(ts) AS s, CUMULATE_END(ts) AS e, SUM(v) AS q, COUNT(*) AS n "
+        "FROM ticks GROUP BY k, "
+        "CUMULATE(ts, INTERVAL '1 minute', INTERVAL '3 minutes', INTERVAL '30 seconds')",
+        "SELECT k, w.start AS s, e, sum(v) AS q, count(*) AS n FROM (SELECT *, explode(sequence("
+        "w.start + INTERVAL '1 minute', w.end, INTERVAL '1 minute')) AS e FROM (SELECT *, "
+        "window(ts, '3 minutes', '3 minutes', '30 seconds') AS w FROM ticks)) "
+        "WHERE ts < e GROUP BY k, w.start, e",
+    ),
+    "sessions": (
+        "SELECT k, SESSION_START(ts) AS s, SESSION_END(ts, INTERVAL '20 seconds') AS e, "
+        "COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS q, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi, "
+        "SUM(v) FILTER (WHERE v > 1) AS f, COUNT_IF(v > 1) AS i, FIRST(v) AS x, LAST(v) AS y "
+        "FROM ticks GROUP BY k, SESSION(ts, INTERVAL '20 seconds')",
+        "SELECT k, session_window.start AS s, session_window.end AS e, count(*) AS n, count(v) AS c, "
+        "sum(v) AS q, avg(v) AS a, min(v) AS lo, max(v) AS hi, sum(v) FILTER (WHERE v > 1) AS f, "
+        "count_if(v > 1) AS i, min_by(v, struct(ts, _n)) AS x, max_by(v, struct(ts, _n)) AS y "
+        "FROM ticks GROUP BY k, session_window(ts, '20 seconds')",
+    ),
+    "of_all": (
+        "SELECT SESSION_END(ts) AS e, COUNT(*) + 1 AS n FROM ticks "
+        "GROUP BY SESSION(ts, INTERVAL '1 minute') HAVING COUNT(*) > 3",
+        "SELECT session_window.end AS e, count(*) + 1 AS n FROM ticks "
+        "GROUP BY session_window(ts, '1 minute') HAVING count(*) > 3",
+    ),
+}
+
+
+def test_windows_of_every_kind_anywhere_in_time(db, spark, monkeypatch):
+    monkeypatch.setattr(gears, "SHIFT_UP", 1)  # a view that has a row to read catches up first
+    twin = Twin(db, spark)
+    twin.source("ticks", TICKS, "ts", timedelta(days=300_000))  # so that no row is late
+    twin.push("ticks", scattered(80, 1), "arrow")
+    twin.push("ticks", scattered(40, 2))
+    twin.views(**WINDOWS)
+    twin.check()
+    assert {each.shifts for each in twin.runners.values()} == {1}, "from catch-up to live"
+
+    twin.push("ticks", scattered(30, 3), "single")
+    twin.push("ticks", scattered(50, 4), "arrow")
+    twin.check()
+    assert {each.state for each in twin.runners.values()} == {"live"}
