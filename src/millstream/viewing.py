@@ -24,9 +24,10 @@ from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.pipeline.checkpoint import offset_in
 from millstream.pipeline.columns import feed_schema
-from millstream.pipeline.feed import Feed, Reads
+from millstream.pipeline.feed import Feed
 from millstream.pipeline.gears import Runner
 from millstream.pipeline.query import Query as SparkQuery
+from millstream.pipeline.reads import Reads
 from millstream.pipeline.results import Results
 from millstream.pipeline.wire import BridgeServer
 from millstream.sql import CreateView, Emit, Input, Select, parse, plan_select, plan_view
@@ -117,12 +118,12 @@ class Running:
     @property
     def late_rows(self) -> int:
         """How many rows came too late for it."""
-        return 0 if self.feed is None else self.feed.late
+        return 0 if self.feed is None else self.feed.live.late
 
     def lag(self, lsn: int) -> int:
         """About how many rows it is behind."""
         if self.feed is not None and self.runner.state == "live":
-            return self.feed.lag()
+            return self.feed.live.lag()
         return max(0, lsn - self.view.reached)
 
     def stop(self, *, gracefully: bool) -> None:
@@ -134,7 +135,7 @@ class Running:
     def probe(self, lsn: int) -> None:
         """Have the view told when everything up to an LSN has passed, of its logs or not."""
         if self.feed is not None:
-            self.feed.probe(lsn)
+            self.feed.live.probe(lsn)
         elif isinstance(self.runner, Follower):
             self.runner.probe(lsn)
 
@@ -488,7 +489,7 @@ class Views:
         runner = Runner(definition.name, query, feed, results, view)
         running = Running(planned, view, runner, feed, holds)
         if place is not None:
-            feed.late = place.late
+            feed.live.late = place.late
         if planned.statement.late_to is not None:
             for batch in self._log.read(self._catalog[planned.statement.late_to].name):
                 running.late_lsn = max(running.late_lsn, batch.cause)

@@ -8,18 +8,14 @@ clock, says when a batch ends. Whatever Spark's checkpoint may count on is on th
 from __future__ import annotations
 
 import struct
-import threading
-import time
-from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
-import pyarrow as pa
-
-from millstream.errors import ClosedError, Error
+from millstream.errors import Error
 from millstream.pipeline.columns import Columns
 from millstream.pipeline.joiner import Joiner
 from millstream.pipeline.lateness import Clock
+from millstream.pipeline.live import LiveGear
 from millstream.pipeline.offset import Offset
 
 if TYPE_CHECKING:
@@ -27,71 +23,19 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
-    from millstream.model.schema import Schema
+    from millstream.pipeline.live import Tail
+    from millstream.pipeline.reads import Reads
     from millstream.pipeline.wire import Connection
-    from millstream.sql.planner.plan import Lookup, Window
 
 BATCH_ROWS: Final = 4_000_000
 """So many rows, at most, are read in one batch: what a crash can make Spark do again is bounded."""
 
-LIVE_SECONDS: Final = 300.0
-LIVE_ROWS: Final = 2_000_000
-"""A live batch ends after this time, if it had rows, or after so many."""
-
 _PART_ROWS: Final = 50_000
 _FRAME_ROWS: Final = 1 << 16
-_MERGED: Final = 1 << 13
-_IDLE_SECONDS: Final = 1.0
 _NEWS_SECONDS: Final = 0.2
 
 _HEADER = struct.Struct(">BqI")
-_ROWS, _END, _FAILED = 1, 3, 4
-
-
-class Tail(Protocol):
-    """The batches of some logs after an LSN, in order, and then those that are committed."""
-
-    @property
-    def position(self) -> int:
-        """Everything up to this LSN was taken."""
-
-    def take(self) -> ChangeBatch | None:
-        """The next batch, if there is one now."""
-
-    def wait(self, seconds: float) -> None:
-        """Until there is one, or ``rouse``, or the time is up."""
-
-    def rouse(self) -> None:
-        """Let who waits look around."""
-
-    def settled(self) -> int:
-        """Everything up to this LSN was taken, or is none of its logs'."""
-
-    def close(self) -> None:
-        """Take no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """What a feed reads, and how it is told apart.
-
-    Attributes:
-        topics: the logs.
-        schemas: their columns.
-        window: the view's window, by which rows are late; None when none is.
-        event_times: the place of the event-time column in each log, or None.
-        lateness: for how long after its end a window still takes rows, in microseconds.
-        start: the first LSN that is read.
-        lookups: joins with tables.
-    """
-
-    topics: tuple[str, ...]
-    schemas: tuple[Schema, ...]
-    window: Window | None = None
-    event_times: tuple[int | None, ...] = ()
-    lateness: int = 0
-    start: int = 1
-    lookups: tuple[Lookup, ...] = ()
+_ROWS, _END = 1, 3
 
 
 class Feed:
@@ -109,7 +53,7 @@ class Feed:
     Attributes:
         until: how far a catch-up goes.
         batch_end: where the batch at hand ends; None in the live gear.
-        late: how many rows came too late.
+        live: the live gear's side.
     """
 
     def __init__(
@@ -126,25 +70,18 @@ class Feed:
     ) -> None:
         self._reads = reads
         self._log = log
-        self._open_tail = open_tail
         self._make_durable = make_durable
         self._on_late = on_late
         self._on_committed = on_committed
         self._on_idle = on_idle
         self._max_parts = max_parts
-        self._tail: Tail | None = None
-        self._marks: deque[tuple[int, int | None]] = deque()
         self._pieces: list[Piece] = []
         self._late: dict[int, list[ChangeBatch]] = {}
-        self._sent_lsn = 0
-        self._probe = 0
-        self._ending = False
-        self._parked = threading.Event()
-        self._closed = False
-        self._join: Joiner | None = None
         self.until: int | None = None
         self.batch_end: Offset | None = None
-        self.late = 0
+        self.live = LiveGear(
+            reads, log, open_tail=open_tail, make_durable=make_durable, on_late=on_late
+        )
 
     # ---- the driver's questions
 
@@ -299,7 +236,7 @@ class Feed:
     def batch_read(self) -> None:
         """The batch was read to its end: what came too late in it may be told."""
         if self.batch_end is not None:
-            self.late = self.batch_end.late
+            self.live.late = self.batch_end.late
         for start in sorted(self._late):
             for batch in self._late[start]:
                 self._on_late(batch)
@@ -309,156 +246,21 @@ class Feed:
 
     def tail(self, names: str, start: str, wire: Connection) -> None:
         """Send every commit as it comes, until the batch ends."""
-        if self._closed or self._ending:
-            self._parked.set()
-            self._wait_for_the_end(wire)
-            return
         self.batch_end = None
-        columns = Columns(self._reads.schemas, _listed(names))
         begin = Offset.of(start)
-        tail = self._tail_at(begin.lsn)
-        self._join = self._joiner(begin)
-        clock = self._clock(begin)
-        wire.send(columns.schema.serialize())
-        try:
-            self._send_live(tail, clock, columns, wire)
-        except ClosedError:
-            return
-        except Error as error:
-            text = str(error).encode()
-            wire.send(_HEADER.pack(_FAILED, tail.position, len(text)) + text)
-            raise
-
-    def _tail_at(self, lsn: int) -> Tail:
-        """The tail from before, if it stands just there: then nothing has to be read again."""
-        tail = self._tail
-        if tail is not None and tail.position <= lsn == self._sent_lsn:
-            return tail
-        if tail is not None:
-            tail.close()
-        self._tail = tail = self._open_tail(lsn)
-        self._sent_lsn = lsn
-        self._marks.clear()
-        return tail
-
-    def _send_live(self, tail: Tail, clock: Clock, columns: Columns, wire: Connection) -> None:
-        rows, began = 0, time.monotonic()
-        while True:
-            sent = self._send_ready(tail, clock, columns, wire)
-            rows += sent
-            due = self._ending or rows >= LIVE_ROWS
-            if due or (rows and time.monotonic() - began > LIVE_SECONDS):
-                self._send_end(tail, clock, columns, wire)
-                return
-            if not sent:
-                if self._probe > self._sent_lsn:
-                    self._send_mark(tail, clock, columns, wire)
-                tail.wait(_IDLE_SECONDS)
-
-    def _send_ready(self, tail: Tail, clock: Clock, columns: Columns, wire: Connection) -> int:
-        """One frame of what is there; returns how many rows it has."""
-        ready: list[pa.RecordBatch] = []
-        rows = lsn = 0
-        while rows < _MERGED:
-            batch = tail.take()
-            if batch is None:
-                break
-            log = 0 if len(self._reads.topics) == 1 else self._reads.topics.index(batch.topic)
-            kept, missed, before = clock.sift(log, batch)
-            if missed is not None:
-                self._on_late(missed)
-            if kept is not None and self._join is not None:
-                self._log_is_read(batch)
-                kept, log = self._join.join(log, kept), 0
-            ready.append(columns.none() if kept is None else columns.batch(log, kept, before))
-            rows += max(1, len(batch))
-            lsn = batch.lsn
-        if ready:
-            data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
-            self._send_frame(lsn, clock, data, wire)
-        return rows
-
-    def _log_is_read(self, batch: ChangeBatch) -> None:
-        """Corrections read the log up to a batch: what came before it must be written there."""
-        if batch.topic != self._reads.topics[0] and self._log.written_lsn < batch.first_lsn - 1:
-            self._make_durable()
-
-    def _send_frame(self, lsn: int, clock: Clock, data: pa.RecordBatch, wire: Connection) -> None:
-        self._sent_lsn = lsn
-        self._marks.append((lsn, clock.watermark))
-        self.late = clock.late
-        offset = Offset(lsn, tuple(clock.watermarks), clock.late).json.encode()
-        wire.send(_HEADER.pack(_ROWS, lsn, len(offset)), offset, data.serialize())
-
-    def _send_mark(self, tail: Tail, clock: Clock, columns: Columns, wire: Connection) -> None:
-        """A frame without rows: when it comes back, everything before it has."""
-        lsn = tail.settled()
-        if lsn > self._sent_lsn:
-            self._send_frame(lsn, clock, columns.none(), wire)
-
-    def _send_end(self, tail: Tail, clock: Clock, columns: Columns, wire: Connection) -> None:
-        self._make_durable()
-        self._send_mark(tail, clock, columns, wire)
-        offset = Offset(self._sent_lsn, tuple(clock.watermarks), clock.late).json.encode()
-        if self._log.durable_lsn < self._sent_lsn:
-            self._make_durable()
-        wire.send(_HEADER.pack(_END, self._sent_lsn, len(offset)), offset)
-
-    def _wait_for_the_end(self, wire: Connection) -> None:
-        wire.read(1)  # nothing comes on it: it ends when the task is stopped
+        clock, joiner = self._clock(begin), self._joiner(begin)
+        self.live.serve(_listed(names), begin, clock, joiner, wire)
 
     # ---- steering
-
-    def watermark_at(self, lsn: int) -> int | None:
-        """The watermark when the reader was sent everything up to an LSN."""
-        found: int | None = None
-        while self._marks and self._marks[0][0] <= lsn:
-            found = self._marks.popleft()[1]
-        return found
 
     def watermark_of(self, offset: Offset) -> int | None:
         """The watermark of all logs at a place."""
         return self._clock(offset).watermark
 
-    def probe(self, lsn: int) -> None:
-        """Have it told when everything up to an LSN has passed, related or not."""
-        self._probe = max(self._probe, lsn)
-        if self._tail is not None:
-            self._tail.rouse()
-
-    def lag(self) -> int:
-        """About how many rows the live reader has not been sent."""
-        tail = self._tail
-        return 0 if tail is None else max(0, self._log.lsn - tail.settled())
-
-    def end_batch(self) -> None:
-        """End the live batch, and begin no other."""
-        self._parked.clear()
-        self._ending = True
-        if self._tail is not None:
-            self._tail.rouse()
-
-    def wait_parked(self, seconds: float) -> bool:
-        """Until the batch is over for Spark, too."""
-        return self._parked.wait(seconds)
-
     def open_again(self) -> None:
         """Another query will read."""
-        self._ending = False
-        self._parked.clear()
         self.until = None
-
-    def close(self) -> None:
-        """Serve no more."""
-        self._closed = True
-        self.drop_tail()
-
-    def drop_tail(self) -> None:
-        """Forget the live reader's place."""
-        tail, self._tail = self._tail, None
-        if tail is not None:
-            tail.rouse()
-            tail.close()
+        self.live.open_again()
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Runner:
         if self._thread.is_alive():
             self._thread.join()
         self._query.server.remove(self._query.feed)
-        self._feed.close()
+        self._feed.live.drop_tail()
 
     # ---- connections
 
@@ -174,7 +174,7 @@ class Runner:
             self._catch_up()
         if self._over.is_set():
             return
-        self._follow("live", "live", lambda: self._feed.lag() > SHIFT_DOWN)
+        self._follow("live", "live", lambda: self._feed.live.lag() > SHIFT_DOWN)
 
     def _catch_up(self) -> None:
         while not self._over.is_set():
@@ -215,13 +215,13 @@ class Runner:
     def _leave(self, running: Any, gear: Gear) -> None:  # noqa: ANN401 - a StreamingQuery
         """End a query at a checkpoint, if there is time for one."""
         if gear == "live" and (self._gracefully or not self._over.is_set()):
-            self._feed.end_batch()
+            self._feed.live.end_batch()
             deadline = time.monotonic() + _PARK_SECONDS
-            while not self._feed.wait_parked(0.05):
+            while not self._feed.live.wait_parked(0.05):
                 if not running.isActive or time.monotonic() > deadline:
                     break
         running.stop()
-        self._feed.drop_tail()
+        self._feed.live.drop_tail()
 
     def _shifted(self, gear: Gear, state: State) -> None:
         if self._gear is not None and self._gear != gear:
@@ -241,7 +241,7 @@ class Runner:
             raise error
 
     def _fail(self, raised: BaseException, *, hopeless: bool) -> None:
-        self._feed.drop_tail()
+        self._feed.live.drop_tail()
         self.state = "failed"
         self.error = failure(self._name, raised)
         self._ready.set()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.errors import Error, SqlError
 from millstream.pipeline import bridge
+from millstream.pipeline.checkpoint import offset_in
 from millstream.pipeline.spark_types import arrow_of, columns_json
 from millstream.sql.planner.plan import FEED
 
@@ -58,11 +60,16 @@ class Query:
         """Whether the live gear can run it: not when a Python function gets rows in blocks."""
         if self._python is None:
             plan = self._result("live")._jdf.queryExecution().analyzed()  # noqa: SLF001
-            self._python = "expressions.PythonUD" in plan.toJSON()
+            java = self.session.sparkContext._jvm  # noqa: SLF001
+            patterns = java.org.apache.spark.sql.catalyst.trees.TreePattern
+            self._python = bool(plan.containsPattern(patterns.PYTHON_UDF()))
         return self.plan.live and not self._python
 
     def start(self, gear: Gear) -> Any:  # noqa: ANN401 - a StreamingQuery
         """Run it, from the checkpoint on."""
+        if offset_in(self.checkpoint) is None:
+            # Of a first batch that was never committed Spark finds some state, and gives up.
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
         result = self._result(gear)
         names = result.columns
         writer = (

@@ -62,7 +62,7 @@ class Results:
                 continue
             if kind == _FLUSH:
                 (lsn,) = _LSN.unpack(wire.read(8))
-                watermark = self._feed.watermark_at(lsn)
+                watermark = self._feed.live.watermark_at(lsn)
                 with self._taking:
                     self._taker.take(rows, lsn, watermark, durably=False)
                 rows = []

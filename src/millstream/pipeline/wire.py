@@ -81,6 +81,14 @@ class Connection:
         for part in parts:
             self._socket.sendall(part)
 
+    def send_now(self, data: bytes) -> bytes:
+        """As much as fits without waiting; returns the rest."""
+        try:
+            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        return data[sent:]
+
     def close(self) -> None:
         """End it; whoever reads or writes on either side hears of it."""
         with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from millstream.errors import PipelineError
 from millstream.subscriptions.feed import BusFeed, Feed
 from millstream.subscriptions.inbox import Inbox
 from millstream.subscriptions.policy import Policy
@@ -66,6 +67,10 @@ class Tail:
             Error: there will be none any more.
         """
         batch = self._inbox.take(merge=1)
+        if batch is not None and batch.gap is not None:
+            raise PipelineError(
+                f"rows before LSN {batch.first_lsn:,} are gone", hint="CREATE OR REPLACE the view"
+            )
         if batch is None and self._inbox.is_over and self._inbox.error is not None:
             raise self._inbox.error.again()
         return batch
@@ -76,6 +81,13 @@ class Tail:
         if self._inbox.wake_on_news(self._news.set):
             self._news.wait(seconds)
             self._inbox.forget(self._news.set)
+
+    def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
+        """Give the next batch to a function, in the dispatcher's thread; False: take it now.
+
+        It is called once, with None when somebody has called ``rouse`` instead.
+        """
+        return self._inbox.hand_to(taker)
 
     def rouse(self) -> None:
         """Let who waits look around."""
