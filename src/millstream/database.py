@@ -525,7 +525,7 @@ class Database:
         edges = [
             {"from": log, "to": running.view.name}
             for running in self._engine.views
-            for log in running.inputs
+            for log in running.planned.inputs
         ]
         for each in self._registry.all():
             if isinstance(each, InlineSubscription) or not each.target:

@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.catalog import Definition, Options, options_of
 from millstream.dispatch import Commit
-from millstream.errors import ClosedError, SqlError, SqlUnsupportedError, WrongObjectError
+from millstream.errors import (
+    ClosedError,
+    SqlError,
+    SqlUnsupportedError,
+    ViewFailedError,
+    WrongObjectError,
+)
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
-from millstream.model.lsn import FIRST_LSN
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.pipeline.checkpoint import offset_in
@@ -77,6 +82,42 @@ class Planned:
     keeper: Groups | Lines
     nothing: pa.Table | None = None
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The logs that it reads."""
+        if self.plan is not None:
+            return self.plan.inputs
+        return () if self.select is None else (self.select.target,)
+
+
+class Stalled:
+    """What stands in for the query of a view that can never go on."""
+
+    def __init__(self, view: View, error: ViewFailedError) -> None:
+        self.state = "failed"
+        self.shifts = 0
+        self.restarts = 0
+        self.error = error
+        self._view = view
+
+    def start(self) -> None:
+        """Tell."""
+        self._view.failed(self.error, hopeless=True)
+
+    def stop(self, *, gracefully: bool = True) -> None:
+        """Nothing runs."""
+
+    def join(self) -> None:
+        """Nothing runs."""
+
+
+def _unrepeatable(definition: Definition) -> ViewFailedError:
+    return ViewFailedError(
+        f"the checkpoint of {definition.name} is gone, and rows that it has read are, too",
+        view=definition.name,
+        hint=f"CREATE OR REPLACE MATERIALIZED VIEW {definition.name} begins with what is kept",
+    )
+
 
 @dataclass(slots=True)
 class Holds:
@@ -101,19 +142,12 @@ class Running:
 
     planned: Planned
     view: View
-    runner: Runner | Follower
+    runner: Runner | Follower | Stalled
     feed: Feed | None
     holds: Holds
     users: int = 0
     late_lsn: int = 0
     ticker: Ticker | None = None
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The logs that it reads."""
-        if self.planned.plan is not None:
-            return self.planned.plan.inputs
-        return () if self.planned.select is None else (self.planned.select.target,)
 
     @property
     def late_rows(self) -> int:
@@ -199,7 +233,8 @@ class Views:
         return [
             each.view.name
             for each in self
-            if name in each.inputs or (each.planned.statement.late_to or "").lower() == lower
+            if name in each.planned.inputs
+            or (each.planned.statement.late_to or "").lower() == lower
         ]
 
     def late_log(self, name: str) -> str | None:
@@ -345,6 +380,7 @@ class Views:
     def create(self, planned: Planned) -> Definition:
         """Make a view; called by the dispatcher's thread."""
         definition = planned.definition
+        definition = replace(definition, begins=self._first_lsn(planned))
         for topic, schema in planned.keeper.topics.items():
             self._log.create_topic(topic, schema)
         if definition.name.startswith(HIDDEN):
@@ -355,6 +391,12 @@ class Views:
             definition = self._catalog.create(definition)
         planned.definition = definition
         return definition
+
+    def _first_lsn(self, planned: Planned) -> int:
+        """The first LSN that a new view reads."""
+        if planned.definition.options.start == "now":
+            return self._log.lsn + 1
+        return min(self._log.topic(each).low_lsn for each in planned.inputs)
 
     def _create_late(self, planned: Planned) -> None:
         """The log of the rows that come too late for a view."""
@@ -419,14 +461,11 @@ class Views:
         if every is not None:
             running.ticker = Ticker(running.view, every.total_seconds())
 
-    def _start_of(self, definition: Definition) -> int:
-        return definition.born if definition.options.start == "now" else FIRST_LSN
-
     def _follow(self, planned: Planned, view: View) -> Running:
         select = planned.select
         if select is None:
             raise AssertionError("it has a plan of its own")
-        start = self._start_of(planned.definition)
+        start = planned.definition.begins
 
         def open_tail(lsn: int) -> Tail:
             first = max(lsn + 1, start, self._log.topic(select.target).low_lsn)
@@ -447,10 +486,6 @@ class Views:
         plan, definition = planned.plan, planned.definition
         if plan is None:
             raise AssertionError("it is Spark's")
-        start = max(
-            self._start_of(definition),
-            min(self._log.topic(each).low_lsn for each in plan.inputs),
-        )
         schemas = tuple(self._schema_of(each) for each in plan.inputs)
         window = plan.window
         columns = () if window is None else (window.columns or (window.column,))
@@ -463,12 +498,15 @@ class Views:
                 for i, schema in enumerate(schemas)
             ),
             plan.lateness,
-            start,
+            definition.begins,
             plan.lookups,
         )
         running: Running
         place = offset_in(self.folder_of(definition))
-        holds = self._holds(plan.inputs, start if place is None or plan.lookups else place.lsn + 1)
+        if place is None and view.cause and self._is_trimmed(definition, plan.inputs):
+            return Running(planned, view, Stalled(view, _unrepeatable(definition)), None, Holds([]))
+        first = definition.begins if place is None or plan.lookups else place.lsn + 1
+        holds = self._holds(plan.inputs, first)
 
         def on_late(batch: ChangeBatch) -> None:
             self._late(running, batch)
@@ -494,6 +532,11 @@ class Views:
             for batch in self._log.read(self._catalog[planned.statement.late_to].name):
                 running.late_lsn = max(running.late_lsn, batch.cause)
         return running
+
+    def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...]) -> bool:
+        """Whether rows that a view has read are kept no more."""
+        first = definition.begins if len(inputs) == 1 else definition.born
+        return any(self._log.topic(each).low_lsn > first for each in inputs)
 
     def _place(self, column: str, schema: Schema) -> int | None:
         return schema.names.index(column) if column in schema.names else None

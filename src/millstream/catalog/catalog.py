@@ -50,6 +50,7 @@ class Definition:
         created_at: when it was made, in microseconds since 1970 UTC.
         born: the LSN before which it was not there: another one of its name may have been.
         query: of a view or a stream, the statement that made it.
+        begins: of a view, the first LSN that it has read.
     """
 
     kind: Kind
@@ -60,6 +61,7 @@ class Definition:
     created_at: int = 0
     born: int = 0
     query: str = ""
+    begins: int = 0
 
     @property
     def is_derived(self) -> bool:
@@ -224,6 +226,7 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "created_at": definition.created_at,
         "born": definition.born,
         "query": definition.query,
+        "begins": definition.begins,
     }
 
 
@@ -242,4 +245,5 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
         entry["created_at"],
         entry["born"],
         entry["query"],
+        entry["begins"],
     )

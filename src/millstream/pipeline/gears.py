@@ -155,7 +155,8 @@ class Runner:
                     break
                 failures = failures + 1 if self._watcher.reached == place else 1
                 place = self._watcher.reached
-                self._fail(raised, hopeless=failures >= _HOPELESS)
+                # What failed here is why Spark says that a connection has ended.
+                self._fail(self._trouble or raised, hopeless=failures >= _HOPELESS)
                 self._wake.wait(_PAUSES[min(failures, len(_PAUSES)) - 1])
                 self._wake.clear()
                 self.restarts += 1
