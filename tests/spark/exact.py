@@ -12,7 +12,7 @@ from millstream.pipeline.gears import Runner
 from millstream.pipeline.query import _nothing
 from millstream.pipeline.spark_types import columns_json
 
-PATIENCE = 90
+PATIENCE = 40
 _OWN = ("_op", "_weight", "_lsn")
 
 

@@ -62,7 +62,7 @@ VIEWS = tuple(KEYED)
 class Market(threading.Thread):
     """Pushes trades in every form, now and then a late one, a gift or another name."""
 
-    def __init__(self, db, seed, rows=20):
+    def __init__(self, db, seed, rows=10):
         super().__init__(daemon=True)
         self._db = db
         self._dice = random.Random(seed)
@@ -74,10 +74,10 @@ class Market(threading.Thread):
     def run(self):
         try:
             trades = self._db.source("trades")
-            while not self._over.wait(0.002):
+            while not self._over.wait(0.01):
                 self._push(trades)
                 self._db.source("gifts").push((self._dice.choice(SYMBOLS), 1))
-                if self._dice.random() < 0.02:
+                if self._dice.random() < 0.01:
                     self._rename()
         except Exception as error:
             self.error = error

@@ -97,6 +97,7 @@ def until(condition, what="it"):
 def shift(db, gear, *views):
     """Have views change gear, and wait until all of them run live again after it."""
     runners = [each for each in (runner_of(db, view) for view in views) if isinstance(each, Runner)]
+    until(lambda: all(each.state == "live" for each in runners), "the live gear")
     before = [each.shifts for each in runners]
     for each in runners:
         each.shift(gear)

@@ -160,6 +160,25 @@ class Catalog:
         Raises:
             ObjectExistsError: the name is taken.
         """
+        self.check_new(definition)
+        name = definition.name
+        definition = replace(definition, born=self._log.lsn + 1)
+        self._log.create_topic(name, definition.schema, retention=definition.options.kept)
+        try:
+            self._write(_to_json(definition))
+        except Error:
+            with contextlib.suppress(Error):  # else it is dropped when the log is opened again
+                self._log.drop_topic(name)
+            raise
+        self._objects[name.lower()] = definition
+        return definition
+
+    def check_new(self, definition: Definition) -> None:
+        """Raise unless an object of this name can be made.
+
+        Raises:
+            ObjectExistsError: the name is taken.
+        """
         name = check_name(definition.name, definition.kind)
         if name.startswith(SYSTEM):
             raise InvalidNameError(
@@ -172,16 +191,6 @@ class Catalog:
                 f"there is a {known.kind} {known.name} already",
                 hint="use another name, or IF NOT EXISTS, or DROP it first",
             )
-        definition = replace(definition, born=self._log.lsn + 1)
-        self._log.create_topic(name, definition.schema, retention=definition.options.kept)
-        try:
-            self._write(_to_json(definition))
-        except Error:
-            with contextlib.suppress(Error):  # else it is dropped when the log is opened again
-                self._log.drop_topic(name)
-            raise
-        self._objects[name.lower()] = definition
-        return definition
 
     def drop(self, name: str) -> Definition:
         """Remove an object and its rows."""

@@ -1,8 +1,4 @@
-"""All views of a database: from a statement to a running query, and back to nothing.
-
-Takes statements that were read, and definitions that the catalog has. Gives running views. The one
-place where the planner, Spark, the rows of a view and the log come together.
-"""
+"""The views of one database."""
 
 from __future__ import annotations
 
@@ -10,23 +6,14 @@ import contextlib
 import hashlib
 import shutil
 import threading
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.catalog import Definition, Options, options_of
+from millstream.catalog import Definition, Options
 from millstream.dispatch import Commit
-from millstream.errors import (
-    ClosedError,
-    SqlError,
-    SqlUnsupportedError,
-    ViewFailedError,
-    WrongObjectError,
-)
+from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
-from millstream.model.schema import Column, Schema
-from millstream.model.types import type_from_arrow
 from millstream.pipeline.checkpoint import offset_in
 from millstream.pipeline.columns import feed_schema
 from millstream.pipeline.feed import Feed
@@ -35,143 +22,29 @@ from millstream.pipeline.query import Query as SparkQuery
 from millstream.pipeline.reads import Reads
 from millstream.pipeline.results import Results
 from millstream.pipeline.wire import BridgeServer
-from millstream.sql import CreateView, Emit, Input, Select, parse, plan_select, plan_view
+from millstream.sql import CreateView, Emit, parse, plan_view
 from millstream.subscriptions.tail import Tail
+from millstream.viewing.planning import Planner
+from millstream.viewing.running import Holds, Running, Stalled, unrepeatable
 from millstream.views.follower import Follower
-from millstream.views.keepers import PENDING, STATE, Groups, Lines
+from millstream.views.keepers import PENDING, STATE
 from millstream.views.ticker import Ticker
 from millstream.views.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
-
-    import pyarrow as pa
 
     from millstream.catalog import Catalog
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
-    from millstream.log.holds import Hold
+    from millstream.model.schema import Column, Schema
     from millstream.pipeline.session import Spark
-    from millstream.sql import Query, SelectPlan, ViewPlan
+    from millstream.sql import Input, Query, SelectPlan, ViewPlan
+    from millstream.viewing.planning import Planned
 
 HIDDEN: Final = "__query_"
 """Views that a subscription needs and nobody has created begin like this."""
-
-_MICROSECOND: Final = timedelta(microseconds=1)
-_INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
-
-
-@dataclass(slots=True)
-class Planned:
-    """A view that can be made.
-
-    Attributes:
-        statement: what was asked for.
-        definition: what the catalog is told.
-        plan: what Spark does; None when it is not needed.
-        select: what this process does; None when Spark does it.
-        keeper: its rows.
-        nothing: what it shows before any row has come; only a global aggregate shows something.
-    """
-
-    statement: CreateView
-    definition: Definition
-    plan: ViewPlan | None
-    select: SelectPlan | None
-    keeper: Groups | Lines
-    nothing: pa.Table | None = None
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The logs that it reads."""
-        if self.plan is not None:
-            return self.plan.inputs
-        return () if self.select is None else (self.select.target,)
-
-
-class Stalled:
-    """What stands in for the query of a view that can never go on."""
-
-    def __init__(self, view: View, error: ViewFailedError) -> None:
-        self.state = "failed"
-        self.shifts = 0
-        self.restarts = 0
-        self.error = error
-        self._view = view
-
-    def start(self) -> None:
-        """Tell."""
-        self._view.failed(self.error, hopeless=True)
-
-    def stop(self, *, gracefully: bool = True) -> None:
-        """Nothing runs."""
-
-    def join(self) -> None:
-        """Nothing runs."""
-
-
-def _unrepeatable(definition: Definition) -> ViewFailedError:
-    return ViewFailedError(
-        f"the checkpoint of {definition.name} is gone, and rows that it has read are, too",
-        view=definition.name,
-        hint=f"CREATE OR REPLACE MATERIALIZED VIEW {definition.name} begins with what is kept",
-    )
-
-
-@dataclass(slots=True)
-class Holds:
-    """Keep what a view may have to read again."""
-
-    holds: list[Hold]
-
-    def advance(self, lsn: int) -> None:
-        """Everything up to an LSN will not be read again."""
-        for each in self.holds:
-            each.advance(lsn + 1)
-
-    def release(self) -> None:
-        """Nothing is needed any more."""
-        for each in self.holds:
-            each.release()
-
-
-@dataclass(slots=True)
-class Running:
-    """A view and what keeps it up to date."""
-
-    planned: Planned
-    view: View
-    runner: Runner | Follower | Stalled
-    feed: Feed | None
-    holds: Holds
-    users: int = 0
-    late_lsn: int = 0
-    ticker: Ticker | None = None
-
-    @property
-    def late_rows(self) -> int:
-        """How many rows came too late for it."""
-        return 0 if self.feed is None else self.feed.live.late
-
-    def lag(self, lsn: int) -> int:
-        """About how many rows it is behind."""
-        if self.feed is not None and self.runner.state == "live":
-            return self.feed.live.lag()
-        return max(0, lsn - self.view.reached)
-
-    def stop(self, *, gracefully: bool) -> None:
-        """Begin its end."""
-        if self.ticker is not None:
-            self.ticker.stop()
-        self.runner.stop(gracefully=gracefully)
-
-    def probe(self, lsn: int) -> None:
-        """Have the view told when everything up to an LSN has passed, of its logs or not."""
-        if self.feed is not None:
-            self.feed.live.probe(lsn)
-        elif isinstance(self.runner, Follower):
-            self.runner.probe(lsn)
 
 
 class Views:
@@ -207,6 +80,12 @@ class Views:
         self._server: BridgeServer | None = None
         self._lock = threading.Lock()
         self._sharing = threading.Lock()
+        self._planner = Planner(
+            catalog,
+            planned_of=lambda name: self._running[name].planned,
+            query_of=lambda plan: self._spark_query(plan, "plan", self._folder),
+            check_room=self._check_room,
+        )
         self._drop_left_over()
 
     def _drop_left_over(self) -> None:
@@ -245,152 +124,46 @@ class Views:
 
     def input(self, name: str) -> Input:
         """What the planner is told of a log."""
-        definition = self._catalog[name]
-        retracts = definition.kind == "table"
-        if definition.is_derived:
-            retracts = self._retracts(definition.name)
-        mark = definition.watermark
-        return Input(
-            definition.name,
-            definition.kind,
-            definition.schema,
-            retracts,
-            None if mark is None else mark.column,
-        )
-
-    def _retracts(self, name: str) -> bool:
-        planned = self._running[name].planned
-        if planned.plan is None:
-            return planned.select is not None and self.input(planned.select.target).retracts
-        if planned.plan.shape == "rows":
-            return planned.plan.retracts
-        final = planned.statement.emit.mode == "final"
-        return not final
+        return self._planner.input(name)
 
     def plan(self, statement: CreateView, name: str | None = None) -> Planned:
-        """What a statement asks for, checked as far as it can be without running it.
+        """What a statement asks for.
 
         Raises:
             SqlError: it cannot be answered exactly; it says why, and what to write instead.
         """
-        name = name or statement.name
-        query = statement.query
-        if isinstance(query, Select) and statement.emit.mode == "changes":
-            planned = self._plan_in_process(statement, query, name)
-            if planned is not None:
-                return planned
-        plan = plan_view(statement, self.input)
+        return self._planner.plan(statement, name)
+
+    def _check_room(self) -> None:
         self._spark.check_room(sum(each.feed is not None for each in self))
-        columns, nothing = self._result_of_nothing(plan, statement)
-        schema, hidden = self._split(plan, statement, columns)
-        options = options_of(statement.options, schema, statement.sql, "view")
-        definition = Definition(
-            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
-        )
-        if statement.late_to is not None and len(plan.inputs) > 1:
-            raise SqlUnsupportedError(
-                "LATE DATA TO is for a view over one log",
-                sql=statement.sql,
-                line=statement.line,
-                column=statement.column,
-                hint="leave it out: late rows are counted, see SHOW VIEWS",
-            )
-        keeper = self._keeper(plan, statement, definition, hidden)
-        return Planned(statement, definition, plan, None, keeper, nothing)
-
-    def _plan_in_process(self, statement: CreateView, query: Select, name: str) -> Planned | None:
-        if query.limit is not None:
-            return None  # the planner says why not
-        source = self._catalog[query.target]
-        try:
-            plan = plan_select(query, source.schema)
-        except SqlError:
-            return None  # perhaps Spark can
-        plan = replace(plan, target=source.name)
-        # Columns that are worked out may have the name of a key, and be none.
-        key = source.schema.key if plan.projection is None else ()
-        schema = Schema(plan.schema.columns, key)
-        options = options_of(statement.options, schema, statement.sql, "view")
-        definition = Definition(
-            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
-        )
-        keeper = Lines(name, schema, kept=statement.kind == "view")
-        return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
-
-    def _result_of_nothing(
-        self, plan: ViewPlan, statement: CreateView
-    ) -> tuple[pa.Schema, pa.Table | None]:
-        """The result's columns, and what a global aggregate is of no rows."""
-        query = self._spark_query(plan, "plan", self._folder)
-        try:
-            return query.result_of_nothing(rows=plan.shape == "groups" and not plan.keys)
-        except SqlError as error:
-            raise type(error)(
-                error.message,
-                sql=statement.sql,
-                line=statement.line,
-                column=statement.column,
-                hint=error.hint,
-            ) from error
-
-    def _split(
-        self, plan: ViewPlan, statement: CreateView, columns: pa.Schema
-    ) -> tuple[Schema, list[Column]]:
-        """The user's columns, and those that are kept besides."""
-        if plan.shape == "sets":
-            members = columns.field("_rows").type.value_type
-            fields = [*members, *(each for each in columns if each.name.startswith("_k"))]
-        else:
-            fields = list(columns)
-        shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
-        made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
-        wanted = set(plan.keys)
-        if statement.emit.mode in {"close", "final"}:
-            wanted.add("_end")
-        known = {each.name for each in made}
-        hidden = [
-            Column(each.name, type_from_arrow(each.type))
-            for each in fields
-            if each.name not in known
-            and each.name not in _INTERNAL
-            and (each.name in wanted or each.name.startswith("_k"))
-        ]
-        keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
-        return Schema(tuple(made), keys if set(keys) <= known else ()), hidden
-
-    def _keeper(
-        self, plan: ViewPlan, statement: CreateView, definition: Definition, hidden: list[Column]
-    ) -> Groups | Lines:
-        if plan.shape == "rows":
-            return Lines(definition.name, definition.schema, kept=statement.kind == "view")
-        emit = statement.emit
-        return Groups(
-            definition.name,
-            definition.schema,
-            hidden,
-            plan.keys,
-            emit.mode,
-            match=plan.match if plan.shape == "sets" else None,
-            lateness=plan.lateness,
-            every=None if emit.every is None else emit.every // _MICROSECOND,
-        )
 
     # ---- running
 
     def create(self, planned: Planned) -> Definition:
         """Make a view; called by the dispatcher's thread."""
-        definition = planned.definition
-        definition = replace(definition, begins=self._first_lsn(planned))
-        for topic, schema in planned.keeper.topics.items():
-            self._log.create_topic(topic, schema)
-        if definition.name.startswith(HIDDEN):
-            definition = replace(definition, born=self._log.lsn + 1)
-            self._log.create_topic(definition.name, definition.schema)
-        else:
-            self._create_late(planned)
-            definition = self._catalog.create(definition)
+        definition = replace(planned.definition, begins=self._first_lsn(planned))
+        if not definition.name.startswith(HIDDEN):
+            self._catalog.check_new(definition)
+        topics = planned.keeper.topics
+        try:
+            for topic, schema in topics.items():
+                self._log.create_topic(topic, schema)
+            if definition.name.startswith(HIDDEN):
+                definition = replace(definition, born=self._log.lsn + 1)
+                self._log.create_topic(definition.name, definition.schema)
+            else:
+                self._create_late(planned)
+                definition = self._catalog.create(definition)
+        except Error:
+            self._drop_topics(topics)
+            raise
         planned.definition = definition
         return definition
+
+    def _drop_topics(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            with contextlib.suppress(TopicNotFoundError):
+                self._log.drop_topic(topic)
 
     def _first_lsn(self, planned: Planned) -> int:
         """The first LSN that a new view reads."""
@@ -412,25 +185,11 @@ class Views:
         statement = parse(definition.query)[0]
         if not isinstance(statement, CreateView):
             raise WrongObjectError(f"{definition.name} was not made by CREATE VIEW")
-        planned = self._replan(statement, definition)
-        self.run(planned)
-
-    def _replan(self, statement: CreateView, definition: Definition) -> Planned:
-        """As it was planned before; its columns are known, so Spark is not asked."""
-        query = statement.query
-        if isinstance(query, Select) and statement.emit.mode == "changes":
-            planned = self._plan_in_process(statement, query, definition.name)
-            if planned is not None:
-                planned.definition = definition
-                return planned
-        plan = plan_view(statement, self.input)
-        hidden: list[Column] = []
+        hidden: tuple[Column, ...] = ()
         state = STATE + definition.name
-        if state in self._log.topics:
-            stored = self._log.topic(state).schema
-            hidden = list(stored.columns[len(definition.schema.columns) :])
-        keeper = self._keeper(plan, statement, definition, hidden)
-        return Planned(statement, definition, plan, None, keeper)
+        if state in self._log.topics:  # what is kept and not shown follows what is
+            hidden = self._log.topic(state).schema.columns[len(definition.schema.columns) :]
+        self.run(self._planner.again(statement, definition, hidden))
 
     def run(self, planned: Planned) -> Running:
         """Keep a view up to date from now on."""
@@ -504,7 +263,7 @@ class Views:
         running: Running
         place = offset_in(self.folder_of(definition))
         if place is None and view.cause and self._is_trimmed(definition, plan.inputs):
-            return Running(planned, view, Stalled(view, _unrepeatable(definition)), None, Holds([]))
+            return Running(planned, view, Stalled(view, unrepeatable(definition)), None, Holds([]))
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
         holds = self._holds(plan.inputs, first)
 
@@ -618,8 +377,7 @@ class Views:
         running = self._running.pop(name)
         running.stop(gracefully=False)
         running.runner.join()
-        for topic in running.planned.keeper.topics:
-            self._log.drop_topic(topic)
+        self._dispatcher.call(lambda: self._drop_topics(running.planned.keeper.topics))
         running.holds.release()
         shutil.rmtree(self.folder_of(running.planned.definition), ignore_errors=True)
 

@@ -1,0 +1,230 @@
+"""Planning: what a statement asks for, as far as it can be known without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from millstream.catalog import Definition, options_of
+from millstream.errors import SqlError, SqlUnsupportedError
+from millstream.model.clock import system_clock
+from millstream.model.schema import Column, Schema
+from millstream.model.types import type_from_arrow
+from millstream.sql import Input, Select, plan_select, plan_view
+from millstream.views.keepers import Groups, Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from millstream.catalog import Catalog
+    from millstream.pipeline.query import Query
+    from millstream.sql import CreateView, SelectPlan, ViewPlan
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
+
+
+@dataclass(slots=True)
+class Planned:
+    """A view that can be made.
+
+    Attributes:
+        statement: what was asked for.
+        definition: what the catalog is told.
+        plan: what Spark does; None when it is not needed.
+        select: what this process does; None when Spark does it.
+        keeper: its rows.
+        nothing: what it shows before any row has come; only a global aggregate shows something.
+    """
+
+    statement: CreateView
+    definition: Definition
+    plan: ViewPlan | None
+    select: SelectPlan | None
+    keeper: Groups | Lines
+    nothing: pa.Table | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The logs that it reads."""
+        if self.plan is not None:
+            return self.plan.inputs
+        return () if self.select is None else (self.select.target,)
+
+
+class Planner:
+    """Plans views.
+
+    Args:
+        catalog: what exists.
+        planned_of: how a view that runs was planned.
+        query_of: the Spark query of a plan, to be asked for its columns.
+        check_room: raises unless Spark can run one more.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        planned_of: Callable[[str], Planned],
+        query_of: Callable[[ViewPlan], Query],
+        check_room: Callable[[], None],
+    ) -> None:
+        self._catalog = catalog
+        self._planned_of = planned_of
+        self._query_of = query_of
+        self._check_room = check_room
+
+    def input(self, name: str) -> Input:
+        """What the planner is told of a log."""
+        definition = self._catalog[name]
+        retracts = definition.kind == "table"
+        if definition.is_derived:
+            retracts = self._retracts(definition.name)
+        mark = definition.watermark
+        return Input(
+            definition.name,
+            definition.kind,
+            definition.schema,
+            retracts,
+            None if mark is None else mark.column,
+        )
+
+    def _retracts(self, name: str) -> bool:
+        planned = self._planned_of(name)
+        if planned.plan is None:
+            return planned.select is not None and self.input(planned.select.target).retracts
+        if planned.plan.shape == "rows":
+            return planned.plan.retracts
+        final = planned.statement.emit.mode == "final"
+        return not final
+
+    def plan(self, statement: CreateView, name: str | None = None) -> Planned:
+        """What a statement asks for, checked as far as it can be without running it.
+
+        Raises:
+            SqlError: it cannot be answered exactly; it says why, and what to write instead.
+        """
+        name = name or statement.name
+        query = statement.query
+        if isinstance(query, Select) and statement.emit.mode == "changes":
+            planned = self._in_process(statement, query, name)
+            if planned is not None:
+                return planned
+        plan = plan_view(statement, self.input)
+        self._check_room()
+        columns, nothing = self._result_of_nothing(plan, statement)
+        schema, hidden = self._split(plan, statement, columns)
+        options = options_of(statement.options, schema, statement.sql, "view")
+        definition = Definition(
+            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
+        )
+        if statement.late_to is not None and len(plan.inputs) > 1:
+            raise SqlUnsupportedError(
+                "LATE DATA TO is for a view over one log",
+                sql=statement.sql,
+                line=statement.line,
+                column=statement.column,
+                hint="leave it out: late rows are counted, see SHOW VIEWS",
+            )
+        keeper = self._keeper(plan, statement, definition, hidden)
+        return Planned(statement, definition, plan, None, keeper, nothing)
+
+    def _in_process(self, statement: CreateView, query: Select, name: str) -> Planned | None:
+        if query.limit is not None:
+            return None  # the planner says why not
+        source = self._catalog[query.target]
+        try:
+            plan = plan_select(query, source.schema)
+        except SqlError:
+            return None  # perhaps Spark can
+        plan = replace(plan, target=source.name)
+        # Columns that are worked out may have the name of a key, and be none.
+        key = source.schema.key if plan.projection is None else ()
+        schema = Schema(plan.schema.columns, key)
+        options = options_of(statement.options, schema, statement.sql, "view")
+        definition = Definition(
+            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
+        )
+        keeper = Lines(name, schema, kept=statement.kind == "view")
+        return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
+
+    def _result_of_nothing(
+        self, plan: ViewPlan, statement: CreateView
+    ) -> tuple[pa.Schema, pa.Table | None]:
+        """The result's columns, and what a global aggregate is of no rows."""
+        try:
+            return self._query_of(plan).result_of_nothing(
+                rows=plan.shape == "groups" and not plan.keys
+            )
+        except SqlError as error:
+            raise type(error)(
+                error.message,
+                sql=statement.sql,
+                line=statement.line,
+                column=statement.column,
+                hint=error.hint,
+            ) from error
+
+    def _split(
+        self, plan: ViewPlan, statement: CreateView, columns: pa.Schema
+    ) -> tuple[Schema, list[Column]]:
+        """The user's columns, and those that are kept besides."""
+        if plan.shape == "sets":
+            members = columns.field("_rows").type.value_type
+            fields = [*members, *(each for each in columns if each.name.startswith("_k"))]
+        else:
+            fields = list(columns)
+        shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
+        made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
+        wanted = set(plan.keys)
+        if statement.emit.mode in {"close", "final"}:
+            wanted.add("_end")
+        known = {each.name for each in made}
+        hidden = [
+            Column(each.name, type_from_arrow(each.type))
+            for each in fields
+            if each.name not in known
+            and each.name not in _INTERNAL
+            and (each.name in wanted or each.name.startswith("_k"))
+        ]
+        keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
+        return Schema(tuple(made), keys if set(keys) <= known else ()), hidden
+
+    def _keeper(
+        self,
+        plan: ViewPlan,
+        statement: CreateView,
+        definition: Definition,
+        hidden: Sequence[Column],
+    ) -> Groups | Lines:
+        if plan.shape == "rows":
+            return Lines(definition.name, definition.schema, kept=statement.kind == "view")
+        emit = statement.emit
+        return Groups(
+            definition.name,
+            definition.schema,
+            hidden,
+            plan.keys,
+            emit.mode,
+            match=plan.match if plan.shape == "sets" else None,
+            lateness=plan.lateness,
+            every=None if emit.every is None else emit.every // _MICROSECOND,
+        )
+
+    def again(
+        self, statement: CreateView, definition: Definition, hidden: Sequence[Column]
+    ) -> Planned:
+        """As it was planned before; its columns are known, so Spark is not asked."""
+        query = statement.query
+        if isinstance(query, Select) and statement.emit.mode == "changes":
+            planned = self._in_process(statement, query, definition.name)
+            if planned is not None:
+                planned.definition = definition
+                return planned
+        plan = plan_view(statement, self.input)
+        keeper = self._keeper(plan, statement, definition, hidden)
+        return Planned(statement, definition, plan, None, keeper)
