@@ -180,7 +180,7 @@ class Planner:
             fields = list(columns)
         shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
         made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
-        wanted = set(plan.keys)
+        wanted = {*plan.keys, *plan.match}
         if statement.emit.mode in {"close", "final"}:
             wanted.add("_end")
         known = {each.name for each in made}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.sql.planner.telling import Teller
     from millstream.sql.statements import CreateView
 
-_HIDDEN = re.compile(r"_k\d+|_end|_shown|_hash|_rows|_lsn|_op|_weight", re.IGNORECASE)
+_HIDDEN = re.compile(r"_k\d+|_start|_end|_shown|_hash|_rows|_lsn|_op|_weight", re.IGNORECASE)
 _LIVE = "one feed, one partition, row by row"
 
 
@@ -117,14 +117,19 @@ def _sets(
 ) -> tuple[Shape, exp.Select, tuple[str, ...], tuple[str, ...]]:
     if flow.where is not None:
         sessions = call("filter", sessions, _each_session(flow.where))
-    ends = [("_end", groups.end)] if groups.end is not None else []
-    fields = [each for name, tree in (*flow.columns, *ends) for each in (text(name), tree)]
+    hidden = [("_end", groups.end)] if groups.end is not None else []
+    shows_start = any(tree == groups.start for _, tree in flow.columns)
+    if groups.start is not None and not shows_start:
+        hidden.append(("_start", groups.start))  # what tells the sessions of a group apart
+    fields = [each for name, tree in (*flow.columns, *hidden) for each in (text(name), tree)]
     rows = call("transform", sessions, _each_session(call("named_struct", *fields)))
     keys = tuple(f"_k{place}" for place in range(len(groups.keys)))
     items = [alias(column(key), name) for key, name in zip(groups.keys, keys, strict=True)]
     items += [alias(groups.hash, "_hash"), alias(rows, "_rows")]
     same = [*map(column, groups.keys), groups.start]
     match = tuple(name for name, tree in flow.columns if tree in same)
+    if not shows_start:
+        match = (*match, "_start")
     return "sets", select(items, flow.ground.source), keys, match
 
 
