@@ -149,7 +149,8 @@ class Planner:
         definition = Definition(
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
-        keeper = Lines(name, schema, kept=statement.kind == "view")
+        retracts = self.input(source.name).retracts
+        keeper = Lines(name, schema, kept=statement.kind == "view", retracts=retracts)
         return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
 
     def _result_of_nothing(
@@ -202,7 +203,12 @@ class Planner:
         hidden: Sequence[Column],
     ) -> Groups | Lines:
         if plan.shape == "rows":
-            return Lines(definition.name, definition.schema, kept=statement.kind == "view")
+            return Lines(
+                definition.name,
+                definition.schema,
+                kept=statement.kind == "view",
+                retracts=plan.retracts,
+            )
         emit = statement.emit
         return Groups(
             definition.name,

@@ -7,7 +7,7 @@ apart and are not shown, ``__pending_<view>`` the results that wait to be shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from millstream.model.batch import ChangeBatch
 from millstream.views.bag import Bag
 from millstream.views.emission import Emission
+from millstream.views.heap import Heap
 from millstream.views.rows import Rows
 from millstream.views.sets import Sets
 from millstream.views.view import in_log_order, one_batch
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
-    from millstream.views.bag import BagDiff
     from millstream.views.emission import Mode, Release
     from millstream.views.view import Parts
 
@@ -139,17 +139,20 @@ class Lines:
         name: the view.
         schema: its columns.
         kept: whether its current rows are kept.
+        retracts: whether rows may go again.
     """
 
-    def __init__(self, name: str, schema: Schema, *, kept: bool) -> None:
+    def __init__(self, name: str, schema: Schema, *, kept: bool, retracts: bool) -> None:
         self._name = name
         self._schema = schema
-        self._bag = Bag(schema) if kept else None
+        self._store: Bag | Heap | None = None
+        if kept:
+            self._store = Bag(schema) if retracts else Heap(schema)
         self._cause = 0
         self.wake_at: int | None = None
 
     def __len__(self) -> int:
-        return 0 if self._bag is None else len(self._bag)
+        return 0 if self._store is None else len(self._store)
 
     @property
     def topics(self) -> dict[str, Schema]:
@@ -166,8 +169,8 @@ class Lines:
             batch = in_log_order(batch, self._cause)
         if batch is None or not batch.num_rows:
             return None
-        if self._bag is not None:
-            return self._step(self._bag.diff(batch), lsn)
+        if self._store is not None:
+            return self._step(self._store.diff(batch), lsn)
         data = self._schema.conform(batch.select(list(self._schema.names)))
         weights = batch.column("_weight")
         plain = pc.all(pc.equal(weights, 1)).as_py()
@@ -178,17 +181,17 @@ class Lines:
         rows = batch.held_rows if not batch.is_arrow else None
         arrow = batch.arrow if batch.is_arrow else None
         weights = None if batch.is_insert_only else batch.weights_arrow()
-        if self._bag is None:
+        if self._store is None:
             return self._plain(ChangeBatch(self._schema, rows, arrow, weights), lsn)
         data = batch.arrow.append_column("_weight", batch.weights_arrow())
-        return self._step(self._bag.diff(data), lsn)
+        return self._step(self._store.diff(data), lsn)
 
-    def _step(self, diff: BagDiff, lsn: int) -> _Step:
-        bag = self._bag
+    def _step(self, diff: Any, lsn: int) -> _Step:  # noqa: ANN401 - of the store's own kind
+        store = self._store
 
         def apply() -> None:
-            if bag is not None:
-                bag.apply(diff)
+            if store is not None:
+                store.apply(diff)
             self._cause = lsn
 
         parts = [] if diff.changes is None else [(self._name, diff.changes)]
@@ -207,15 +210,15 @@ class Lines:
 
     def load(self, log: Log) -> int:
         """Read what was committed before."""
-        bag = self._bag
-        self._cause = _load(log, self._name, (lambda _: None) if bag is None else bag.load)
+        store = self._store
+        self._cause = _load(log, self._name, (lambda _: None) if store is None else store.load)
         return self._cause
 
     def snapshot(self) -> pa.Table:
         """The rows."""
-        if self._bag is None:
+        if self._store is None:
             return self._schema.arrow.empty_table()
-        return self._bag.snapshot()
+        return self._store.snapshot()
 
 
 def topics_of(name: str, rows: Rows, emission: Emission) -> dict[str, Schema]:
