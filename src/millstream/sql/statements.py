@@ -229,6 +229,11 @@ class Emit:
     mode: EmitMode = "changes"
     every: timedelta | None = None
 
+    @property
+    def closes(self) -> bool:
+        """Whether rows are told when their window closes."""
+        return self.mode in {"close", "final"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(Statement):

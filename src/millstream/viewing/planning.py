@@ -97,10 +97,7 @@ class Planner:
         planned = self._planned_of(name)
         if planned.plan is None:
             return planned.select is not None and self.input(planned.select.target).retracts
-        if planned.plan.shape == "rows":
-            return planned.plan.retracts
-        final = planned.statement.emit.mode == "final"
-        return not final
+        return planned.plan.retracts
 
     def plan(self, statement: CreateView, name: str | None = None) -> Planned:
         """What a statement asks for, checked as far as it can be without running it.
@@ -182,7 +179,7 @@ class Planner:
         shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
         made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
         wanted = {*plan.keys, *plan.match}
-        if statement.emit.mode in {"close", "final"}:
+        if statement.emit.closes:
             wanted.add("_end")
         known = {each.name for each in made}
         hidden = [

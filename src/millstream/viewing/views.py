@@ -247,6 +247,9 @@ class Views:
             raise AssertionError("it is Spark's")
         schemas = tuple(self._schema_of(each) for each in plan.inputs)
         window = plan.window
+        if window is not None and window.kind == "session" and planned.statement.emit.closes:
+            # What is older than the watermark could join a session that has closed.
+            window = replace(window, size=1)
         columns = () if window is None else (window.columns or (window.column,))
         reads = Reads(
             plan.inputs,

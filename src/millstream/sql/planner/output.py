@@ -117,7 +117,11 @@ def _sets(
 ) -> tuple[Shape, exp.Select, tuple[str, ...], tuple[str, ...]]:
     if flow.where is not None:
         sessions = call("filter", sessions, _each_session(flow.where))
-    hidden = [("_end", groups.end)] if groups.end is not None else []
+    hidden: list[tuple[str, exp.Expr]] = []
+    if groups.end is not None:
+        # A row just at a session's end still belongs to it: it has closed once that has passed.
+        micros = exp.Add(this=call("unix_micros", groups.end), expression=number(1))
+        hidden.append(("_end", call("timestamp_micros", micros)))
     shows_start = any(tree == groups.start for _, tree in flow.columns)
     if groups.start is not None and not shows_start:
         hidden.append(("_start", groups.start))  # what tells the sessions of a group apart
