@@ -81,6 +81,7 @@ class Engine:
             self.catalog,
             spark=spark,
             flush=self.flush,
+            write=self.write,
             whole=lambda topic: self.whole(topic, None),
         )
         for definition in self.catalog:
@@ -337,6 +338,12 @@ class Engine:
         """Wait until all that was pushed is on the disk and handed to subscribers."""
         lsn = self.dispatcher.barrier()
         self.log.flush()
+        return lsn
+
+    def write(self) -> int:
+        """Wait until all that was pushed can be read from the log; returns the last LSN."""
+        lsn = self.dispatcher.barrier()
+        self.log.wait_written(lsn)
         return lsn
 
     # ---- reading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 
@@ -119,13 +120,15 @@ def test_one_row_that_cannot_be_divided(db, source):
     assert rows_of(db, "over_bad") == Counter([(2,)])
     assert shown(db, "good")["error"] is None
     ledger = Ledger(1)
-    assert ledger.drain(told["good"], running(db, "good")) == rows_of(db, "good")
+    assert ledger.drain(told["good"], db, "good") == rows_of(db, "good")
 
     for name in ("over_bad", "bad", "bad_line", "bad_here"):
         db.execute(f"DROP VIEW {name}")
     assert [each["name"] for each in db.query("SHOW VIEWS").to_pylist()] == ["good"]
     assert db._engine.log.topics.keys() & set(queries) == {"good"}
-    db.execute("CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(try_divide(100, n)) AS t FROM s GROUP BY k")
+    db.execute(
+        "CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(try_divide(100, n)) AS t FROM s GROUP BY k"
+    )
     settle(db, "bad")
     assert rows_of(db, "bad") == Counter([("a", 110.0), ("b", 25.0), ("c", 100.0)])
     until(lambda: len(bridge_threads()) < before, "the end of the dropped views' threads")
@@ -200,8 +203,6 @@ def test_an_error_that_goes_away(db, spark, source, tmp_path):
     path = str(trouble)
 
     def fragile(n):
-        import os
-
         if n > 2 and os.path.exists(path):
             raise ValueError("there is trouble")
         return n
@@ -225,7 +226,7 @@ def test_an_error_that_goes_away(db, spark, source, tmp_path):
         assert shown(db, name)["error"] is None
         assert shown(db, name)["state"] == "micro-batch"
         with db.subscribe(f"SELECT * FROM {name}", start="earliest") as again:
-            assert Ledger().drain(again, running(db, name)) == rows_of(db, name)
+            assert Ledger().drain(again, db, name) == rows_of(db, name)
 
 
 def test_a_function_that_is_registered_too_late(tmp_path, spark):

@@ -49,9 +49,11 @@ class Ledger:
         if not self.rows[row]:
             del self.rows[row]
 
-    def drain(self, subscription, view):
+    def drain(self, subscription, db, view):
         """Take all that a view has told so far, with some patience, and nothing more."""
-        while subscription.position < view.lsn:
+        db.flush()
+        last = max((batch.lsn for batch in db._engine.log.read(view)), default=0)
+        while subscription.position < last:
             batch = subscription.recv(timeout=PATIENCE)
             assert batch is not None, f"nothing came after LSN {subscription.position}"
             self.take(batch)
@@ -105,7 +107,9 @@ def shift(db, gear, *views):
 
     def done():
         pairs = zip(runners, before, strict=True)
-        return all(r.state == "live" and r._wanted is None and r.shifts >= b + more for r, b in pairs)
+        return all(
+            r.state == "live" and r._wanted is None and r.shifts >= b + more for r, b in pairs
+        )
 
     until(done, lambda: f"the shift to {gear}: {[(r._name, r.state, r.shifts) for r in runners]}")
 

@@ -301,6 +301,16 @@ class Log:
         """Let the rows of ``add`` be written."""
         self._writer.write_soon()
 
+    def wait_written(self, lsn: int) -> None:
+        """Wait until everything up to an LSN can be read, which is sooner than on the disk."""
+        while True:
+            written = self._writer.written
+            if written.lsn >= lsn:
+                return
+            self.check()
+            self.write_soon()
+            self._writer.wait_beyond(written, 0.05)
+
     def check(self) -> None:
         """Raise if the log is closed, or has failed."""
         self._writer.check()

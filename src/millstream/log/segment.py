@@ -170,8 +170,7 @@ class SegmentFile:
         version = _PROLOGUE.unpack_from(data)[1]
         if version != FORMAT_VERSION:
             raise LogVersionError(
-                f"{self.path} has format version {version}; this Millstream reads "
-                f"{FORMAT_VERSION}",
+                f"{self.path} has format version {version}; this Millstream reads {FORMAT_VERSION}",
                 hint="it was written by another release: pip install the one that fits",
             )
         frame = decode_header(data, _PROLOGUE.size)

@@ -24,6 +24,20 @@ def offset_in(checkpoint: Path) -> Offset | None:
     return None
 
 
+def forget_beyond(checkpoint: Path, lsn: int) -> None:
+    """Forget a batch that was begun, not committed, and reads what the log has not.
+
+    A batch begins when its rows can be read, and is committed when they are on the disk; between
+    the two a loss of power takes them, and their LSNs are given to others.
+    """
+    folder = checkpoint / "offsets"
+    for number in _numbers(folder) - _numbers(checkpoint / "commits"):
+        lines = (folder / str(number)).read_text().splitlines()
+        if len(lines) < 3 or Offset.of(lines[2]).lsn > lsn:
+            (folder / str(number)).unlink()
+            (folder / f".{number}.crc").unlink(missing_ok=True)
+
+
 def _numbers(folder: Path) -> set[int]:
     if not folder.is_dir():
         return set()

@@ -46,6 +46,7 @@ class Feed:
         log: where it is kept.
         open_tail: follows the logs after an LSN.
         make_durable: puts all that was pushed on the disk, and says up to which LSN.
+        make_readable: the same, but only so that it can be read.
         on_late: told rows that came too late, in order; again when they are read again.
         on_committed: told the LSN of each checkpoint.
         on_idle: told, in micro-batches, that there is nothing to read up to an LSN.
@@ -63,6 +64,7 @@ class Feed:
         *,
         open_tail: Callable[[int], Tail],
         make_durable: Callable[[], int],
+        make_readable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
         on_committed: Callable[[int], None],
         on_idle: Callable[[int], None],
@@ -70,7 +72,7 @@ class Feed:
     ) -> None:
         self._reads = reads
         self._log = log
-        self._make_durable = make_durable
+        self._make_readable = make_readable
         self._on_late = on_late
         self._on_committed = on_committed
         self._on_idle = on_idle
@@ -99,7 +101,7 @@ class Feed:
         if verb == "initial":
             return self._initial().json
         if verb == "available":
-            self.until = self._make_durable()
+            self.until = self._make_readable()
         elif verb == "latest":
             return self._next_end(Offset.of(words[0])).json
         elif verb == "split":
@@ -116,7 +118,7 @@ class Feed:
             if not self._has_news(start):
                 self._on_idle(passed)  # Spark asks when all results of the batch before are here
                 return start
-            until = self._make_durable()
+            until = self._make_readable()
         self._pieces = list(self._scan(start, until))
         if not self._pieces:
             return start

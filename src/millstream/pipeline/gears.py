@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from millstream.errors import Error, ViewFailedError
 from millstream.pipeline.checkpoint import offset_in
+from millstream.pipeline.live import FAR_BEHIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ SHIFT_DOWN: Final = 400_000
 _LOOK_SECONDS: Final = 0.25
 _PATIENCE: Final = 4  # looks
 _PARK_SECONDS: Final = 30.0
+_LITTLE: Final = 500_000
 _PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 _HOPELESS: Final = 2
 """After so many failures at the same place subscribers are told."""
@@ -92,6 +94,7 @@ class Runner:
         self._ready = threading.Event()
         self._gear: Gear | None = None
         self._thread = threading.Thread(target=self._run, name=f"millstream-{name}", daemon=True)
+        feed.live.on_far_behind = self._wake.set
 
     # ---- from outside
 
@@ -167,7 +170,7 @@ class Runner:
         """One gear, until there is reason for another one."""
         self._trouble = None
         if not self._query.is_live:
-            self._follow("micro-batch", "micro-batch", lambda: False)
+            self._follow("micro-batch", "micro-batch", lambda: 0)
             return
         wanted, self._wanted = self._wanted, None
         behind = self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP)
@@ -175,7 +178,7 @@ class Runner:
             self._catch_up()
         if self._over.is_set():
             return
-        self._follow("live", "live", lambda: self._feed.live.lag() > SHIFT_DOWN)
+        self._follow("live", "live", self._should_shift_down)
 
     def _catch_up(self) -> None:
         while not self._over.is_set():
@@ -193,7 +196,7 @@ class Runner:
             if self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP) < SHIFT_UP:
                 return
 
-    def _follow(self, gear: Gear, state: State, should_leave: Callable[[], bool]) -> None:
+    def _follow(self, gear: Gear, state: State, should_leave: Callable[[], int]) -> None:
         """A query that goes on until it should not."""
         self._feed.open_again()
         running = self._query.start(gear)
@@ -202,7 +205,8 @@ class Runner:
         while running.isActive and self._trouble is None:
             self._wake.wait(_LOOK_SECONDS)
             self._wake.clear()
-            looks = looks + 1 if should_leave() else 0
+            reasons = should_leave()
+            looks = looks + reasons if reasons else 0
             if self._over.is_set() or self._wanted is not None or looks >= _PATIENCE:
                 self._leave(running, gear)
                 return
@@ -213,16 +217,31 @@ class Runner:
             running.stop()
         self._check(running)
 
+    def _should_shift_down(self) -> int:
+        """How much speaks for it, in looks."""
+        lag = self._feed.live.lag()
+        return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
+
     def _leave(self, running: Any, gear: Gear) -> None:  # noqa: ANN401 - a StreamingQuery
-        """End a query at a checkpoint, if there is time for one."""
-        if gear == "live" and (self._gracefully or not self._over.is_set()):
-            self._feed.live.end_batch()
+        """End a query at a checkpoint, if there is time for one.
+
+        When it falls behind soon after a checkpoint, reading a little again takes less.
+        """
+        live = self._feed.live
+        if self._over.is_set():
+            graceful = self._gracefully
+        else:
+            graceful = self._wanted is not None or live.batch_rows > _LITTLE
+        if gear == "live" and graceful:
+            live.end_batch()
             deadline = time.monotonic() + _PARK_SECONDS
-            while not self._feed.live.wait_parked(0.05):
+            while not live.wait_parked(0.05):
                 if not running.isActive or time.monotonic() > deadline:
                     break
+        else:
+            live.drop_tail()
         running.stop()
-        self._feed.live.drop_tail()
+        live.drop_tail()
 
     def _shifted(self, gear: Gear, state: State) -> None:
         if self._gear is not None and self._gear != gear:

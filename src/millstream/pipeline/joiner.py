@@ -9,7 +9,7 @@ rows are.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from millstream.model.schema import Row
     from millstream.sql.planner.plan import Lookup
+
+_NAN: Final = "NaN"
+"""NaN as a key: as in Spark's SQL, it equals itself."""
+_FLOATS: Final = frozenset({"DOUBLE", "REAL"})
 
 Key = tuple[Any, ...]
 Weighted = tuple["Row", int, int]
@@ -44,6 +48,7 @@ class Joiner:
         history: Callable[[int], Iterable[ChangeBatch]],
     ) -> None:
         self._history = history
+        self._width = len(schemas[0].columns)
         self._order = (0, *(each.table for each in lookups))
         self.schema = Schema(
             tuple(
@@ -71,7 +76,7 @@ class Joiner:
     def join(self, log: int, batch: ChangeBatch) -> ChangeBatch | None:
         """What a batch of a log means for the joined rows."""
         if log == 0:
-            return self._made(self._joined(_weighted(batch)), batch)
+            return self._made(self._joined(self._weighted(batch)), batch)
         return self._made(self._corrected(log, batch), batch)
 
     def _joined(self, rows: Iterable[Weighted]) -> Iterator[Weighted]:
@@ -91,13 +96,16 @@ class Joiner:
         rows = [
             each
             for past in self._history(batch.first_lsn)
-            for each in _weighted(past)
+            for each in self._weighted(past)
             if not first.is_on_main or first.key_of(each[0]) in touched
         ]
         before = [(row, -weight, batch.lsn) for row, weight, _ in self._joined(rows)]
         self.load(log, batch)
         after = [(row, weight, batch.lsn) for row, weight, _ in self._joined(rows)]
         return before + after
+
+    def _weighted(self, batch: ChangeBatch) -> Iterator[Weighted]:
+        return zip(_known(batch, self._width), batch.weights, batch.lsns, strict=True)
 
     def _made(self, rows: Iterable[Weighted], batch: ChangeBatch) -> ChangeBatch | None:
         listed = list(rows)
@@ -123,16 +131,18 @@ class _Table:
         self.is_on_main = all(log == 0 for (log, _), _ in lookup.on)
         self._left = tuple(place(log, name) for (log, name), _ in lookup.on)
         self._right = tuple(schema.names.index(name) for _, name in lookup.on)
+        self._width = len(schema.columns)
+        self._floats = any(schema.columns[n].type.kind in _FLOATS for n in self._right)
         self._nothing: list[Row] = [(None,) * len(schema.columns)] if lookup.outer else []
         self._rows: defaultdict[Key, list[Row]] = defaultdict(list)
 
     def key_of(self, row: Row) -> Key:
         """What a row of the left side asks for."""
-        return tuple([row[place] for place in self._left])
+        return self._key(row, self._left)
 
     def keys(self, batch: ChangeBatch) -> set[Key]:
         """What rows of the table answer to."""
-        return {tuple([row[place] for place in self._right]) for row in batch.held_rows}
+        return {self._key(row, self._right) for row in batch.held_rows}
 
     def matches(self, row: Row) -> list[Row]:
         """A row with the columns of each row of the table that fits. NULL fits nothing."""
@@ -142,15 +152,21 @@ class _Table:
 
     def change(self, batch: ChangeBatch) -> None:
         """Take in changes of the table."""
-        for row, weight in zip(batch.held_rows, batch.weights, strict=True):
-            key = tuple([row[place] for place in self._right])
+        for row, weight in zip(_known(batch, self._width), batch.weights, strict=True):
+            key = self._key(row, self._right)
             if weight > 0:
                 self._rows[key].append(row)
             else:
                 rows = self._rows[key]
-                rows.remove(row)
+                _remove(rows, row)
                 if not rows:
                     del self._rows[key]
+
+    def _key(self, row: Row, places: tuple[int, ...]) -> Key:
+        key = tuple([row[place] for place in places])
+        if not self._floats:
+            return key
+        return tuple([_NAN if each != each else each for each in key])  # noqa: PLR0124
 
 
 def _starts(order: Sequence[int], schemas: Sequence[Schema]) -> dict[int, int]:
@@ -162,5 +178,15 @@ def _starts(order: Sequence[int], schemas: Sequence[Schema]) -> dict[int, int]:
     return starts
 
 
-def _weighted(batch: ChangeBatch) -> Iterator[Weighted]:
-    return zip(batch.held_rows, batch.weights, batch.lsns, strict=True)
+def _known(batch: ChangeBatch, width: int) -> list[Row]:
+    """The rows without columns that were added after the view was made."""
+    rows = batch.held_rows
+    return rows if len(batch.schema.columns) <= width else [row[:width] for row in rows]
+
+
+def _remove(rows: list[Row], row: Row) -> None:
+    try:
+        rows.remove(row)
+    except ValueError:  # it has a NaN in it, which equals none, not even itself
+        text = repr(row)
+        del rows[next(place for place, each in enumerate(rows) if repr(each) == text)]

@@ -38,6 +38,9 @@ LIVE_ROWS: Final = 2_000_000
 """A live batch ends after this time, if it had rows, or after so many: what a crash can make Spark
 do again is bounded, and the pause at a batch's end is rare."""
 
+FAR_BEHIND: Final = 1_000_000
+"""So many rows behind, there is no use in waiting whether it gets better."""
+
 _MERGED: Final = 1 << 13
 _FEW: Final = 64
 _IDLE_SECONDS: Final = 1.0
@@ -80,6 +83,8 @@ class LiveGear:
 
     Attributes:
         late: how many rows came too late.
+        batch_rows: how many rows the batch at hand has had.
+        on_far_behind: called, again and again, while the reader is far behind.
     """
 
     def __init__(
@@ -99,6 +104,8 @@ class LiveGear:
         self.sent_lsn = 0
         self.probed = 0
         self.is_ending = False
+        self.batch_rows = 0
+        self.on_far_behind: Callable[[], None] = lambda: None
         self._open_tail = open_tail
         self._tail: Tail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -289,7 +296,10 @@ class _LiveBatch:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
             self._wire.send(*self._frame(lsn, data))
             self._settle()
+            if rows >= _MERGED and self._gear.lag() > FAR_BEHIND:
+                self._gear.on_far_behind()
         self._rows += rows
+        self._gear.batch_rows = self._rows
         return rows
 
     def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:

@@ -131,6 +131,8 @@ class BridgeServer:
     def close(self) -> None:
         """Listen no more, and end all connections."""
         self._closed = True
+        with contextlib.suppress(OSError):  # a thread in accept() would keep it open
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             left = list(self._open)
@@ -156,9 +158,9 @@ class BridgeServer:
             role, feed, *words = self._greet(wire)
             conn.settimeout(None)
             end = self._ends.get(feed)
-            if end is not None:
+            if end is not None and not self._closed:
                 end.serve(role, words, wire)
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError, ValueError, PipelineError):
             pass  # the task was stopped, or was none of ours
         finally:
             with self._lock:

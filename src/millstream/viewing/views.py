@@ -14,7 +14,7 @@ from millstream.dispatch import Commit
 from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
-from millstream.pipeline.checkpoint import offset_in
+from millstream.pipeline.checkpoint import forget_beyond, offset_in
 from millstream.pipeline.columns import feed_schema
 from millstream.pipeline.feed import Feed
 from millstream.pipeline.gears import Runner
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
+    from millstream.pipeline.offset import Offset
     from millstream.pipeline.session import Spark
     from millstream.sql import Input, Query, SelectPlan, ViewPlan
     from millstream.viewing.planning import Planned
@@ -56,6 +57,7 @@ class Views:
         catalog: what exists.
         spark: started when it is needed.
         flush: puts all that was pushed on the disk, and says up to which LSN.
+        write: the same, but only so that it can be read.
         whole: the plan of a whole log.
     """
 
@@ -67,6 +69,7 @@ class Views:
         *,
         spark: Spark,
         flush: Callable[[], int],
+        write: Callable[[], int],
         whole: Callable[[str], SelectPlan | None],
     ) -> None:
         self._log = log
@@ -75,6 +78,7 @@ class Views:
         self._spark = spark
         self._folder = log.path / "views"
         self._flush = flush
+        self._write = write
         self._whole = whole
         self._running: dict[str, Running] = {}
         self._server: BridgeServer | None = None
@@ -264,7 +268,7 @@ class Views:
             plan.lookups,
         )
         running: Running
-        place = offset_in(self.folder_of(definition))
+        place = self._place_of(definition)
         if place is None and view.cause and self._is_trimmed(definition, plan.inputs):
             return Running(planned, view, Stalled(view, unrepeatable(definition)), None, Holds([]))
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
@@ -278,6 +282,7 @@ class Views:
             self._log,
             open_tail=lambda lsn: self._tail(plan.inputs, lsn),
             make_durable=self._flush,
+            make_readable=self._write,
             on_late=on_late,
             # What a table's change alters is read from the whole log again.
             on_committed=(lambda _: None) if plan.lookups else holds.advance,
@@ -294,6 +299,16 @@ class Views:
             for batch in self._log.read(self._catalog[planned.statement.late_to].name):
                 running.late_lsn = max(running.late_lsn, batch.cause)
         return running
+
+    def _place_of(self, definition: Definition) -> Offset | None:
+        """Where a view's checkpoint stands; one that is ahead of the log is of no use."""
+        folder = self.folder_of(definition)
+        forget_beyond(folder, self._log.lsn)
+        place = offset_in(folder)
+        if place is not None and place.lsn > self._log.lsn:
+            shutil.rmtree(folder)
+            return None
+        return place
 
     def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...]) -> bool:
         """Whether rows that a view has read are kept no more."""
