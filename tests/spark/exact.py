@@ -7,12 +7,15 @@ from collections import Counter
 
 import pyarrow as pa
 
+from millstream.model import Schema
 from millstream.model.types import type_from_arrow
 from millstream.pipeline.gears import Runner
 from millstream.pipeline.query import _nothing
 from millstream.pipeline.spark_types import columns_json
 
-PATIENCE = 40
+from .told import PATIENCE, until
+
+_MARK = Schema.of(at="TIMESTAMP")
 _OWN = ("_op", "_weight", "_lsn")
 
 
@@ -58,22 +61,33 @@ class Plain:
 
 
 class Copy:
-    """What a subscriber knows: the snapshot, and every change since, added up."""
+    """What a subscriber knows: the snapshot, and every change since, added up.
+
+    Attributes:
+        rows: the bag of rows.
+        ops: how many rows were told as what; an update counts as two.
+    """
 
     def __init__(self, subscription):
         self.rows = Counter()
+        self.ops = Counter()
         self._subscription = subscription
 
-    def drain(self):
-        """Take in all that has come."""
-        while (batch := self._subscription.try_recv()) is not None:
-            assert batch.gap is None
-            for row in batch.to_arrow().to_pylist():
-                weight = row["_weight"]
-                self.rows[plain(tuple(v for n, v in row.items() if n not in _OWN))] += weight
-            assert min(self.rows.values(), default=0) >= 0, "a row went that was not there"
-        self.rows = +self.rows
+    def drain(self, last):
+        """Take in all that comes up to an LSN."""
+        while self._subscription.position < last:
+            batch = self._subscription.recv(timeout=PATIENCE)
+            assert batch is not None, f"nothing came after LSN {self._subscription.position}"
+            self._take(batch)
         return self.rows
+
+    def _take(self, batch):
+        assert batch.gap is None
+        for row in batch.to_arrow().to_pylist():
+            self.rows[plain(tuple(v for n, v in row.items() if n not in _OWN))] += row["_weight"]
+            self.ops[row["_op"]] += batch.kind == "changes"
+        assert min(self.rows.values(), default=0) >= 0, "a row went that was not there"
+        self.rows = +self.rows
 
 
 class Twin:
@@ -90,7 +104,7 @@ class Twin:
         self._sources = {}
         self._tables = {}
         self._expected = {}
-        self._copies = {}
+        self.copies = {}
 
     # ---- what there is
 
@@ -117,7 +131,7 @@ class Twin:
         self.db.execute(f"CREATE {kind} {name} AS {select} {tail}")
         self._expected[name] = expected or select
         start = "earliest" if kind == "STREAM" else None
-        self._copies[name] = Copy(self.db.subscribe(f"SELECT * FROM {name}", start=start))
+        self.copies[name] = Copy(self.db.subscribe(f"SELECT * FROM {name}", start=start))
 
     def views(self, **views):
         """Some views: a SELECT each, or a pair of ours and Spark's."""
@@ -126,6 +140,11 @@ class Twin:
 
     def runner(self, name):
         return self.db._engine.views[name].runner
+
+    def told_lsn(self, name):
+        """The LSN of the last thing that a view has told."""
+        view = self.db._engine.views[name].view
+        return view.lsn if view.changes else 0
 
     @property
     def runners(self):
@@ -176,6 +195,11 @@ class Twin:
                 self.db.wait_for(name, lsn=lsn, timeout=PATIENCE)
         self.db.flush()
 
+    def await_live(self):
+        """Wait until all views run in the live gear."""
+        runners = self.runners.values()
+        until(lambda: all(each.state == "live" for each in runners), "the live gear")
+
     def shift(self, gear):
         """Have all views change gear; returns without waiting."""
         for each in self.runners.values():
@@ -188,6 +212,7 @@ class Twin:
         self.settle()
         for name, schema in self._schemas.items():
             self.spark.give(name, schema, self.pushed[name], self._marks[name])
+            self.spark.give(f"{name}_mark", _MARK, [(self.watermark[name],)])
         for name, schema in self._tables.items():
             self.spark.give(name, schema, self.db.query(f"SELECT * FROM {name}").fetchall())
         wrong = []
@@ -198,7 +223,7 @@ class Twin:
     def _differences(self, name):
         wanted = self.spark.answer(self._expected[name])
         expected = bag(wanted)
-        copy = self._copies[name].drain()
+        copy = self.copies[name].drain(self.told_lsn(name))
         wrong = [] if copy == expected else [told(name, "the subscriber", copy, expected)]
         if self.db._engine.catalog[name].kind == "view":
             shown = self.db.query(f"SELECT * FROM {name}").to_arrow()
@@ -234,6 +259,3 @@ def plain(value):
     if isinstance(value, dict):
         return tuple((name, plain(each)) for name, each in value.items())
     return value
-
-
-__all__ = ["PATIENCE", "Copy", "Plain", "Twin", "bag", "plain", "types"]

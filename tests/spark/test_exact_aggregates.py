@@ -134,6 +134,7 @@ def test_all_forms_in_both_gears(db, spark, monkeypatch):
     twin.push("orders", orders(20, 2))
     twin.views(**VIEWS)
     twin.check()
+    twin.await_live()
     assert {each.shifts for each in twin.runners.values()} == {1}, "from catch-up to live"
 
     twin.push("trades", trades(40, 3), "single")

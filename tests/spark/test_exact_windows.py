@@ -3,11 +3,9 @@
 import random
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from millstream.pipeline import gears
 
-from .exact import Twin
+from .exact import Twin, bag
 
 TICKS = "k VARCHAR, v BIGINT, p DECIMAL(9, 3), ts TIMESTAMP"
 
@@ -105,8 +103,9 @@ def test_windows_of_every_kind_anywhere_in_time(db, spark, monkeypatch):
     twin.source("ticks", TICKS, "ts", timedelta(days=300_000))  # so that no row is late
     twin.push("ticks", scattered(80, 1), "arrow")
     twin.push("ticks", scattered(40, 2))
-    twin.views(**WINDOWS)
+    twin.views(**{n: w for n, w in WINDOWS.items() if "hop" not in n})
     twin.check()
+    twin.await_live()
     assert {each.shifts for each in twin.runners.values()} == {1}, "from catch-up to live"
 
     twin.push("ticks", scattered(30, 3), "single")
@@ -133,3 +132,133 @@ def test_sessions_that_do_not_show_their_start(db, spark):
     twin.push("ticks", scattered(50, 4), "arrow")
     twin.push("ticks", scattered(10, 5), "single")
     twin.check()
+
+
+def straggling(count, seed, begin):
+    """Pushes of a few rows each: time goes on, and some rows are late for it."""
+    dice = random.Random(seed)
+    now = begin
+    for _ in range(count):
+        now += timedelta(seconds=dice.randint(0, 12))
+        yield [
+            (
+                dice.choice(["a", "b", None]),
+                dice.choice([None, 1, 2, 3]),
+                None,
+                now - timedelta(seconds=dice.choice([0, 0, 1, 3, 6, 20, 45, 80])),
+            )
+            for _ in range(dice.randint(1, 4))
+        ]
+
+
+def tumbled(seconds, late=0):
+    """Rows with their window, without those that came too late for it."""
+    return (
+        f"(SELECT *, window(ts, '{seconds} seconds') AS w FROM ticks) "
+        f"WHERE (_wm IS NULL OR w.end > _wm - INTERVAL '{late}' SECOND)"
+    )
+
+
+def passed(moment, late=0):
+    """Whether the watermark has passed a moment."""
+    return f"{moment} <= (SELECT at FROM ticks_mark) - INTERVAL '{late}' SECOND"
+
+
+ROW = "k, WINDOW_START AS s, COUNT(*) AS n, SUM(v) AS q"
+WANTED = "SELECT k, w.start AS s, count(*) AS n, sum(v) AS q FROM"
+LATE = {
+    "tumbled": (
+        f"SELECT {ROW} FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')",
+        f"{WANTED} {tumbled(60, 20)} GROUP BY k, w",
+        "ALLOW LATENESS INTERVAL '20 seconds' LATE DATA TO stragglers",
+    ),
+    "hopped": (
+        f"SELECT {ROW} FROM ticks GROUP BY k, HOP(ts, INTERVAL '20' SECOND, INTERVAL '1' MINUTE)",
+        f"{WANTED} (SELECT *, window(ts, '60 seconds', '20 seconds') AS w FROM ticks) "
+        "WHERE _wm IS NULL OR w.end > _wm GROUP BY k, w",
+        "",
+    ),
+    "cumulated": (
+        "SELECT WINDOW_START AS s, WINDOW_END AS e, COUNT(*) AS n FROM ticks "
+        "GROUP BY CUMULATE(ts, INTERVAL '20' SECOND, INTERVAL '1' MINUTE)",
+        "SELECT w.start AS s, e, count(*) AS n FROM (SELECT *, explode(sequence(w.start + INTERVAL "
+        "'20' SECOND, w.end, INTERVAL '20' SECOND)) AS e FROM (SELECT *, window(ts, '1 minute') AS w "
+        "FROM ticks)) WHERE ts < e AND (_wm IS NULL OR e > _wm - INTERVAL '10' SECOND) "
+        "GROUP BY w.start, e",
+        "ALLOW LATENESS INTERVAL '10 seconds'",
+    ),
+    "in_sessions": (
+        f"SELECT {ROW} FROM ticks GROUP BY k, SESSION(ts, INTERVAL '4 seconds')",
+        "SELECT k, session_window.start AS s, count(*) AS n, sum(v) AS q FROM ticks "
+        "WHERE _wm IS NULL OR ts + INTERVAL '4' SECOND > _wm "
+        "GROUP BY k, session_window(ts, '4 seconds')",
+        "",
+    ),
+    "closed": (
+        f"SELECT {ROW} FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '30 seconds')",
+        f"{WANTED} {tumbled(30)} AND {passed('w.end')} GROUP BY k, w",
+        "EMIT ON WINDOW CLOSE",
+    ),
+    "revised": (
+        "SELECT k, COUNT(*) AS n FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '30 seconds') "
+        "HAVING COUNT(*) > 1",
+        f"SELECT k, count(*) AS n FROM {tumbled(30, 40)} AND {passed('w.end')} GROUP BY k, w "
+        "HAVING count(*) > 1",
+        "EMIT AFTER WATERMARK ALLOW LATENESS INTERVAL '40 seconds'",
+    ),
+    "final": (
+        f"SELECT {ROW} FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '30 seconds')",
+        f"{WANTED} {tumbled(30, 20)} AND {passed('w.end', 20)} GROUP BY k, w",
+        "EMIT FINAL ALLOW LATENESS INTERVAL '20 seconds'",
+    ),
+    "final_sessions": (
+        f"SELECT {ROW} FROM ticks GROUP BY k, SESSION(ts, INTERVAL '4 seconds')",
+        "SELECT k, s, n, q FROM (SELECT k, session_window.start AS s, session_window.end AS e, "
+        "count(*) AS n, sum(v) AS q FROM ticks WHERE _wm IS NULL OR ts >= _wm "
+        "GROUP BY k, session_window(ts, '4 seconds')) WHERE e < (SELECT at FROM ticks_mark)",
+        "EMIT FINAL",
+    ),
+}
+STRAGGLERS = (
+    "SELECT k, v, p, ts FROM (SELECT *, window(ts, '1 minute') AS w FROM ticks) "
+    "WHERE w.end <= _wm - INTERVAL '20' SECOND"
+)
+
+
+def test_late_rows_and_every_emit(db, spark, monkeypatch):
+    monkeypatch.setattr(gears, "SHIFT_UP", 1)
+    twin = Twin(db, spark)
+    twin.source("ticks", TICKS, "ts", timedelta(seconds=5))
+    begin = at("2025-12-31 23:58:00")
+    for rows in straggling(30, 1, begin):
+        twin.push("ticks", rows)
+    for name, (ours, wanted, tail) in LATE.items():
+        if "hop" in name: continue
+        twin.view(name, ours, wanted, tail=tail)
+    twin.check()
+    check_late(twin)
+    twin.await_live()
+
+    for number, rows in enumerate(straggling(30, 2, begin + timedelta(minutes=4))):
+        twin.push("ticks", rows, ["single", "batch", "arrow"][number % 3])
+    twin.check()
+    check_late(twin)
+
+    # Every window closes when it is told that nothing older will come, and nothing can come then.
+    twin.promise("ticks", at("2026-01-01 01:00:00"))
+    twin.check()
+    twin.push("ticks", [("a", 1, None, at("2025-12-31 23:59:00"))])
+    twin.check()
+    check_late(twin)
+    for name in ("closed", "final", "final_sessions"):
+        assert set(twin.copies[name].ops) == {"insert"}, f"{name} has taken something back"
+    assert len(twin.copies["revised"].ops) > 1
+    assert {each.state for each in twin.runners.values()} == {"live"}
+
+
+def check_late(twin):
+    """The rows that came too late are in their own log, and are counted."""
+    wanted = bag(twin.spark.answer(STRAGGLERS))
+    assert bag(twin.db.query("SELECT * FROM stragglers").to_arrow()) == wanted
+    assert wanted
+    assert twin.db._engine.views["tumbled"].late_rows == wanted.total()

@@ -67,7 +67,7 @@ def bridge_threads():
         ("SELECT SUM(ARRAY(n)) AS total FROM s", "sum"),
         ("SELECT k, COUNT(*) AS c FROM s WHERE k + ARRAY(1) GROUP BY k", "k"),
         ("SELECT no_such_function(k) AS a, COUNT(*) AS c FROM s GROUP BY 1", "no_such_function"),
-        ("SELECT k, SUM(n) AS total FROM s GROUP BY k HAVING total", "having"),
+        ("SELECT k, SUM(n) AS total FROM s GROUP BY k HAVING total", "boolean"),
         ("SELECT n, COUNT(*) AS c FROM s GROUP BY k", "n"),
     ],
 )
@@ -125,7 +125,7 @@ def test_one_row_that_cannot_be_divided(db, source):
     for name in ("over_bad", "bad", "bad_line", "bad_here"):
         db.execute(f"DROP VIEW {name}")
     assert [each["name"] for each in db.query("SHOW VIEWS").to_pylist()] == ["good"]
-    assert db._engine.log.topics.keys() & set(queries) == {"good"}
+    assert set(db._engine.log.topics) & set(queries) == {"good"}
     db.execute(
         "CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(try_divide(100, n)) AS t FROM s GROUP BY k"
     )
@@ -240,7 +240,7 @@ def test_a_function_that_is_registered_too_late(tmp_path, spark):
         settle(db, "v")
     with ms.open(tmp_path / "db", spark=second) as db:
         db.source("s").push(("a", 2))
-        assert "thrice" in str(failed(db, "v"))
+        assert "thrice" in str(failed(db, "v")).lower()
         second.udf.register("thrice", lambda n: n * 3, "bigint")
         until(lambda: running(db, "v").error is None, "the end of the error")
         settle(db, "v")

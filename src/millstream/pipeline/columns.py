@@ -41,6 +41,12 @@ def feed_schema(schemas: Sequence[Schema]) -> pa.Schema:
     return pa.schema(fields)
 
 
+def used(columns: pa.Schema, sql: str) -> pa.Schema:
+    """The columns that a query names. One at least: without any, rows could not be counted."""
+    named = [each for each in columns if f"`{each.name}`" in sql]
+    return pa.schema(named or [columns.field(LSN)])
+
+
 def name_in_feed(log: int, column: str, logs: int) -> str:
     """What a log's column is called in a feed of so many logs."""
     return column if logs == 1 else f"_{log}_{column}"

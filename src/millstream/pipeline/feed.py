@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.reads import Reads
     from millstream.pipeline.wire import Connection
 
-BATCH_ROWS: Final = 4_000_000
+BATCH_ROWS: Final = 8_000_000
 """So many rows, at most, are read in one batch: what a crash can make Spark do again is bounded."""
 
 _PART_ROWS: Final = 50_000

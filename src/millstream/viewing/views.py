@@ -15,7 +15,7 @@ from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjec
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.pipeline.checkpoint import forget_beyond, offset_in
-from millstream.pipeline.columns import feed_schema
+from millstream.pipeline.columns import feed_schema, used
 from millstream.pipeline.feed import Feed
 from millstream.pipeline.gears import Runner
 from millstream.pipeline.query import Query as SparkQuery
@@ -337,7 +337,8 @@ class Views:
 
     def _spark_query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
         schemas = [self._schema_of(each) for each in plan.inputs]
-        return SparkQuery(self._spark, plan, feed_schema(schemas), checkpoint, self._bridge(), feed)
+        columns = used(feed_schema(schemas), plan.spark_sql)
+        return SparkQuery(self._spark, plan, columns, checkpoint, self._bridge(), feed)
 
     def _bridge(self) -> BridgeServer:
         with self._lock:

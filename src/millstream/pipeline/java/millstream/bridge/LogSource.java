@@ -10,7 +10,6 @@ import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
-import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
@@ -51,9 +50,9 @@ public class LogSource implements TableProvider {
     }
   }
 
-  /** A scan: only the columns that the query uses are asked for. */
-  public static class Reading implements SupportsPushDownRequiredColumns, Scan {
-    private StructType columns;
+  /** A scan of all columns: Spark prunes none of a stream, so the database names what is used. */
+  public static class Reading implements ScanBuilder, Scan {
+    private final StructType columns;
     private final Wire.Address address;
     private final boolean live;
 
@@ -61,15 +60,6 @@ public class LogSource implements TableProvider {
       this.columns = columns;
       this.address = address;
       this.live = live;
-    }
-
-    /** Without any column the number of rows would be lost; so one is always read. */
-    public void pruneColumns(StructType required) {
-      if (required.isEmpty()) {
-        columns = new StructType().add(columns.apply("_lsn"));
-      } else {
-        columns = required;
-      }
     }
 
     public Scan build() {

@@ -50,7 +50,9 @@ public class LogStream
     throw new UnsupportedOperationException("latestOffset(Offset, ReadLimit) is the one to call");
   }
 
+  /** In the live gear nobody knows where a batch will end, and Spark does not need to. */
   public Offset latestOffset(Offset start, ReadLimit limit) {
+    if (live) return start;
     return new Place(ask("latest\t" + start.json()));
   }
 
