@@ -156,6 +156,9 @@ class Runner:
             except Exception as raised:  # noqa: BLE001 - told, and tried again
                 if self._over.is_set():
                     break
+                if _NOT_ONE_THREAD in str(raised) and not self._query.needs_exchange:
+                    self._query.needs_exchange = True
+                    continue
                 failures = failures + 1 if self._watcher.reached == place else 1
                 place = self._watcher.reached
                 # What failed here is why Spark says that a connection has ended.
@@ -268,6 +271,7 @@ class Runner:
         self._watcher.failed(self.error, hopeless=hopeless)
 
 
+_NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
 _RAISED = re.compile(r"^((?:\w+\.)*\w+(?:Error|Exception|Warning)\b.*)$", re.MULTILINE)

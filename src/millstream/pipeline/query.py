@@ -37,6 +37,7 @@ class Query:
         checkpoint: where Spark keeps its state.
         server: where its tasks connect to.
         feed: the name under which the server knows it.
+        needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
     """
 
     spark: Spark
@@ -45,6 +46,7 @@ class Query:
     checkpoint: Path
     server: BridgeServer
     feed: str
+    needs_exchange: bool = False
     _session: Any = None
     _python: bool | None = None
 
@@ -63,7 +65,7 @@ class Query:
             java = self.session.sparkContext._jvm  # noqa: SLF001
             patterns = java.org.apache.spark.sql.catalyst.trees.TreePattern
             self._python = bool(plan.containsPattern(patterns.PYTHON_UDF()))
-        return self.plan.live and not self._python
+        return self.plan.live and not self._python and not self.needs_exchange
 
     def start(self, gear: Gear) -> Any:  # noqa: ANN401 - a StreamingQuery
         """Run it, from the checkpoint on."""
@@ -76,6 +78,7 @@ class Query:
             result.writeStream.format(bridge.SINK_FORMAT)
             .options(**self._address(), keys=",".join(str(names.index(k)) for k in self.plan.keys))
             .option("hash", names.index("_hash") if "_hash" in names else -1)
+            .option("live", str(gear == "live").lower())
             .option("checkpointLocation", str(self.checkpoint))
             .outputMode("update")
         )

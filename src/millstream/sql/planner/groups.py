@@ -30,6 +30,8 @@ from millstream.sql.planner.windows import (
     as_window,
     cumulated_ends,
     cumulated_start,
+    hopping_ends,
+    hopping_start,
     is_bound,
     is_window,
     spark_window,
@@ -150,13 +152,12 @@ class Grouping:
             items.append(alias(made, "_w"))
             group.append(made)
             return source, condition
-        made, name, end = cumulated_ends(time, window), "_e", closed(column("_e"))
-        if window.kind == "hop":
-            made, name, end = spark_window(time, window), "_w", call("unix_micros", _END)
-        source = nested(select([exp.Star(), alias(made, name)], source, condition))
-        items.append(column(name))
-        group.append(column(name))
-        return source, self._not_late(end)
+        ends = hopping_ends if window.kind == "hop" else cumulated_ends
+        made = alias(ends(time, window), "_e")
+        source = nested(select([exp.Star(), made], source, condition))
+        items.append(column("_e"))
+        group.append(column("_e"))
+        return source, self._not_late(closed(column("_e")))
 
     def _not_late(self, end: exp.Expr) -> exp.Expr:
         """Return whether a window of a row may still change when the row comes."""
@@ -171,9 +172,10 @@ class Grouping:
             return None, None
         if self.sessions is not None:
             return column("_start", SESSION), column("_end", SESSION)
-        if self.window[0].kind == "cumulate":
-            start = cumulated_start("_e", self.window[0])
-            return start, call("timestamp_micros", column("_e"))
+        starts = {"cumulate": cumulated_start, "hop": hopping_start}.get(self.window[0].kind)
+        if starts is not None:
+            end = call("timestamp_micros", column("_e"))
+            return starts("_e", self.window[0]), end
         return _START, _END
 
     # --- Expressions over groups ------------------------------------------------------------------

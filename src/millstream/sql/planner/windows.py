@@ -132,9 +132,28 @@ def _microseconds(tree: exp.Expr, teller: Teller, hint: str) -> int:
 
 
 def spark_window(time: exp.Expr, window: Window) -> exp.Expr:
-    """Return Spark's own window, for TUMBLE and HOP."""
+    """Return Spark's own window, for TUMBLE."""
     lengths = [window.size, window.slide, window.offset]
     return call("window", time, *(text(f"{each} microseconds") for each in lengths))
+
+
+def hopping_ends(time: exp.Expr, window: Window) -> exp.Expr:
+    """Return the ends, in microseconds, of all windows of a HOP that a time is in.
+
+    Spark's own window would do it by an Expand, before which the live gear cannot be without an
+    exchange.
+    """
+    slide, moment = _bigint(window.slide), call("unix_micros", time)
+    past_end = call("pmod", _plus(moment, -window.offset - window.size), slide)
+    past_start = call("pmod", _plus(moment, -window.offset), slide.copy())
+    first = _plus(exp.Sub(this=moment.copy(), expression=past_end), window.slide)
+    last = _plus(exp.Sub(this=moment.copy(), expression=past_start), window.size)
+    return call("explode", call("sequence", first, last, slide.copy()))
+
+
+def hopping_start(end: str, window: Window) -> exp.Expr:
+    """Return the start of the window of a HOP whose end, in microseconds, is a column."""
+    return call("timestamp_micros", _plus(column(end), -window.size))
 
 
 def cumulated_ends(time: exp.Expr, window: Window) -> exp.Expr:

@@ -129,18 +129,20 @@ public class ChangeSink implements TableProvider {
     private final StructType schema;
     private final String keys;
     private final int hash;
+    private final boolean live;
 
     Writers(LogicalWriteInfo info) {
       address = new Wire.Address(info.options());
       schema = info.schema();
       keys = info.options().get("keys");
       hash = info.options().getInt("hash", -1);
+      live = info.options().getBoolean("live", false);
     }
 
     public DataWriter createWriter(int partition, long task, long epoch) {
       try {
         Wire wire = address.connect("sink", epoch + "\t" + task);
-        return new ChangeWriter(wire, schema, Pending.of(schema, keys, hash), task);
+        return new ChangeWriter(wire, schema, Pending.of(schema, keys, hash), task, live);
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }

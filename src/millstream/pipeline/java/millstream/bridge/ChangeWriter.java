@@ -39,11 +39,14 @@ public class ChangeWriter implements DataWriter {
   private final ArrowWriter arrow;
   private final VectorUnloader unloader;
   private final long task;
+  private final boolean live;
   private long since;
   private long shown = -1;
   private int unanswered = 0;
 
-  ChangeWriter(Wire wire, StructType schema, Pending pending, long task) throws IOException {
+  ChangeWriter(Wire wire, StructType schema, Pending pending, long task, boolean live)
+      throws IOException {
+    this.live = live;
     this.wire = wire;
     this.pending = pending;
     this.task = task;
@@ -61,6 +64,9 @@ public class ChangeWriter implements DataWriter {
   }
 
   public void write(Object row) throws IOException {
+    if (live && LiveReader.ofThisThread() == null) {
+      throw new IllegalStateException("millstream: reader and sink do not share a thread");
+    }
     if (pending.size() == 0) since = System.nanoTime();
     pending.add((InternalRow) row);
     if (pending.size() >= FULL && shown < 0) sendRows();

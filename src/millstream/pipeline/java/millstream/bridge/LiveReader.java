@@ -11,6 +11,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * sink holds all that it led to, and is told so. The database ends the batch, not the clock.
  */
 public class LiveReader implements SupportsRealTimeRead {
+  private static final ThreadLocal CURRENT = new ThreadLocal();
+
   private final Frames frames;
   private String reached;
   private ColumnarBatch batch;
@@ -20,6 +22,12 @@ public class LiveReader implements SupportsRealTimeRead {
   LiveReader(Frames frames, String start) {
     this.frames = frames;
     this.reached = start;
+    CURRENT.set(this);
+  }
+
+  /** The reader that feeds this thread, or null. */
+  static LiveReader ofThisThread() {
+    return (LiveReader) CURRENT.get();
   }
 
   public SupportsRealTimeRead.RecordStatus nextWithTimeout(Long startMs, Long timeoutMs)
@@ -66,6 +74,7 @@ public class LiveReader implements SupportsRealTimeRead {
   }
 
   public void close() {
+    if (CURRENT.get() == this) CURRENT.remove();
     frames.close();
   }
 }
