@@ -32,8 +32,22 @@ def test_rows_of_one_log():
     columns = Columns([ONE], ["symbol", "qty", *HIDDEN])
     made = columns.batch(0, batch(ONE, [("a", 1), (None, 2)], weights=[1, -1]), 5)
     assert made.to_pylist() == [
-        {"symbol": "a", "qty": 1, "_log": 0, "_lsn": 10, "_weight": 1, "_wm": made["_wm"][0].as_py()},
-        {"symbol": None, "qty": 2, "_log": 0, "_lsn": 11, "_weight": -1, "_wm": made["_wm"][1].as_py()},
+        {
+            "symbol": "a",
+            "qty": 1,
+            "_log": 0,
+            "_lsn": 10,
+            "_weight": 1,
+            "_wm": made["_wm"][0].as_py(),
+        },
+        {
+            "symbol": None,
+            "qty": 2,
+            "_log": 0,
+            "_lsn": 11,
+            "_weight": -1,
+            "_wm": made["_wm"][1].as_py(),
+        },
     ]
     assert made["_wm"].cast(pa.int64()).to_pylist() == [5, 5]
 

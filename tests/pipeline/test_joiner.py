@@ -44,7 +44,10 @@ class Play:
 
     def give(self, log, rows, weights):
         batch = ChangeBatch(
-            self.schemas[log], rows, None, ChangeBatch.from_rows(self.schemas[log], rows, weights=weights)._weights
+            self.schemas[log],
+            rows,
+            None,
+            ChangeBatch.from_rows(self.schemas[log], rows, weights=weights)._weights,
         )
         batch.topic = f"log {log}"
         batch.first_lsn, batch.lsn = self.lsn + 1, self.lsn + len(rows)

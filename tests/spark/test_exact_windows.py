@@ -103,7 +103,7 @@ def test_windows_of_every_kind_anywhere_in_time(db, spark, monkeypatch):
     twin.source("ticks", TICKS, "ts", timedelta(days=300_000))  # so that no row is late
     twin.push("ticks", scattered(80, 1), "arrow")
     twin.push("ticks", scattered(40, 2))
-    twin.views(**{n: w for n, w in WINDOWS.items() if "hop" not in n})
+    twin.views(**WINDOWS)
     twin.check()
     twin.await_live()
     assert {each.shifts for each in twin.runners.values()} == {1}, "from catch-up to live"
@@ -233,7 +233,6 @@ def test_late_rows_and_every_emit(db, spark, monkeypatch):
     for rows in straggling(30, 1, begin):
         twin.push("ticks", rows)
     for name, (ours, wanted, tail) in LATE.items():
-        if "hop" in name: continue
         twin.view(name, ours, wanted, tail=tail)
     twin.check()
     check_late(twin)

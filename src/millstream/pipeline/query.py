@@ -53,7 +53,8 @@ class Query:
     @property
     def session(self) -> Any:  # noqa: ANN401 - a SparkSession
         """The view's own session."""
-        if self._session is None:
+        current = self.spark.session.sparkContext
+        if self._session is None or self._session.sparkContext is not current:
             self._session = self.spark.for_view()
         return self._session
 
@@ -93,7 +94,11 @@ class Query:
         )
         # With one partition there is no exchange before the aggregate: row by row in one thread.
         (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
-        return self.session.sql(self.plan.spark_sql)
+        try:
+            return self.session.sql(self.plan.spark_sql)
+        except Exception:
+            self._session = None  # the next try sees what the user's session has by then
+            raise
 
     def _address(self) -> dict[str, str]:
         server = self.server

@@ -146,11 +146,23 @@ class Spark:
             PipelineError: it did not start.
         """
         with self._lock:
+            if self._is_ready and self._is_ours and not _is_alive(self._session):
+                self._bury()
             if not self._is_ready:
                 with progress("starting Spark (once per process)"):
                     self._start()
                 self._is_ready = True
             return self._session
+
+    def _bury(self) -> None:
+        """Forget a Spark whose Java has died; PySpark would hold on to it."""
+        from pyspark import SparkContext  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        SparkSession._instantiatedSession = None  # noqa: SLF001
+        self._session, self._is_ready = None, False
 
     def for_view(self) -> Any:  # noqa: ANN401
         """A session for one view: its own settings and relations, the functions of the user's."""
@@ -166,7 +178,8 @@ class Spark:
 
     def _start(self) -> None:
         # PySpark prints what it also raises.
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+        for name in ("SQLQueryContextLogger", "py4j"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         if self._session is None:
             check_java()
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -237,6 +250,12 @@ class Spark:
                 f"this Spark has {slots} task slots, and {views} views run on it",
                 hint=f"a live view holds a slot for good: start Spark with master {MASTER!r}",
             )
+
+
+def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
+    """Whether its Java runs, as far as can be told: of one that others started, nothing can."""
+    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    return process is None or process.poll() is None
 
 
 def check_java() -> None:

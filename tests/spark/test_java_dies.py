@@ -1,0 +1,51 @@
+"""Spark's Java is killed under the views: they go on in a new one, and nobody misses a change."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import json, os, signal
+import millstream as ms
+
+with ms.open() as db:
+    db.execute("CREATE SOURCE t (k VARCHAR, v BIGINT)")
+    db.execute("CREATE MATERIALIZED VIEW sums AS SELECT k, SUM(v) AS s FROM t GROUP BY k")
+    db.execute("CREATE MATERIALIZED VIEW tens AS SELECT k, log10(v) AS l FROM t")
+    told = db.subscribe("SELECT * FROM sums")
+    db.insert("t", [("x", 1), ("y", 100)])
+    for name in ("sums", "tens"):
+        db.wait_for(name, timeout=120)
+    spark = db._engine.views["sums"].runner._query.spark
+    os.kill(spark.session.sparkContext._gateway.proc.pid, signal.SIGKILL)
+    db.insert("t", [("x", 10)])
+    for name in ("sums", "tens"):
+        db.wait_for(name, timeout=120)
+    changes = []
+    while (batch := told.recv(timeout=0.5)) is not None:
+        changes += [[each.op, *each.row] for each in batch]
+    print(json.dumps({
+        "sums": sorted(db.query("SELECT * FROM sums").fetchall()),
+        "tens": sorted(db.query("SELECT * FROM tens").fetchall()),
+        "changes": changes,
+        "restarts": db.metrics()["views"]["sums"]["restarts"],
+    }))
+"""
+
+
+@pytest.mark.crash
+def test_views_go_on_in_a_new_java():
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], capture_output=True, text=True, check=True, timeout=280
+    )
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert found["sums"] == [["x", 11], ["y", 100]]
+    assert found["tens"] == [["x", 0.0], ["x", 1.0], ["y", 2.0]]
+    assert sorted(found["changes"][:2]) == [["insert", "x", 1], ["insert", "y", 100]]
+    assert found["changes"][2:] == [["update", "x", 11]]
+    assert found["restarts"] >= 1
