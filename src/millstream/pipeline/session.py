@@ -180,6 +180,7 @@ class Spark:
         # PySpark prints what it also raises.
         for name in ("SQLQueryContextLogger", "py4j"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        logging.getLogger().addFilter(_not_of_py4j)  # where it tells that Java has died
         if self._session is None:
             check_java()
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -250,6 +251,10 @@ class Spark:
                 f"this Spark has {slots} task slots, and {views} views run on it",
                 hint=f"a live view holds a slot for good: start Spark with master {MASTER!r}",
             )
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
