@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.feed import Feed
     from millstream.pipeline.query import Gear, Query
     from millstream.pipeline.results import Results
-    from millstream.pipeline.wire import Connection
+    from millstream.pipeline.wire import BridgeServer, Connection
 
 State = Literal["starting", "catching up", "live", "micro-batch", "failed", "stopped"]
 
@@ -93,6 +93,7 @@ class Runner:
         self._wake = threading.Event()
         self._ready = threading.Event()
         self._gear: Gear | None = None
+        self._server: BridgeServer | None = None
         self._thread = threading.Thread(target=self._run, name=f"millstream-{name}", daemon=True)
         feed.live.on_far_behind = self._wake.set
 
@@ -100,7 +101,6 @@ class Runner:
 
     def start(self) -> None:
         """Begin."""
-        self._query.server.add(self._query.feed, self)
         self._thread.start()
 
     def shift(self, gear: Literal["live", "catch-up"]) -> None:
@@ -122,7 +122,8 @@ class Runner:
         """Wait until it has ended."""
         if self._thread.is_alive():
             self._thread.join()
-        self._query.server.remove(self._query.feed)
+        if self._server is not None:
+            self._server.remove(self._query.feed)
         self._feed.live.drop_tail()
 
     # ---- connections
@@ -172,6 +173,8 @@ class Runner:
     def _turn(self) -> None:
         """One gear, until there is reason for another one."""
         self._trouble = None
+        self._server = self._query.server()
+        self._server.add(self._query.feed, self)
         if not self._query.is_live:
             self._follow("micro-batch", "micro-batch", lambda: 0)
             return

@@ -13,6 +13,7 @@ from millstream.pipeline.spark_types import arrow_of, columns_json
 from millstream.sql.planner.plan import FEED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -35,7 +36,7 @@ class Query:
         plan: what it does.
         columns: what its feed has.
         checkpoint: where Spark keeps its state.
-        server: where its tasks connect to.
+        server: where its tasks connect to, once Spark runs.
         feed: the name under which the server knows it.
         needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
     """
@@ -44,7 +45,7 @@ class Query:
     plan: ViewPlan
     columns: pa.Schema
     checkpoint: Path
-    server: BridgeServer
+    server: Callable[[], BridgeServer]
     feed: str
     needs_exchange: bool = False
     _session: Any = None
@@ -101,7 +102,7 @@ class Query:
             raise
 
     def _address(self) -> dict[str, str]:
-        server = self.server
+        server = self.server()
         return {
             "host": server.host,
             "port": str(server.port),

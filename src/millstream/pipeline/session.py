@@ -154,6 +154,14 @@ class Spark:
                 self._is_ready = True
             return self._session
 
+    @property
+    def address(self) -> str:
+        """Where tasks find this process: on this machine, or by the driver's address."""
+        context = self.session.sparkContext
+        if re.fullmatch(r"local(\[[^\]]*\])?", context.master):
+            return "127.0.0.1"
+        return str(context.getConf().get("spark.driver.host"))
+
     def _bury(self) -> None:
         """Forget a Spark whose Java has died; PySpark would hold on to it."""
         from pyspark import SparkContext  # noqa: PLC0415

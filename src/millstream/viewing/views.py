@@ -338,12 +338,12 @@ class Views:
     def _spark_query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
         schemas = [self._schema_of(each) for each in plan.inputs]
         columns = used(feed_schema(schemas), plan.spark_sql)
-        return SparkQuery(self._spark, plan, columns, checkpoint, self._bridge(), feed)
+        return SparkQuery(self._spark, plan, columns, checkpoint, self._bridge, feed)
 
     def _bridge(self) -> BridgeServer:
         with self._lock:
             if self._server is None:
-                self._server = BridgeServer()
+                self._server = BridgeServer(self._spark.address)
             return self._server
 
     def folder_of(self, definition: Definition) -> Path:
