@@ -308,7 +308,7 @@ class Database:
         if lsn is None:
             lsn = self._engine.dispatcher.barrier()
         definition = self._engine.catalog[view]
-        if not definition.is_derived:
+        if definition.name not in self._engine.views:
             raise WrongObjectError(
                 f"{definition.name} is a {definition.kind}, not a view",
                 hint="what db.flush() returns is on the disk and handed to subscribers",
@@ -334,7 +334,8 @@ class Database:
         """The changes of a query's result, to be asked for: iterate, or ``recv(timeout=)``.
 
         Args:
-            query: a SELECT over one source or table.
+            query: a SELECT. With groups, joins or the like it becomes a view, shared by all who
+                ask the same.
             start: None: for a source what comes now, for a table its rows and then their changes;
                 or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
             backpressure: what happens when the reader is too slow: ``block`` (nothing is lost, the
@@ -376,7 +377,8 @@ class Database:
         """Call back with every batch of changes, on a thread of its own.
 
         Args:
-            query: a SELECT over one source or table.
+            query: a SELECT. With groups, joins or the like it becomes a view, shared by all who
+                ask the same.
             on_change: called with each batch, one at a time.
             on_error: called with what ``on_change`` raises, and with what ends the subscription.
             on_complete: called at the end, when the database closes.

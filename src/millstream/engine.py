@@ -7,6 +7,7 @@ what exists runs in the dispatcher's thread, between two commits.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from millstream.sql import plan_all
 from millstream.sql.pull import plan_pull
 from millstream.subscriptions import Positions
 from millstream.viewing import HIDDEN, Views
-from millstream.views import Table
+from millstream.views import Bag, Table
 from millstream.views.pull import Puller
 
 if TYPE_CHECKING:
@@ -127,42 +128,52 @@ class Engine:
         if self.dispatcher.call(create):
             self.views.start(self.views.run(planned))
 
-    def drop(self, definition: Definition) -> None:
+    def drop(self, definition: Definition, *, cascade: bool = False) -> None:
         """Remove a source, a table or a view, its rows, and whoever reads it.
 
         Raises:
-            InUseError: a view reads it.
+            InUseError: a view reads it, and is not to be dropped with it.
         """
-        readers = self.views.readers_of(definition.name)
-        if readers:
-            raise InUseError(
-                f"{definition.name} is read by {', '.join(readers)}",
-                hint="; ".join(f"DROP VIEW {name}" for name in readers) + " first",
-            )
         late = self.views.late_log(definition.name)
+        names = [definition.name] if late is None else [definition.name, self.catalog[late].name]
+        readers = [
+            self.catalog[reader]
+            for name in names
+            for reader in self.views.readers_of(name)
+            if reader != definition.name
+        ]
+        if readers and not cascade:
+            first = "; ".join(f"DROP {each.kind.upper()} {each.name}" for each in readers)
+            raise InUseError(
+                f"{definition.name} is read by {', '.join(each.name for each in readers)}",
+                hint=f"{first} first, or write CASCADE",
+            )
+        for each in readers:
+            if each.name in self.catalog:
+                self.drop(each, cascade=True)
         if definition.name in self.views:
             self.views.drop(definition.name)
-        if late is not None:
-            self.drop(self.catalog[late])
+        for name in names:
+            if name in self.catalog:  # a log of late rows may have gone with its view
+                self.dispatcher.call(partial(self._drop, name))
 
-        def drop() -> None:
-            self.catalog.drop(definition.name)
-            self._tables.pop(definition.name, None)
-            idle = self._idle.pop(definition.name, None)
-            if idle is not None:
-                idle.stop()
-            intake = self._intakes.pop(definition.name, None)
-            ended = SubscriptionEndedError(f"{definition.name} was dropped")
-            if intake is not None:
-                intake.inlet.close()
-                self.dispatcher.remove(intake)
-                intake.inlet.abandon()
-                for inline in intake.inlet.inline:
-                    inline.fail(ended)
-            self.positions.drop_target(definition.name)
-            self.dispatcher.drop_routes(definition.name, ended)
-
-        self.dispatcher.call(drop)
+    def _drop(self, name: str) -> None:
+        """Remove it; called by the dispatcher's thread."""
+        self.catalog.drop(name)
+        self._tables.pop(name, None)
+        idle = self._idle.pop(name, None)
+        if idle is not None:
+            idle.stop()
+        intake = self._intakes.pop(name, None)
+        ended = SubscriptionEndedError(f"{name} was dropped")
+        if intake is not None:
+            intake.inlet.close()
+            self.dispatcher.remove(intake)
+            intake.inlet.abandon()
+            for inline in intake.inlet.inline:
+                inline.fail(ended)
+        self.positions.drop_target(name)
+        self.dispatcher.drop_routes(name, ended)
 
     def add_column(
         self, definition: Definition, column: Column, *, if_not_exists: bool = False
@@ -431,6 +442,15 @@ class Engine:
                     break
         return Result(plan.schema, batches, lsn=lsn)
 
+    def _current(self, running: Running) -> pa.Table:
+        """The rows of a view; of a stream that keeps none, what its log adds up to."""
+        if running.planned.keeps_rows:
+            return running.view.snapshot()[0]
+        rows = Bag(running.view.schema)
+        for batch in self.kept((running.view.name,), self.dispatcher.lsn):
+            rows.load(batch)
+        return rows.snapshot()
+
     def row_count(self, definition: Definition) -> int:
         """How many rows a table has."""
         return len(self._tables[definition.name])
@@ -453,7 +473,8 @@ class Engine:
             )
             for batch in self._stored(definition, lsn)
         ]
-        return pa.Table.from_batches(batches, schema).select(list(columns))
+        # Without any column the number of rows would be lost.
+        return pa.Table.from_batches(batches, schema).select(list(columns) or [_LSN.name])
 
     def check_view(self, definition: Definition) -> None:
         """Raise if it is a view whose query cannot go on."""
@@ -482,13 +503,14 @@ class Engine:
             )
 
     def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
-        if definition.kind == "view":
-            view = self.views[definition.name].view
+        if definition.name in self.views:
             self.check_view(definition)
-            table, _ = view.snapshot()
-            for part in table.to_batches():
-                yield ChangeBatch(view.schema, None, view.schema.conform(part), None)
-            return
+            running = self.views[definition.name]
+            if running.planned.keeps_rows or running.planned.retracts:
+                schema = definition.schema
+                for part in self._current(running).to_batches():
+                    yield ChangeBatch(schema, None, schema.conform(part), None)
+                return
         table = self._tables.get(definition.name)
         if table is None:
             yield from self.kept((definition.name,), lsn)

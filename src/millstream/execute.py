@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream import show
 from millstream.catalog import Definition, options_of
 from millstream.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
+    SqlError,
     SqlUnsupportedError,
     SubscriptionExistsError,
     TenantError,
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.sql import Predicate, Projection, SelectPlan
     from millstream.subscriptions.registry import Registry
+
+
+T = TypeVar("T")
 
 
 class Executor:
@@ -147,7 +151,8 @@ class Executor:
             if not statement.if_exists:
                 raise ObjectNotFoundError(f"there is no {statement.kind} {statement.name!r}")
         elif not (statement.if_exists and statement.name not in catalog):
-            self._engine.drop(catalog.of_kind(statement.kind, statement.name))
+            definition = catalog.of_kind(statement.kind, statement.name)
+            self._engine.drop(definition, cascade=statement.cascade)
         return self._done()
 
     def _drop_subscription(self, statement: Drop) -> Result:
@@ -256,8 +261,10 @@ class Executor:
         if isinstance(inner, CreateView):
             return show.explain_view(engine.views.plan(inner))
         if isinstance(inner, Query):
-            pull = plan_pull(inner, engine.views.input)
-            view = plan_view(inner, engine.views.input)
+            pull = _or_error(lambda: plan_pull(inner, engine.views.input))
+            view = _or_error(lambda: plan_view(inner, engine.views.input))
+            if isinstance(pull, SqlError) and isinstance(view, SqlError):
+                raise view
             return show.explain_query(pull, view, inner.emit or Emit())
         definition = engine.catalog[inner.target]
         return show.explain(definition, self.plan(definition, inner))
@@ -309,6 +316,13 @@ class _Checked:
         made = self._projection.rows(rows)
         self._check(made)
         return made
+
+
+def _or_error(plan: Callable[[], T]) -> T | SqlError:
+    try:
+        return plan()
+    except SqlError as error:
+        return error
 
 
 _WAYS: dict[type[Statement], Callable[[Executor, Any], Result]] = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
+from millstream.errors import SqlError
 from millstream.model.clock import to_datetime
 from millstream.model.result import Result
 from millstream.model.schema import Schema
@@ -123,8 +124,10 @@ def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list
     if kind == "tables":
         return _TABLES, [_table(d, engine) for d in engine.catalog if d.kind == "table"]
     if kind in {"views", "streams"}:
-        derived = [d for d in engine.catalog if d.kind + "s" == kind and d.name in engine.views]
-        return _VIEWS, [_view(each, engine) for each in derived]
+        derived = [each for each in engine.catalog if each.kind + "s" == kind]
+        return _VIEWS, [
+            _view(each, engine) if each.name in engine.views else _late(each) for each in derived
+        ]
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine, registry))
     return Schema.of(name="VARCHAR NOT NULL"), []
@@ -178,6 +181,14 @@ def _view(definition: Definition, engine: Engine) -> Row:
         runner.restarts,
         None if runner.error is None else str(runner.error.message),
         definition.query,
+    )
+
+
+def _late(definition: Definition) -> Row:
+    """The log of rows that came too late: nothing runs for it alone."""
+    return (
+        *(definition.name, definition.schema.ddl, "", "late rows", "live"),
+        *(0, 0, 0, 0, 0, None, 0, 0, None, definition.sql),
     )
 
 
@@ -243,17 +254,22 @@ def explain_view(planned: Planned) -> Result:
     return _lines(lines)
 
 
-def explain_query(pull: PullPlan, view: ViewPlan, emit: Emit) -> Result:
+def explain_query(pull: PullPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
     """EXPLAIN of a query with joins, groups or the like: asked once, and subscribed to."""
-    return _lines(
-        [
+    if isinstance(pull, SqlError):
+        lines = [f"asked once: refused: {pull.message}"]
+    else:
+        lines = [
             f"asked once: read {', '.join(pull.tables)} in process, by DuckDB; no Spark",
             f"  SQL: {pull.sql}",
             f"  give {pull.schema.ddl}",
-            "subscribed to: a view that all share who ask the same",
-            *(f"  {line}" for line in _on_spark(view, emit)),
         ]
-    )
+    if isinstance(view, SqlError):
+        lines.append(f"subscribed to: refused: {view.message}")
+    else:
+        lines.append("subscribed to: a view that all share who ask the same")
+        lines += [f"  {line}" for line in _on_spark(view, emit)]
+    return _lines(lines)
 
 
 def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:

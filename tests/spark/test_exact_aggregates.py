@@ -4,8 +4,6 @@ import random
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-import pytest
-
 from millstream.pipeline import gears
 
 from .exact import Twin
@@ -59,8 +57,8 @@ VIEWS = {
     "SUM(weight) AS w, COUNT(*) AS n, COUNT(price) AS c, AVG(price) AS ap, AVG(qty) AS aq, "
     "AVG(fee) AS af, AVG(small) AS a, round(STDDEV(price), 6) AS b, round(VARIANCE(qty), 6) AS d, "
     "round(stddev_pop(fee), 6) AS e, round(var_pop(small), 6) AS g, round(skewness(qty), 6) AS h, "
-    "round(corr(price, qty), 6) AS i, MIN(price) AS j, MAX(price) AS k, MIN(fee) AS l, MAX(day) AS m, "
-    "MIN(ts) AS o, MAX(weight) AS t, MAX(qty) - MIN(qty) AS spread, bit_or(qty) AS u, "
+    "round(corr(price, qty), 6) AS i, MIN(price) AS j, MAX(price) AS k, MIN(fee) AS l, "
+    "MAX(day) AS m, MIN(ts) AS o, MAX(weight) AS t, MAX(qty) - MIN(qty) AS spread, bit_or(qty) AS u, "
     "bit_xor(small) AS v, bool_or(price > 5) AS x, every(qty > -9) AS y, count_if(qty > 5) AS z, "
     "try_sum(qty) AS aa, COUNT(*) FILTER (WHERE qty > 5) AS ab, SUM(fee) FILTER (WHERE price > 0 "
     "AND fee > 0) AS ac, MAX(qty) FILTER (WHERE day > DATE '2026-01-01') AS ad, "

@@ -57,7 +57,9 @@ steps = st.one_of(
     st.tuples(st.just("single"), st.lists(ticks, min_size=1, max_size=6)),
     st.tuples(st.just("batch"), st.lists(ticks, min_size=1, max_size=20)),
     st.tuples(st.just("arrow"), st.lists(ticks, min_size=1, max_size=40)),
-    st.tuples(st.just("place"), st.tuples(keys.filter(bool), st.sampled_from(["Ulm", "Ayr", None]))),
+    st.tuples(
+        st.just("place"), st.tuples(keys.filter(bool), st.sampled_from(["Ulm", "Ayr", None]))
+    ),
     st.tuples(st.just("leave"), keys.filter(bool)),
     st.tuples(st.just("shift"), st.tuples(st.sampled_from(sorted(VIEWS)), st.booleans())),
 )

@@ -172,9 +172,7 @@ def test_joins_with_tables_that_change_before_and_after(db, spark, monkeypatch):
 
 
 SUMS = "SELECT symbol, SUM(qty) AS q, COUNT(*) AS n, MAX(price) AS m FROM trades GROUP BY symbol"
-MINUTES = (
-    "SELECT symbol, {start} AS s, SUM(qty) AS q, COUNT(*) AS n FROM trades GROUP BY symbol, {window}"
-)
+MINUTES = "SELECT symbol, {start} AS s, SUM(qty) AS q, COUNT(*) AS n FROM trades GROUP BY symbol, {window}"
 OURS = MINUTES.format(start="WINDOW_START", window="TUMBLE(ts, INTERVAL '1 minute')")
 SPARKS = MINUTES.format(start="window.start", window="window(ts, '1 minute')")
 SEEN = f"(SELECT * FROM ({SPARKS}) WHERE s + INTERVAL '1' MINUTE <= (SELECT at FROM trades_mark))"
@@ -203,7 +201,12 @@ def test_views_over_views(db, spark, monkeypatch):
     }
     for name, text in above.items():
         twin.view(name, *both_ways(text))
-    twin.view("third", *both_ways(f"SELECT COUNT(*) AS n, MAX(best) AS b FROM {{of_minutes:{above['of_minutes']}}}"))
+    twin.view(
+        "third",
+        *both_ways(
+            f"SELECT COUNT(*) AS n, MAX(best) AS b FROM {{of_minutes:{above['of_minutes']}}}"
+        ),
+    )
     twin.check()
     twin.await_live()
 

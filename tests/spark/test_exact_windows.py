@@ -1,11 +1,13 @@
 """Windows of every kind, late rows, and every EMIT: in both gears, as plain Spark."""
 
 import random
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from millstream.pipeline import gears
 
 from .exact import Twin, bag
+from .told import PATIENCE, until
 
 TICKS = "k VARCHAR, v BIGINT, p DECIMAL(9, 3), ts TIMESTAMP"
 
@@ -261,3 +263,64 @@ def check_late(twin):
     assert bag(twin.db.query("SELECT * FROM stragglers").to_arrow()) == wanted
     assert wanted
     assert twin.db._engine.views["tumbled"].late_rows == wanted.total()
+
+
+def test_emit_every_shows_nothing_between_ticks(db, spark):
+    twin = Twin(db, spark)
+    twin.source("ticks", TICKS)
+    counts = "SELECT k, COUNT(*) AS n FROM ticks GROUP BY k"
+    twin.view("often", counts, tail="EMIT EVERY INTERVAL '50 milliseconds'")
+    twin.view("seldom", counts, tail="EMIT EVERY INTERVAL '36500 days'")
+    for seed in (1, 2):
+        twin.push("ticks", scattered(20, seed))
+        twin.settle()
+        wanted = Counter(Counter(row[0] for row in twin.pushed["ticks"]).items())
+        until(lambda: bag(db.query("SELECT * FROM often").to_arrow()) == wanted, "a tick")  # noqa: B023
+        assert twin.copies["often"].drain(twin.told_lsn("often")) == wanted
+    assert not len(db.query("SELECT * FROM seldom"))
+    assert not twin.copies["seldom"].drain(twin.told_lsn("seldom"))
+
+
+def test_a_window_over_two_logs_closes_when_both_have_passed(db, spark):
+    twin = Twin(db, spark)
+    for name in ("lefts", "rights"):
+        twin.source(name, TICKS, "ts", timedelta(0))
+    rows = "SELECT k, v, ts FROM lefts UNION ALL SELECT k, v, ts FROM rights"
+    wanted = (
+        f"SELECT window.start AS s, sum(v) AS q FROM ({rows}) GROUP BY window(ts, '1 minute') "
+        "HAVING window.end <= (SELECT least(l.at, r.at) FROM lefts_mark l CROSS JOIN rights_mark r "
+        "WHERE l.at IS NOT NULL AND r.at IS NOT NULL)"
+    )
+    twin.view(
+        "closed",
+        f"SELECT WINDOW_START AS s, SUM(v) AS q FROM ({rows}) "
+        "GROUP BY TUMBLE(ts, INTERVAL '1 minute')",
+        wanted,
+        tail="EMIT ON WINDOW CLOSE",
+    )
+    begin = at("2024-02-29 23:59:00")
+    for name, seconds in [("lefts", 10), ("lefts", 90), ("rights", 20), ("rights", 70)]:
+        twin.push(name, [("a", seconds, None, begin + timedelta(seconds=seconds))])
+        twin.check()
+    twin.promise("rights", begin + timedelta(seconds=500))
+    twin.check()
+    twin.promise("lefts", begin + timedelta(seconds=120))
+    twin.check()
+    assert twin.copies["closed"].rows.total() == 2
+    assert set(twin.copies["closed"].ops) == {"insert"}
+
+
+def test_an_idle_source_closes_its_windows(db):
+    db.execute(
+        f"CREATE SOURCE ticks ({TICKS}, WATERMARK FOR ts AS ts - INTERVAL '1 second') "
+        "WITH (idle_timeout = '50 milliseconds')"
+    )
+    db.execute(
+        "CREATE MATERIALIZED VIEW closed AS SELECT k, COUNT(*) AS n FROM ticks "
+        "GROUP BY k, TUMBLE(ts, INTERVAL '1 second') EMIT ON WINDOW CLOSE"
+    )
+    subscription = db.subscribe("SELECT * FROM closed", start="earliest")
+    moment = datetime.now(UTC)
+    db.insert("ticks", [("a", 1, None, moment), ("a", 2, None, moment)])
+    batch = subscription.recv(timeout=PATIENCE)
+    assert [(change.op, change.row) for change in batch] == [("insert", ("a", 2))]

@@ -73,6 +73,8 @@ class Definition:
         """The statement that makes it."""
         if self.query:
             return self.query
+        if self.kind == "stream":
+            return f"-- {self.name}: the rows that came too late for a view, made with that view"
         options = _given(self.options)
         if self.kind == "table":
             return create_table(self.name, self.schema, options=options)

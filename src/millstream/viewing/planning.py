@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from millstream.catalog import Definition, options_of
-from millstream.errors import SqlError, SqlUnsupportedError
+from millstream.errors import SqlError, SqlOptionError, SqlUnsupportedError
 from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
@@ -48,6 +48,16 @@ class Planned:
     nothing: pa.Table | None = None
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether its current rows are kept: those of groups always, else only a view's."""
+        return isinstance(self.keeper, Groups) or self.statement.kind == "view"
+
+    @property
+    def retracts(self) -> bool:
+        """Whether rows of it may disappear."""
+        return self.keeper.retracts if self.plan is None else self.plan.retracts
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The logs that it reads."""
         if self.plan is not None:
@@ -82,8 +92,8 @@ class Planner:
         """What the planner is told of a log."""
         definition = self._catalog[name]
         retracts = definition.kind == "table"
-        if definition.is_derived:
-            retracts = self._retracts(definition.name)
+        if definition.query:
+            retracts = self._planned_of(definition.name).retracts
         mark = definition.watermark
         return Input(
             definition.name,
@@ -92,12 +102,6 @@ class Planner:
             retracts,
             None if mark is None else mark.column,
         )
-
-    def _retracts(self, name: str) -> bool:
-        planned = self._planned_of(name)
-        if planned.plan is None:
-            return planned.select is not None and self.input(planned.select.target).retracts
-        return planned.plan.retracts
 
     def plan(self, statement: CreateView, name: str | None = None) -> Planned:
         """What a statement asks for, checked as far as it can be without running it.
@@ -119,6 +123,7 @@ class Planner:
         definition = Definition(
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
+        self._check_retention(statement, linear=plan.shape == "rows")
         if statement.late_to is not None and len(plan.inputs) > 1:
             raise SqlUnsupportedError(
                 "LATE DATA TO is for a view over one log",
@@ -146,9 +151,23 @@ class Planner:
         definition = Definition(
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
+        self._check_retention(statement, linear=True)
         retracts = self.input(source.name).retracts
         keeper = Lines(name, schema, kept=statement.kind == "view", retracts=retracts)
         return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
+
+    def _check_retention(self, statement: CreateView, *, linear: bool) -> None:
+        """The rows of a view are read from its log when it is opened: they must stay there."""
+        given = [name for name in ("retention", "retention_bytes") if name in statement.options]
+        if given and not (linear and statement.kind == "stream"):
+            option = statement.options[given[0]]
+            raise SqlOptionError(
+                f"{given[0]} is for a stream without groups: the rows of others are in their log",
+                sql=statement.sql,
+                line=option.line,
+                column=option.column,
+                hint="leave it out, or give it to the source",
+            )
 
     def _result_of_nothing(
         self, plan: ViewPlan, statement: CreateView

@@ -260,8 +260,8 @@ class Views:
             schemas,
             window,
             tuple(
-                self._place(columns[i], schema) if i < len(columns) else None
-                for i, schema in enumerate(schemas)
+                self._event_time(name, columns[i] if i < len(columns) else "")
+                for i, name in enumerate(plan.inputs)
             ),
             plan.lateness,
             definition.begins,
@@ -315,8 +315,12 @@ class Views:
         first = definition.begins if len(inputs) == 1 else definition.born
         return any(self._log.topic(each).low_lsn > first for each in inputs)
 
-    def _place(self, column: str, schema: Schema) -> int | None:
-        return schema.names.index(column) if column in schema.names else None
+    def _event_time(self, name: str, column: str) -> int | None:
+        """The place of a window's column, if it is the one that the log's watermark is of."""
+        mark = self._catalog[name].watermark
+        if mark is None or mark.column != column:
+            return None
+        return self._schema_of(name).names.index(column)
 
     def _schema_of(self, name: str) -> Schema:
         return self._catalog[name].schema

@@ -67,6 +67,7 @@ class Groups:
         self._name = name
         self._sets = None if match is None else Sets(schema, keys, match, hidden)
         rows = Rows(schema, keys, hidden) if self._sets is None else self._sets.rows
+        self.retracts = True
         every_key = (*keys, *(match or ()))
         self._emission = Emission(mode, rows, every_key, lateness=lateness, every=every)
         self._rows = rows
@@ -143,6 +144,7 @@ class Lines:
     """
 
     def __init__(self, name: str, schema: Schema, *, kept: bool, retracts: bool) -> None:
+        self.retracts = retracts
         self._name = name
         self._schema = schema
         self._store: Bag | Heap | None = None

@@ -7,6 +7,7 @@ import java.util.Iterator;
 import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.ValueVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ReadChannel;
@@ -93,7 +94,7 @@ final class Frames {
     ColumnVector[] columns = new ColumnVector[vectors.size()];
     int i = 0;
     for (Iterator each = vectors.iterator(); each.hasNext();) {
-      columns[i++] = new ArrowColumnVector((FieldVector) each.next());
+      columns[i++] = new Column((FieldVector) each.next());
     }
     batch = new ColumnarBatch(columns);
   }
@@ -102,5 +103,14 @@ final class Frames {
     wire.close();
     if (root != null) root.close();
     memory.close();
+  }
+
+  /** Spark frees a batch when it has read it, and a struct that was freed takes no other batch. */
+  private static final class Column extends ArrowColumnVector {
+    Column(ValueVector vector) {
+      super(vector);
+    }
+
+    public void closeIfFreeable() {}
   }
 }
