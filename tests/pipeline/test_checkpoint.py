@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.pipeline.checkpoint import offset_in
+from millstream.pipeline.checkpoint import forget_beyond, offset_in
 from millstream.pipeline.offset import Offset
 
 
@@ -59,3 +59,17 @@ def test_half_a_file(write):
     folder = write([3, 4], [3, 4])
     (folder / "offsets" / "4").write_text("v1\n{}")
     assert offset_in(folder) == Offset(30, (None, 3), 3)
+
+
+def test_a_batch_of_rows_that_the_log_has_lost_is_forgotten(write):
+    """It was begun, and power was lost before its rows were on the disk."""
+    folder = write([5, 6, 7], [5, 6])
+    (folder / "offsets" / ".7.crc").touch()
+    forget_beyond(folder, 70)
+    assert (folder / "offsets" / "7").exists(), "the log has all of it"
+    forget_beyond(folder, 69)
+    assert sorted(each.name for each in (folder / "offsets").iterdir()) == ["5", "6"]
+    assert offset_in(folder) == Offset(60, (None, 6), 6)
+    forget_beyond(folder, 0)
+    assert offset_in(folder) == Offset(60, (None, 6), 6), "what was committed stays"
+    forget_beyond(folder / "not there", 0)

@@ -88,19 +88,19 @@ class Play:
             places[lookup.table] = width
             width += len(self.schemas[lookup.table].columns)
             found = [pair for each in found for pair in self.matches(lookup, places, *each)]
-        return Counter({row: weight for row, weight in found})
+        return Counter(dict(found))
 
     def matches(self, lookup, places, row, weight):
         matched = False
         for other in self.tables[lookup.table].values():
-            if all(self.equal(lookup, places, row, other, *pair) for pair in lookup.on):
+            if all(self.equal(lookup, places, (row, other), pair) for pair in lookup.on):
                 matched = True
                 yield row + other, weight
         if lookup.outer and not matched:
             yield row + (None,) * len(self.schemas[lookup.table].columns), weight
 
-    def equal(self, lookup, places, row, other, left, right):
-        log, name = left
+    def equal(self, lookup, places, rows, pair):
+        (row, other), ((log, name), right) = rows, pair
         mine = row[places[log] + self.schemas[log].names.index(name)]
         theirs = other[self.schemas[lookup.table].names.index(right)]
         return mine is not None and mine == theirs

@@ -10,39 +10,40 @@ from .exact import Twin
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 VIEWS = {
-    "sums": "SELECT k, SUM(v) AS s, COUNT(*) AS n, AVG(d) AS a, MIN(d) AS lo, MAX(f) AS hi FROM ticks "
-    "GROUP BY k",
+    "sums": """SELECT k, SUM(v) AS s, COUNT(*) AS n, AVG(d) AS a, MIN(d) AS lo, MAX(f) AS hi
+        FROM ticks GROUP BY k""",
     "lists": (
         "SELECT v, COUNT(DISTINCT k) AS c, FIRST(k) AS f, LAST(d) AS l FROM ticks GROUP BY v",
-        "SELECT v, count(DISTINCT k) AS c, min_by(k, struct(ts, _n)) AS f, "
-        "max_by(d, struct(ts, _n)) AS l FROM ticks GROUP BY v",
+        """SELECT v, count(DISTINCT k) AS c, min_by(k, struct(ts, _n)) AS f, max_by(d,
+            struct(ts, _n)) AS l FROM ticks GROUP BY v""",
     ),
     "leavers": "SELECT k, SUM(v) AS s FROM ticks GROUP BY k HAVING SUM(v) % 2 = 0",
     "distinct_rows": "SELECT DISTINCT k, v FROM ticks",
     "minutes": (
-        "SELECT k, WINDOW_START AS s, SUM(f) AS f, COUNT(*) AS n FROM ticks "
-        "GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')",
-        "SELECT k, window.start AS s, sum(f) AS f, count(*) AS n FROM ticks "
-        "GROUP BY k, window(ts, '1 minute')",
+        """SELECT k, WINDOW_START AS s, SUM(f) AS f, COUNT(*) AS n FROM ticks GROUP BY k,
+            TUMBLE(ts, INTERVAL '1 minute')""",
+        """SELECT k, window.start AS s, sum(f) AS f, count(*) AS n FROM ticks GROUP BY k,
+            window(ts, '1 minute')""",
     ),
     "hops": (
-        "SELECT WINDOW_END AS e, MAX(v) AS m FROM ticks "
-        "GROUP BY HOP(ts, INTERVAL '30' SECOND, INTERVAL '1' MINUTE)",
-        "SELECT window.end AS e, max(v) AS m FROM ticks GROUP BY window(ts, '1 minute', '30 seconds')",
+        """SELECT WINDOW_END AS e, MAX(v) AS m FROM ticks GROUP BY HOP(ts, INTERVAL '30'
+            SECOND, INTERVAL '1' MINUTE)""",
+        """SELECT window.end AS e, max(v) AS m FROM ticks GROUP BY window(ts, '1 minute', '30
+            seconds')""",
     ),
     "in_sessions": (
-        "SELECT k, WINDOW_START AS s, WINDOW_END AS e, COUNT(*) AS n FROM ticks "
-        "GROUP BY k, SESSION(ts, INTERVAL '9 seconds')",
-        "SELECT k, session_window.start AS s, session_window.end AS e, count(*) AS n FROM ticks "
-        "GROUP BY k, session_window(ts, '9 seconds')",
+        """SELECT k, WINDOW_START AS s, WINDOW_END AS e, COUNT(*) AS n FROM ticks GROUP BY k,
+            SESSION(ts, INTERVAL '9 seconds')""",
+        """SELECT k, session_window.start AS s, session_window.end AS e, count(*) AS n FROM
+            ticks GROUP BY k, session_window(ts, '9 seconds')""",
     ),
-    "joined": "SELECT p.town, COUNT(*) AS n, MAX(t.d) AS m FROM ticks t LEFT JOIN places p "
-    "ON t.k = p.k GROUP BY p.town",
+    "joined": """SELECT p.town, COUNT(*) AS n, MAX(t.d) AS m FROM ticks t LEFT JOIN places p ON
+        t.k = p.k GROUP BY p.town""",
     "both": "SELECT k, md5(k) AS h FROM ticks WHERE v > 1 UNION ALL SELECT k, town FROM places",
     "of_sums": (
         "SELECT COUNT(*) AS n, MAX(s) AS m, SUM(n) AS t FROM sums",
-        "SELECT count(*) AS n, max(s) AS m, sum(n) AS t FROM (SELECT k, sum(v) AS s, count(*) AS n "
-        "FROM ticks GROUP BY k)",
+        """SELECT count(*) AS n, max(s) AS m, sum(n) AS t FROM (SELECT k, sum(v) AS s, count(*)
+            AS n FROM ticks GROUP BY k)""",
     ),
 }
 keys = st.sampled_from(["a", "b", "ü", "", None])

@@ -8,10 +8,8 @@ from millstream.pipeline import gears
 
 from .exact import Twin
 
-ACCOUNTS = (
-    "id INT PRIMARY KEY, k VARCHAR, owner VARCHAR, balance DECIMAL(12, 2), rate DOUBLE, "
-    "small SMALLINT, active BOOLEAN, at TIMESTAMP"
-)
+ACCOUNTS = """id INT PRIMARY KEY, k VARCHAR, owner VARCHAR, balance DECIMAL(12, 2), rate DOUBLE,
+    small SMALLINT, active BOOLEAN, at TIMESTAMP"""
 TRADES = "symbol VARCHAR, price DOUBLE, qty BIGINT, ts TIMESTAMP"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -69,25 +67,25 @@ def trades(count, seed):
 
 
 OF_A_TABLE = {
-    "by_owner": "SELECT owner, COUNT(*) AS n, COUNT(balance) AS nb, SUM(balance) AS sb, "
-    "AVG(balance) AS ab, SUM(rate) AS sr, AVG(rate) AS ar, SUM(small) AS ss, AVG(small) AS av, "
-    "MIN(balance) AS mib, MAX(balance) AS mab, MIN(rate) AS mir, MAX(rate) AS mar, MIN(k) AS mik, "
-    "MAX(at) AS mat, COUNT(DISTINCT small) AS ds, COUNT(DISTINCT k, small) AS dk, "
-    "COUNT(DISTINCT rate) AS dr, bool_and(active) AS ba, bool_or(active) AS bo, "
-    "count_if(active) AS ci, MAX_BY(id, balance) AS mb, SUM(small) FILTER (WHERE active) AS fs, "
-    "COUNT(*) FILTER (WHERE small > 0) AS fc, MAX(rate) FILTER (WHERE small > 0) AS fm, "
-    "SUM(CASE WHEN active THEN balance ELSE 0 END) AS sc FROM accounts GROUP BY owner",
-    "total": "SELECT COUNT(*) AS n, SUM(balance) AS s, MIN(small) AS m, COUNT(DISTINCT owner) AS d "
-    "FROM accounts",
+    "by_owner": """SELECT owner, COUNT(*) AS n, COUNT(balance) AS nb, SUM(balance) AS sb,
+        AVG(balance) AS ab, SUM(rate) AS sr, AVG(rate) AS ar, SUM(small) AS ss, AVG(small) AS
+        av, MIN(balance) AS mib, MAX(balance) AS mab, MIN(rate) AS mir, MAX(rate) AS mar,
+        MIN(k) AS mik, MAX(at) AS mat, COUNT(DISTINCT small) AS ds, COUNT(DISTINCT k, small) AS
+        dk, COUNT(DISTINCT rate) AS dr, bool_and(active) AS ba, bool_or(active) AS bo,
+        count_if(active) AS ci, MAX_BY(id, balance) AS mb, SUM(small) FILTER (WHERE active) AS
+        fs, COUNT(*) FILTER (WHERE small > 0) AS fc, MAX(rate) FILTER (WHERE small > 0) AS fm,
+        SUM(CASE WHEN active THEN balance ELSE 0 END) AS sc FROM accounts GROUP BY owner""",
+    "total": """SELECT COUNT(*) AS n, SUM(balance) AS s, MIN(small) AS m, COUNT(DISTINCT owner)
+        AS d FROM accounts""",
     "leavers": "SELECT k, SUM(small) AS s FROM accounts GROUP BY k HAVING SUM(small) > 0",
     "distinct_rows": "SELECT DISTINCT k, active FROM accounts WHERE small > -2",
-    "unkeyed": "SELECT upper(k) AS u, balance * 2 AS b, levenshtein(owner, 'Bo') AS l FROM accounts "
-    "WHERE small > 0 OR small IS NULL",
+    "unkeyed": """SELECT upper(k) AS u, balance * 2 AS b, levenshtein(owner, 'Bo') AS l FROM
+        accounts WHERE small > 0 OR small IS NULL""",
     "minutes": (
-        "SELECT k, WINDOW_START AS s, COUNT(*) AS n, MAX(balance) AS m FROM accounts "
-        "GROUP BY k, TUMBLE(at, INTERVAL '1 minute')",
-        "SELECT k, window.start AS s, count(*) AS n, max(balance) AS m FROM accounts "
-        "GROUP BY k, window(at, '1 minute')",
+        """SELECT k, WINDOW_START AS s, COUNT(*) AS n, MAX(balance) AS m FROM accounts GROUP BY
+            k, TUMBLE(at, INTERVAL '1 minute')""",
+        """SELECT k, window.start AS s, count(*) AS n, max(balance) AS m FROM accounts GROUP BY
+            k, window(at, '1 minute')""",
     ),
 }
 
@@ -114,26 +112,27 @@ def test_aggregates_over_a_table(db, spark, monkeypatch):
 
 
 JOINS = {
-    "joined": "SELECT t.symbol, t.qty, a.owner, a.id FROM trades t "
-    "JOIN accounts a ON t.symbol = a.k AND t.qty > a.small",
-    "left_joined": "SELECT t.symbol, t.qty, a.owner, p.town FROM trades t "
-    "LEFT JOIN accounts a ON t.symbol = a.k LEFT JOIN people p ON a.owner = p.name",
+    "joined": """SELECT t.symbol, t.qty, a.owner, a.id FROM trades t JOIN accounts a ON
+        t.symbol = a.k AND t.qty > a.small""",
+    "left_joined": """SELECT t.symbol, t.qty, a.owner, p.town FROM trades t LEFT JOIN accounts
+        a ON t.symbol = a.k LEFT JOIN people p ON a.owner = p.name""",
     "by_owner": (
-        "SELECT a.owner, COUNT(*) AS n, SUM(t.price) AS p, MAX(t.qty) AS q, SUM(t.qty * a.small) AS w, "
-        "COUNT(DISTINCT t.symbol) AS d, FIRST(t.symbol) AS f, LAST(t.price) AS l "
-        "FROM trades t LEFT JOIN accounts a ON t.symbol = a.k GROUP BY a.owner",
-        # Of equal times the least is the first, the greatest the last: rows that change have no LSN.
-        "SELECT a.owner, count(*) AS n, sum(t.price) AS p, max(t.qty) AS q, sum(t.qty * a.small) AS w, "
-        "count(DISTINCT t.symbol) AS d, min_by(t.symbol, t.ts) AS f, max_by(t.price, t.ts) AS l "
-        "FROM trades t LEFT JOIN accounts a ON t.symbol = a.k GROUP BY a.owner",
+        """SELECT a.owner, COUNT(*) AS n, SUM(t.price) AS p, MAX(t.qty) AS q, SUM(t.qty *
+            a.small) AS w, COUNT(DISTINCT t.symbol) AS d, FIRST(t.symbol) AS f, LAST(t.price)
+            AS l FROM trades t LEFT JOIN accounts a ON t.symbol = a.k GROUP BY a.owner""",
+        # No two rows have the same time: of rows that change, the LSN could not tell the order.
+        """SELECT a.owner, count(*) AS n, sum(t.price) AS p, max(t.qty) AS q, sum(t.qty *
+            a.small) AS w, count(DISTINCT t.symbol) AS d, min_by(t.symbol, t.ts) AS f,
+            max_by(t.price, t.ts) AS l FROM trades t LEFT JOIN accounts a ON t.symbol = a.k
+            GROUP BY a.owner""",
     ),
     "by_minute": (
-        "SELECT p.town, WINDOW_START AS s, COUNT(*) AS n, MIN(qty) AS m FROM trades t "
-        "JOIN accounts a ON t.symbol = a.k JOIN people p ON p.name = a.owner "
-        "GROUP BY p.town, TUMBLE(ts, INTERVAL '1 minute')",
-        "SELECT p.town, window.start AS s, count(*) AS n, min(qty) AS m FROM trades t "
-        "JOIN accounts a ON t.symbol = a.k JOIN people p ON p.name = a.owner "
-        "GROUP BY p.town, window(ts, '1 minute')",
+        """SELECT p.town, WINDOW_START AS s, COUNT(*) AS n, MIN(qty) AS m FROM trades t JOIN
+            accounts a ON t.symbol = a.k JOIN people p ON p.name = a.owner GROUP BY p.town,
+            TUMBLE(ts, INTERVAL '1 minute')""",
+        """SELECT p.town, window.start AS s, count(*) AS n, min(qty) AS m FROM trades t JOIN
+            accounts a ON t.symbol = a.k JOIN people p ON p.name = a.owner GROUP BY p.town,
+            window(ts, '1 minute')""",
     ),
 }
 
@@ -172,7 +171,8 @@ def test_joins_with_tables_that_change_before_and_after(db, spark, monkeypatch):
 
 
 SUMS = "SELECT symbol, SUM(qty) AS q, COUNT(*) AS n, MAX(price) AS m FROM trades GROUP BY symbol"
-MINUTES = "SELECT symbol, {start} AS s, SUM(qty) AS q, COUNT(*) AS n FROM trades GROUP BY symbol, {window}"
+MINUTES = """SELECT symbol, {start} AS s, SUM(qty) AS q, COUNT(*) AS n FROM trades GROUP BY
+    symbol, {window}"""
 OURS = MINUTES.format(start="WINDOW_START", window="TUMBLE(ts, INTERVAL '1 minute')")
 SPARKS = MINUTES.format(start="window.start", window="window(ts, '1 minute')")
 SEEN = f"(SELECT * FROM ({SPARKS}) WHERE s + INTERVAL '1' MINUTE <= (SELECT at FROM trades_mark))"
@@ -189,15 +189,17 @@ def test_views_over_views(db, spark, monkeypatch):
     twin.view("final", OURS, SEEN, tail="EMIT FINAL")
     twin.view("big", "SELECT symbol, qty FROM trades WHERE qty > 1")
     above = {
-        "of_sums": f"SELECT n > 10 AS many, SUM(q) AS q, MIN(q) AS lo, MAX(m) AS hi, COUNT(*) AS c, "
-        f"AVG(m) AS a, COUNT(DISTINCT q) AS d FROM {{sums:{SUMS}}} GROUP BY n > 10",
-        "of_minutes": f"SELECT symbol, MAX(q) AS best, COUNT(*) AS n FROM {{minutes:{SPARKS}}} "
-        "WHERE q > 1 GROUP BY symbol HAVING COUNT(*) > 1",
-        "rows_of_sums": f"SELECT concat(symbol, '!') AS s, q / n AS a FROM {{sums:{SUMS}}} WHERE q > 9",
+        "of_sums": f"""SELECT n > 10 AS many, SUM(q) AS q, MIN(q) AS lo, MAX(m) AS hi, COUNT(*)
+            AS c, AVG(m) AS a, COUNT(DISTINCT q) AS d FROM {{sums:{SUMS}}} GROUP BY n > 10""",
+        "of_minutes": f"""SELECT symbol, MAX(q) AS best, COUNT(*) AS n FROM
+            {{minutes:{SPARKS}}} WHERE q > 1 GROUP BY symbol HAVING COUNT(*) > 1""",
+        "rows_of_sums": f"""SELECT concat(symbol, '!') AS s, q / n AS a FROM {{sums:{SUMS}}}
+            WHERE q > 9""",
         "of_told": f"SELECT SUM(q) AS q, COUNT(*) AS n FROM {{told:{SPARKS}}}",
-        "of_final": f"SELECT symbol, round(STDDEV(q), 6) AS d, size(collect_set(n)) AS l, MAX(s) AS s "
-        f"FROM {{final:{SEEN}}} GROUP BY symbol",
-        "of_big": "SELECT COUNT(*) AS n, SUM(qty) AS q FROM {big:SELECT qty FROM trades WHERE qty > 1}",
+        "of_final": f"""SELECT symbol, round(STDDEV(q), 6) AS d, size(collect_set(n)) AS l,
+            MAX(s) AS s FROM {{final:{SEEN}}} GROUP BY symbol""",
+        "of_big": """SELECT COUNT(*) AS n, SUM(qty) AS q FROM {big:SELECT qty FROM trades WHERE
+            qty > 1}""",
     }
     for name, text in above.items():
         twin.view(name, *both_ways(text))

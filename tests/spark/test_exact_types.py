@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from millstream.model.type_text import parse_type
 from millstream.pipeline import gears
-from tests.model.strategies import values_of
 
+from ..model.strategies import values_of  # noqa: TID252 - tests have no name
 from .exact import Copy, Twin, bag, plain
 from .told import PATIENCE
 
@@ -100,7 +100,8 @@ def test_all_types_both_ways(db, monkeypatch):
 
 OF_NOTHING = {
     "of_source": "SELECT COUNT(*) AS n, SUM(v) AS s, MAX(k) AS m, COUNT(DISTINCT v) AS d FROM logs",
-    "of_table": "SELECT COUNT(*) AS n, SUM(v) AS s, MAX(k) AS m, COUNT(DISTINCT v) AS d FROM things",
+    "of_table": """SELECT COUNT(*) AS n, SUM(v) AS s, MAX(k) AS m, COUNT(DISTINCT v) AS d FROM
+        things""",
     "unseen": "SELECT COUNT(*) AS n FROM logs HAVING COUNT(*) > 0",
     "by_key": "SELECT k, COUNT(*) AS n FROM logs GROUP BY k",
     "of_view": (
@@ -154,7 +155,8 @@ def test_a_million_keys(db):
     ones = pa.array(np.ones(keys, np.int32))
     source.push_arrow(pa.record_batch([pa.array(order), ones], names=["k", "v"]))
     db.execute(
-        "CREATE MATERIALIZED VIEW counts AS SELECT k, COUNT(*) AS n, SUM(v) AS s FROM hits GROUP BY k"
+        """CREATE MATERIALIZED VIEW counts AS SELECT k, COUNT(*) AS n, SUM(v) AS s FROM hits
+            GROUP BY k"""
     )
     db.wait_for("counts", timeout=PATIENCE)
     subscription = db.subscribe("SELECT * FROM counts")

@@ -47,54 +47,55 @@ def scattered(count, seed):
 
 WINDOWS = {
     "minutes": (
-        "SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS s, TUMBLE_END(ts, INTERVAL '1 minute') "
-        "AS e, COUNT(*) AS n, SUM(v) AS q, FIRST(v) AS f, LAST(v) AS l FROM ticks "
-        "GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')",
-        "SELECT k, window.start AS s, window.end AS e, count(*) AS n, sum(v) AS q, "
-        "min_by(v, struct(ts, _n)) AS f, max_by(v, struct(ts, _n)) AS l FROM ticks "
-        "GROUP BY k, window(ts, '1 minute')",
+        """SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS s, TUMBLE_END(ts, INTERVAL '1
+            minute') AS e, COUNT(*) AS n, SUM(v) AS q, FIRST(v) AS f, LAST(v) AS l FROM ticks
+            GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')""",
+        """SELECT k, window.start AS s, window.end AS e, count(*) AS n, sum(v) AS q, min_by(v,
+            struct(ts, _n)) AS f, max_by(v, struct(ts, _n)) AS l FROM ticks GROUP BY k,
+            window(ts, '1 minute')""",
     ),
     "days": (
-        "SELECT WINDOW_START AS s, MAX(v) AS m, COUNT(DISTINCT k) AS d FROM ticks "
-        "GROUP BY TUMBLE(ts, INTERVAL '1' DAY, INTERVAL '-5' HOURS) HAVING COUNT(*) > 2",
-        "SELECT window.start AS s, max(v) AS m, count(DISTINCT k) AS d FROM ticks "
-        "GROUP BY window(ts, '1 day', '1 day', '19 hours') HAVING count(*) > 2",
+        """SELECT WINDOW_START AS s, MAX(v) AS m, COUNT(DISTINCT k) AS d FROM ticks GROUP BY
+            TUMBLE(ts, INTERVAL '1' DAY, INTERVAL '-5' HOURS) HAVING COUNT(*) > 2""",
+        """SELECT window.start AS s, max(v) AS m, count(DISTINCT k) AS d FROM ticks GROUP BY
+            window(ts, '1 day', '1 day', '19 hours') HAVING count(*) > 2""",
     ),
     "unseen": (
         "SELECT COUNT(*) AS n FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '1' HOUR)",
         "SELECT count(*) AS n FROM ticks GROUP BY k, window(ts, '1 hour')",
     ),
     "hops": (
-        "SELECT k, HOP_START(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS) AS s, "
-        "HOP_END(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS) AS e, COUNT(*) AS n, AVG(v) AS a "
-        "FROM ticks GROUP BY k, HOP(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS)",
-        "SELECT k, window.start AS s, window.end AS e, count(*) AS n, avg(v) AS a FROM ticks "
-        "GROUP BY k, window(ts, '150 seconds', '1 minute')",
+        """SELECT k, HOP_START(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS) AS s,
+            HOP_END(ts, INTERVAL '1' MINUTE, INTERVAL '150' SECONDS) AS e, COUNT(*) AS n,
+            AVG(v) AS a FROM ticks GROUP BY k, HOP(ts, INTERVAL '1' MINUTE, INTERVAL '150'
+            SECONDS)""",
+        """SELECT k, window.start AS s, window.end AS e, count(*) AS n, avg(v) AS a FROM ticks
+            GROUP BY k, window(ts, '150 seconds', '1 minute')""",
     ),
     "hops_off": (
-        "SELECT WINDOW_START AS s, SUM(v) AS q FROM ticks "
-        "GROUP BY HOP(ts, INTERVAL '1' HOUR, INTERVAL '3' HOURS, INTERVAL '20' MINUTES)",
-        "SELECT window.start AS s, sum(v) AS q FROM ticks "
-        "GROUP BY window(ts, '3 hours', '1 hour', '20 minutes')",
+        """SELECT WINDOW_START AS s, SUM(v) AS q FROM ticks GROUP BY HOP(ts, INTERVAL '1' HOUR,
+            INTERVAL '3' HOURS, INTERVAL '20' MINUTES)""",
+        """SELECT window.start AS s, sum(v) AS q FROM ticks GROUP BY window(ts, '3 hours', '1
+            hour', '20 minutes')""",
     ),
     "cumulates": (
-        "SELECT k, CUMULATE_START(ts) AS s, CUMULATE_END(ts) AS e, SUM(v) AS q, COUNT(*) AS n "
-        "FROM ticks GROUP BY k, "
-        "CUMULATE(ts, INTERVAL '1 minute', INTERVAL '3 minutes', INTERVAL '30 seconds')",
-        "SELECT k, w.start AS s, e, sum(v) AS q, count(*) AS n FROM (SELECT *, explode(sequence("
-        "w.start + INTERVAL '1 minute', w.end, INTERVAL '1 minute')) AS e FROM (SELECT *, "
-        "window(ts, '3 minutes', '3 minutes', '30 seconds') AS w FROM ticks)) "
-        "WHERE ts < e GROUP BY k, w.start, e",
+        """SELECT k, CUMULATE_START(ts) AS s, CUMULATE_END(ts) AS e, SUM(v) AS q, COUNT(*) AS n
+            FROM ticks GROUP BY k, CUMULATE(ts, INTERVAL '1 minute', INTERVAL '3 minutes',
+            INTERVAL '30 seconds')""",
+        """SELECT k, w.start AS s, e, sum(v) AS q, count(*) AS n FROM (SELECT *,
+            explode(sequence(w.start + INTERVAL '1 minute', w.end, INTERVAL '1 minute')) AS e
+            FROM (SELECT *, window(ts, '3 minutes', '3 minutes', '30 seconds') AS w FROM
+            ticks)) WHERE ts < e GROUP BY k, w.start, e""",
     ),
     "sessions": (
-        "SELECT k, SESSION_START(ts) AS s, SESSION_END(ts, INTERVAL '20 seconds') AS e, "
-        "COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS q, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi, "
-        "SUM(v) FILTER (WHERE v > 1) AS f, COUNT_IF(v > 1) AS i, FIRST(v) AS x, LAST(v) AS y "
-        "FROM ticks GROUP BY k, SESSION(ts, INTERVAL '20 seconds')",
-        "SELECT k, session_window.start AS s, session_window.end AS e, count(*) AS n, count(v) AS c, "
-        "sum(v) AS q, avg(v) AS a, min(v) AS lo, max(v) AS hi, sum(v) FILTER (WHERE v > 1) AS f, "
-        "count_if(v > 1) AS i, min_by(v, struct(ts, _n)) AS x, max_by(v, struct(ts, _n)) AS y "
-        "FROM ticks GROUP BY k, session_window(ts, '20 seconds')",
+        """SELECT k, SESSION_START(ts) AS s, SESSION_END(ts, INTERVAL '20 seconds') AS e,
+            COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS q, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi,
+            SUM(v) FILTER (WHERE v > 1) AS f, COUNT_IF(v > 1) AS i, FIRST(v) AS x, LAST(v) AS y
+            FROM ticks GROUP BY k, SESSION(ts, INTERVAL '20 seconds')""",
+        """SELECT k, session_window.start AS s, session_window.end AS e, count(*) AS n,
+            count(v) AS c, sum(v) AS q, avg(v) AS a, min(v) AS lo, max(v) AS hi, sum(v) FILTER
+            (WHERE v > 1) AS f, count_if(v > 1) AS i, min_by(v, struct(ts, _n)) AS x, max_by(v,
+            struct(ts, _n)) AS y FROM ticks GROUP BY k, session_window(ts, '20 seconds')""",
     ),
 }
 
@@ -121,10 +122,10 @@ def test_sessions_that_do_not_show_their_start(db, spark):
     twin.source("ticks", TICKS)
     twin.view(
         "ends",
-        "SELECT SESSION_END(ts) AS e, COUNT(*) + 1 AS n FROM ticks "
-        "GROUP BY SESSION(ts, INTERVAL '1 minute') HAVING COUNT(*) > 3",
-        "SELECT session_window.end AS e, count(*) + 1 AS n FROM ticks "
-        "GROUP BY session_window(ts, '1 minute') HAVING count(*) > 3",
+        """SELECT SESSION_END(ts) AS e, COUNT(*) + 1 AS n FROM ticks GROUP BY SESSION(ts,
+            INTERVAL '1 minute') HAVING COUNT(*) > 3""",
+        """SELECT session_window.end AS e, count(*) + 1 AS n FROM ticks GROUP BY
+            session_window(ts, '1 minute') HAVING count(*) > 3""",
     )
     twin.view(
         "counts",
@@ -155,10 +156,8 @@ def straggling(count, seed, begin):
 
 def tumbled(seconds, late=0):
     """Rows with their window, without those that came too late for it."""
-    return (
-        f"(SELECT *, window(ts, '{seconds} seconds') AS w FROM ticks) "
-        f"WHERE (_wm IS NULL OR w.end > _wm - INTERVAL '{late}' SECOND)"
-    )
+    return f"""(SELECT *, window(ts, '{seconds} seconds') AS w FROM ticks) WHERE (_wm IS NULL OR
+            w.end > _wm - INTERVAL '{late}' SECOND)"""
 
 
 def passed(moment, late=0):
@@ -176,24 +175,24 @@ LATE = {
     ),
     "hopped": (
         f"SELECT {ROW} FROM ticks GROUP BY k, HOP(ts, INTERVAL '20' SECOND, INTERVAL '1' MINUTE)",
-        f"{WANTED} (SELECT *, window(ts, '60 seconds', '20 seconds') AS w FROM ticks) "
-        "WHERE _wm IS NULL OR w.end > _wm GROUP BY k, w",
+        f"""{WANTED} (SELECT *, window(ts, '60 seconds', '20 seconds') AS w FROM ticks) WHERE
+            _wm IS NULL OR w.end > _wm GROUP BY k, w""",
         "",
     ),
     "cumulated": (
-        "SELECT WINDOW_START AS s, WINDOW_END AS e, COUNT(*) AS n FROM ticks "
-        "GROUP BY CUMULATE(ts, INTERVAL '20' SECOND, INTERVAL '1' MINUTE)",
-        "SELECT w.start AS s, e, count(*) AS n FROM (SELECT *, explode(sequence(w.start + INTERVAL "
-        "'20' SECOND, w.end, INTERVAL '20' SECOND)) AS e FROM (SELECT *, window(ts, '1 minute') AS w "
-        "FROM ticks)) WHERE ts < e AND (_wm IS NULL OR e > _wm - INTERVAL '10' SECOND) "
-        "GROUP BY w.start, e",
+        """SELECT WINDOW_START AS s, WINDOW_END AS e, COUNT(*) AS n FROM ticks GROUP BY
+            CUMULATE(ts, INTERVAL '20' SECOND, INTERVAL '1' MINUTE)""",
+        """SELECT w.start AS s, e, count(*) AS n FROM (SELECT *, explode(sequence(w.start +
+            INTERVAL '20' SECOND, w.end, INTERVAL '20' SECOND)) AS e FROM (SELECT *, window(ts,
+            '1 minute') AS w FROM ticks)) WHERE ts < e AND (_wm IS NULL OR e > _wm - INTERVAL
+            '10' SECOND) GROUP BY w.start, e""",
         "ALLOW LATENESS INTERVAL '10 seconds'",
     ),
     "in_sessions": (
         f"SELECT {ROW} FROM ticks GROUP BY k, SESSION(ts, INTERVAL '4 seconds')",
-        "SELECT k, session_window.start AS s, count(*) AS n, sum(v) AS q FROM ticks "
-        "WHERE _wm IS NULL OR ts + INTERVAL '4' SECOND > _wm "
-        "GROUP BY k, session_window(ts, '4 seconds')",
+        """SELECT k, session_window.start AS s, count(*) AS n, sum(v) AS q FROM ticks WHERE _wm
+            IS NULL OR ts + INTERVAL '4' SECOND > _wm GROUP BY k, session_window(ts, '4
+            seconds')""",
         "",
     ),
     "closed": (
@@ -202,10 +201,10 @@ LATE = {
         "EMIT ON WINDOW CLOSE",
     ),
     "revised": (
-        "SELECT k, COUNT(*) AS n FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '30 seconds') "
-        "HAVING COUNT(*) > 1",
-        f"SELECT k, count(*) AS n FROM {tumbled(30, 40)} AND {passed('w.end')} GROUP BY k, w "
-        "HAVING count(*) > 1",
+        """SELECT k, COUNT(*) AS n FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '30 seconds')
+            HAVING COUNT(*) > 1""",
+        f"""SELECT k, count(*) AS n FROM {tumbled(30, 40)} AND {passed("w.end")} GROUP BY k, w
+            HAVING count(*) > 1""",
         "EMIT AFTER WATERMARK ALLOW LATENESS INTERVAL '40 seconds'",
     ),
     "final": (
@@ -215,16 +214,14 @@ LATE = {
     ),
     "final_sessions": (
         f"SELECT {ROW} FROM ticks GROUP BY k, SESSION(ts, INTERVAL '4 seconds')",
-        "SELECT k, s, n, q FROM (SELECT k, session_window.start AS s, session_window.end AS e, "
-        "count(*) AS n, sum(v) AS q FROM ticks WHERE _wm IS NULL OR ts >= _wm "
-        "GROUP BY k, session_window(ts, '4 seconds')) WHERE e < (SELECT at FROM ticks_mark)",
+        """SELECT k, s, n, q FROM (SELECT k, session_window.start AS s, session_window.end AS
+            e, count(*) AS n, sum(v) AS q FROM ticks WHERE _wm IS NULL OR ts >= _wm GROUP BY k,
+            session_window(ts, '4 seconds')) WHERE e < (SELECT at FROM ticks_mark)""",
         "EMIT FINAL",
     ),
 }
-STRAGGLERS = (
-    "SELECT k, v, p, ts FROM (SELECT *, window(ts, '1 minute') AS w FROM ticks) "
-    "WHERE w.end <= _wm - INTERVAL '20' SECOND"
-)
+STRAGGLERS = """SELECT k, v, p, ts FROM (SELECT *, window(ts, '1 minute') AS w FROM ticks)
+    WHERE w.end <= _wm - INTERVAL '20' SECOND"""
 
 
 def test_late_rows_and_every_emit(db, spark, monkeypatch):
@@ -275,7 +272,7 @@ def test_emit_every_shows_nothing_between_ticks(db, spark):
         twin.push("ticks", scattered(20, seed))
         twin.settle()
         wanted = Counter(Counter(row[0] for row in twin.pushed["ticks"]).items())
-        until(lambda: bag(db.query("SELECT * FROM often").to_arrow()) == wanted, "a tick")  # noqa: B023
+        until(lambda: bag(db.query("""SELECT * FROM often""").to_arrow()) == wanted, """a tick""")
         assert twin.copies["often"].drain(twin.told_lsn("often")) == wanted
     assert not len(db.query("SELECT * FROM seldom"))
     assert not twin.copies["seldom"].drain(twin.told_lsn("seldom"))
@@ -286,15 +283,13 @@ def test_a_window_over_two_logs_closes_when_both_have_passed(db, spark):
     for name in ("lefts", "rights"):
         twin.source(name, TICKS, "ts", timedelta(0))
     rows = "SELECT k, v, ts FROM lefts UNION ALL SELECT k, v, ts FROM rights"
-    wanted = (
-        f"SELECT window.start AS s, sum(v) AS q FROM ({rows}) GROUP BY window(ts, '1 minute') "
-        "HAVING window.end <= (SELECT least(l.at, r.at) FROM lefts_mark l CROSS JOIN rights_mark r "
-        "WHERE l.at IS NOT NULL AND r.at IS NOT NULL)"
-    )
+    wanted = f"""SELECT window.start AS s, sum(v) AS q FROM ({rows}) GROUP BY window(ts, '1 minute')
+            HAVING window.end <= (SELECT least(l.at, r.at) FROM lefts_mark l CROSS JOIN
+            rights_mark r WHERE l.at IS NOT NULL AND r.at IS NOT NULL)"""
     twin.view(
         "closed",
-        f"SELECT WINDOW_START AS s, SUM(v) AS q FROM ({rows}) "
-        "GROUP BY TUMBLE(ts, INTERVAL '1 minute')",
+        f"""SELECT WINDOW_START AS s, SUM(v) AS q FROM ({rows}) GROUP BY TUMBLE(ts, INTERVAL '1
+            minute')""",
         wanted,
         tail="EMIT ON WINDOW CLOSE",
     )
@@ -312,12 +307,12 @@ def test_a_window_over_two_logs_closes_when_both_have_passed(db, spark):
 
 def test_an_idle_source_closes_its_windows(db):
     db.execute(
-        f"CREATE SOURCE ticks ({TICKS}, WATERMARK FOR ts AS ts - INTERVAL '1 second') "
-        "WITH (idle_timeout = '50 milliseconds')"
+        f"""CREATE SOURCE ticks ({TICKS}, WATERMARK FOR ts AS ts - INTERVAL '1 second') WITH
+            (idle_timeout = '50 milliseconds')"""
     )
     db.execute(
-        "CREATE MATERIALIZED VIEW closed AS SELECT k, COUNT(*) AS n FROM ticks "
-        "GROUP BY k, TUMBLE(ts, INTERVAL '1 second') EMIT ON WINDOW CLOSE"
+        """CREATE MATERIALIZED VIEW closed AS SELECT k, COUNT(*) AS n FROM ticks GROUP BY k,
+            TUMBLE(ts, INTERVAL '1 second') EMIT ON WINDOW CLOSE"""
     )
     subscription = db.subscribe("SELECT * FROM closed", start="earliest")
     moment = datetime.now(UTC)

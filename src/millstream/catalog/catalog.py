@@ -51,6 +51,7 @@ class Definition:
         born: the LSN before which it was not there: another one of its name may have been.
         query: of a view or a stream, the statement that made it.
         begins: of a view, the first LSN that it has read.
+        widths: of a view, how many columns each of its inputs had: ``SELECT *`` means those.
     """
 
     kind: Kind
@@ -62,6 +63,7 @@ class Definition:
     born: int = 0
     query: str = ""
     begins: int = 0
+    widths: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_derived(self) -> bool:
@@ -238,6 +240,7 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "born": definition.born,
         "query": definition.query,
         "begins": definition.begins,
+        "widths": definition.widths,
     }
 
 
@@ -257,4 +260,5 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
         entry["born"],
         entry["query"],
         entry["begins"],
+        tuple((name, width) for name, width in entry["widths"]),
     )

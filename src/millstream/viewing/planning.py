@@ -112,7 +112,7 @@ class Planner:
         name = name or statement.name
         query = statement.query
         if isinstance(query, Select) and statement.emit.mode == "changes":
-            planned = self._in_process(statement, query, name)
+            planned = self._in_process(statement, query, name, self.input)
             if planned is not None:
                 return planned
         plan = plan_view(statement, self.input)
@@ -135,10 +135,12 @@ class Planner:
         keeper = self._keeper(plan, statement, definition, hidden)
         return Planned(statement, definition, plan, None, keeper, nothing)
 
-    def _in_process(self, statement: CreateView, query: Select, name: str) -> Planned | None:
+    def _in_process(
+        self, statement: CreateView, query: Select, name: str, inputs: Callable[[str], Input]
+    ) -> Planned | None:
         if query.limit is not None:
             return None  # the planner says why not
-        source = self._catalog[query.target]
+        source = inputs(query.target)
         try:
             plan = plan_select(query, source.schema)
         except SqlError:
@@ -152,8 +154,7 @@ class Planner:
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
         self._check_retention(statement, linear=True)
-        retracts = self.input(source.name).retracts
-        keeper = Lines(name, schema, kept=statement.kind == "view", retracts=retracts)
+        keeper = Lines(name, schema, kept=statement.kind == "view", retracts=source.retracts)
         return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
 
     def _check_retention(self, statement: CreateView, *, linear: bool) -> None:
@@ -241,12 +242,20 @@ class Planner:
         self, statement: CreateView, definition: Definition, hidden: Sequence[Column]
     ) -> Planned:
         """As it was planned before; its columns are known, so Spark is not asked."""
+        widths = dict(definition.widths)
+
+        def as_it_was(name: str) -> Input:
+            """With the columns that it had: others were added since."""
+            now = self.input(name)
+            columns = now.schema.columns[: widths[now.name]]
+            return replace(now, schema=Schema(columns, now.schema.key))
+
         query = statement.query
         if isinstance(query, Select) and statement.emit.mode == "changes":
-            planned = self._in_process(statement, query, definition.name)
+            planned = self._in_process(statement, query, definition.name, as_it_was)
             if planned is not None:
                 planned.definition = definition
                 return planned
-        plan = plan_view(statement, self.input)
+        plan = plan_view(statement, as_it_was)
         keeper = self._keeper(plan, statement, definition, hidden)
         return Planned(statement, definition, plan, None, keeper)

@@ -145,7 +145,11 @@ class Views:
 
     def create(self, planned: Planned) -> Definition:
         """Make a view; called by the dispatcher's thread."""
-        definition = replace(planned.definition, begins=self._first_lsn(planned))
+        definition = replace(
+            planned.definition,
+            begins=self._first_lsn(planned),
+            widths=tuple((n, len(self._schema_of(n).columns)) for n in planned.inputs),
+        )
         if not definition.name.startswith(HIDDEN):
             self._catalog.check_new(definition)
         topics = planned.keeper.topics
@@ -295,6 +299,7 @@ class Views:
         running = Running(planned, view, runner, feed, holds)
         if place is not None:
             feed.live.late = place.late
+            view.caught_up(place.lsn)  # its results were on the disk before Spark noted it
         if planned.statement.late_to is not None:
             for batch in self._log.read(self._catalog[planned.statement.late_to].name):
                 running.late_lsn = max(running.late_lsn, batch.cause)

@@ -180,13 +180,15 @@ class Lines:
 
     def follow(self, batch: ChangeBatch, lsn: int) -> _Step | None:
         """The same, of rows that were selected in this process."""
-        rows = batch.held_rows if not batch.is_arrow else None
-        arrow = batch.arrow if batch.is_arrow else None
-        weights = None if batch.is_insert_only else batch.weights_arrow()
+        data = batch.arrow
+        width = len(self._schema.columns)
+        if data.num_columns > width:  # some were added to what is read
+            data = data.select(list(range(width)))
         if self._store is None:
-            return self._plain(ChangeBatch(self._schema, rows, arrow, weights), lsn)
-        data = batch.arrow.append_column("_weight", batch.weights_arrow())
-        return self._step(self._store.diff(data), lsn)
+            weights = None if batch.is_insert_only else batch.weights_arrow()
+            return self._plain(ChangeBatch(self._schema, None, data, weights), lsn)
+        weighted = data.append_column("_weight", batch.weights_arrow())
+        return self._step(self._store.diff(weighted), lsn)
 
     def _step(self, diff: Any, lsn: int) -> _Step:  # noqa: ANN401 - of the store's own kind
         store = self._store
