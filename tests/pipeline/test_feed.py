@@ -1,10 +1,11 @@
-"""A feed without Spark: what its parts hold together is the log, and the live gear sends the same."""
+"""A feed without Spark: what its parts hold is the log, and the live gear sends the same."""
 
 import json
 import socket
 import struct
 import threading
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -41,10 +42,8 @@ class Frames:
         self.schema = pa.ipc.read_schema(self._in)
 
     def _serve(self, serve):
-        try:
+        with suppress(OSError, EOFError):  # the reader has gone
             serve(self._wire)
-        except (OSError, EOFError):
-            pass  # the reader has gone
 
     def next(self):
         """A kind, an LSN, an offset, and rows."""
@@ -137,6 +136,11 @@ class Play:
         """All rows with their LSNs."""
         with self.db._engine.log.read(self.name) as reader:
             return [(lsn, *row) for b in reader for lsn, row in zip(b.lsns, b.rows, strict=True)]
+
+
+def until_it_ends(serve, *args):
+    with pytest.raises(EOFError):
+        serve(*args)
 
 
 def ask(feed, verb, *words):
@@ -288,7 +292,7 @@ def test_after_the_end_of_a_batch_it_is_parked(opened):
     assert not feed.live.wait_parked(0)
     ours, theirs = socket.socketpair()
     parked = threading.Thread(
-        target=lambda: pytest.raises(EOFError, feed.tail, NAMES, end, _connection(theirs))
+        target=until_it_ends, args=(feed.tail, NAMES, end, _connection(theirs))
     )
     parked.start()
     assert feed.live.wait_parked(30)
@@ -317,7 +321,7 @@ def test_what_the_driver_asks(opened):
     feed = play.feed()
     ours, theirs = socket.socketpair()
     asked = threading.Thread(
-        target=lambda: pytest.raises(EOFError, feed.control, _connection(theirs)), daemon=True
+        target=until_it_ends, args=(feed.control, _connection(theirs)), daemon=True
     )
     asked.start()
     wire = _connection(ours)

@@ -195,7 +195,7 @@ def test_not_a_number_fits_not_a_number():
 
 @pytest.mark.parametrize("wide", ["main", "table"])
 def test_a_column_that_was_added_meanwhile(wide):
-    """ALTER ... ADD COLUMN while the view runs: its rows are wider, its columns are where they were."""
+    """ALTER ... ADD COLUMN while the view runs: rows are wider, columns where they were."""
     play = Play((ON_MAIN,), (MAIN, USERS))
     main, users = MAIN, USERS
     if wide == "main":

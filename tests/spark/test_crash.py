@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,7 +40,8 @@ pytestmark = pytest.mark.crash
 ROUNDS = 4
 LATENESS = timedelta(seconds=10)
 SETUP = """
-    CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '2 seconds');
+    CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP,
+        WATERMARK FOR ts AS ts - INTERVAL '2 seconds');
     CREATE MATERIALIZED VIEW sums AS
         SELECT k, SUM(n) AS total, COUNT(*) AS c, MAX(n) AS most FROM s GROUP BY k;
     CREATE MATERIALIZED VIEW minutes AS
@@ -120,10 +122,8 @@ def killed(path, seed, *, up, whole_group):
 
 def _end(child):
     """Whatever is left of what this test has started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     child.wait()
     child.stdout.close()
     child.stderr.close()

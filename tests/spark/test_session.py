@@ -1,4 +1,4 @@
-"""Spark as a guest: the user's session is left as it was, the terminal is quiet, no Java is told."""
+"""Spark as a guest: the user's session stays as it was, the terminal quiet; no Java is told."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ with ms.open() as first, ms.open() as second:
         db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
         db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
     first.execute("CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(100 / n) AS t FROM s GROUP BY k")
-    for wrong in ("SELECT SUM(m) AS t FROM s", "SELECT nothing(k) AS a, COUNT(*) AS c FROM s GROUP BY 1"):
+    for wrong in ("SELECT SUM(m) AS t FROM s", "SELECT SUM(nothing(k)) AS c FROM s"):
         try:
             first.execute(f"CREATE MATERIALIZED VIEW worse AS {wrong}")
         except ms.Error:

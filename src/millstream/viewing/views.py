@@ -98,6 +98,10 @@ class Views:
             owner = topic.removeprefix(STATE).removeprefix(PENDING)
             if topic.startswith(HIDDEN) or (owner != topic and owner not in self._catalog):
                 self._log.drop_topic(topic)
+        known = {self.folder_of(each).name for each in self._catalog}
+        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            if folder.name not in known:
+                shutil.rmtree(folder, ignore_errors=True)
 
     # ---- what there is
 
