@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.errors import InUseError, ViewFailedError, WrongObjectError
+from millstream.errors import InUseError, SqlOptionError, ViewFailedError, WrongObjectError
 
 from .told import PATIENCE, Ledger, rows_of, settle, until
 
@@ -331,6 +331,21 @@ def test_start_now_holds_after_a_restart(tmp_path, spark):
     with ms.open(path, spark=spark) as db:
         settle(db, "v")
         assert rows_of(db, "v") == Counter([("new", 1, 1)])
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT COUNT(*) AS c FROM t",
+        "SELECT k FROM t",
+        "SELECT s.k, name FROM s JOIN t ON s.k = t.k",
+    ],
+)
+def test_start_now_is_refused_where_rows_may_go(db, source, select):
+    """A row from before would be taken away from nothing: COUNT(*) was -1."""
+    db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY, name VARCHAR)")
+    with pytest.raises(SqlOptionError, match="start = 'now'"):
+        db.execute(f"CREATE MATERIALIZED VIEW v WITH (start = 'now') AS {select}")
 
 
 def test_a_source_that_a_view_reads_cannot_be_dropped(db, source):

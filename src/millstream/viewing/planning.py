@@ -124,6 +124,7 @@ class Planner:
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
         self._check_retention(statement, linear=plan.shape == "rows")
+        self._check_start(statement, definition, [self.input(each) for each in plan.inputs])
         if statement.late_to is not None and len(plan.inputs) > 1:
             raise SqlUnsupportedError(
                 "LATE DATA TO is for a view over one log",
@@ -154,6 +155,7 @@ class Planner:
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
         self._check_retention(statement, linear=True)
+        self._check_start(statement, definition, [source])
         keeper = Lines(name, schema, kept=statement.kind == "view", retracts=source.retracts)
         return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
 
@@ -168,6 +170,21 @@ class Planner:
                 line=option.line,
                 column=option.column,
                 hint="leave it out, or give it to the source",
+            )
+
+    def _check_start(
+        self, statement: CreateView, definition: Definition, inputs: Sequence[Input]
+    ) -> None:
+        """What goes must have come: rows from before the start would be taken away from nothing."""
+        found = [each for each in inputs if each.retracts]
+        if found and definition.options.start == "now":
+            option = statement.options["start"]
+            raise SqlOptionError(
+                f"start = 'now' is for sources, and {found[0].name} is a {found[0].kind}",
+                sql=statement.sql,
+                line=option.line,
+                column=option.column,
+                hint="leave it out: rows that were there before may change or go later",
             )
 
     def _result_of_nothing(
