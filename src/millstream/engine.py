@@ -137,25 +137,37 @@ class Engine:
         late = self.views.late_log(definition.name)
         names = [definition.name] if late is None else [definition.name, self.catalog[late].name]
         readers = [
-            self.catalog[reader]
+            reader
             for name in names
             for reader in self.views.readers_of(name)
             if reader != definition.name
         ]
         if readers and not cascade:
-            first = "; ".join(f"DROP {each.kind.upper()} {each.name}" for each in readers)
-            raise InUseError(
-                f"{definition.name} is read by {', '.join(each.name for each in readers)}",
-                hint=f"{first} first, or write CASCADE",
-            )
-        for each in readers:
-            if each.name in self.catalog:
-                self.drop(each, cascade=True)
+            raise self._in_use(definition, readers)
+        for reader in readers:
+            if reader in self.catalog:
+                self.drop(self.catalog[reader], cascade=True)
+            else:
+                self.views.end_shared(
+                    reader, SubscriptionEndedError(f"{definition.name} was dropped")
+                )
         if definition.name in self.views:
             self.views.drop(definition.name)
         for name in names:
             if name in self.catalog:  # a log of late rows may have gone with its view
                 self.dispatcher.call(partial(self._drop, name))
+
+    def _in_use(self, definition: Definition, readers: list[str]) -> InUseError:
+        named = [self.catalog[name] for name in readers if name in self.catalog]
+        first = [f"DROP {each.kind.upper()} {each.name}" for each in named]
+        told = [each.name for each in named]
+        if len(named) < len(readers):
+            first.append("cancel the subscriptions whose queries read it")
+            told.append("a query that is subscribed to")
+        return InUseError(
+            f"{definition.name} is read by {', '.join(told)}",
+            hint=f"{'; '.join(first)} first, or write CASCADE",
+        )
 
     def _drop(self, name: str) -> None:
         """Remove it; called by the dispatcher's thread."""

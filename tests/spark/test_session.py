@@ -174,7 +174,7 @@ with ms.open(sys.argv[1] if len(sys.argv) > 1 else {path!r}) as db:
 """
 
 
-def test_opened_without_java_it_serves_what_is_stored(tmp_path, spark):
+def test_opened_without_java_the_view_says_so_and_goes_on_later(tmp_path, spark):
     path = tmp_path / "db"
     with ms.open(path, spark=spark) as db:
         db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
@@ -186,7 +186,7 @@ def test_opened_without_java_it_serves_what_is_stored(tmp_path, spark):
     shown, rows = done.stdout.splitlines()
     assert shown.startswith("failed | ")
     assert "Java" in shown
-    assert rows == "[('a', 1, 1)]"
+    assert rows == "VIEW_FAILED"  # rows that will not change any more are not given as if they did
     assert done.stderr == ""
     with ms.open(path, spark=spark) as db:  # and with Java it goes on
         settle(db, "v")

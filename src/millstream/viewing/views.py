@@ -396,6 +396,14 @@ class Views:
 
         threading.Thread(target=end, name="millstream-release", daemon=True).start()
 
+    def end_shared(self, name: str, error: Error) -> None:
+        """A query can be answered no more: tell who has subscribed to it."""
+        with self._sharing:
+            running = self._running.get(name)
+            if running is not None:
+                self._dispatcher.call(lambda: self._dispatcher.drop_routes(name, error))
+                self._remove(running)
+
     def _remove(self, running: Running) -> None:
         name = running.view.name
         with contextlib.suppress(ClosedError):  # the database was closed just now
