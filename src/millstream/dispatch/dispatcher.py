@@ -249,12 +249,13 @@ class Dispatcher:
             self._add_to_log()
         return True
 
-    def _add_to_log(self) -> None:
+    def _add_to_log(self, *, write: bool = True) -> None:
         """Add what subscribers have already; before anything else is given an LSN."""
         parts, self._fanned_out = self._fanned_out, ()
         if parts:
             self._log.add(parts)
-            self._log.write_soon()
+            if write:
+                self._log.write_soon()
 
     def _drained(
         self, intake: Intake, size: int, removed: int, tickets: list[Ticket]
@@ -343,7 +344,8 @@ class Dispatcher:
     def _run_errand(self, errand: Commit | Call) -> None:
         error: BaseException | None = self._failure
         try:
-            self._add_to_log()
+            # A commit is fanned out first, too: it is written with it, when all is quiet.
+            self._add_to_log(write=not isinstance(errand, Commit))
             if error is None and isinstance(errand, Commit):
                 self._run_commit(errand)
             elif error is None and isinstance(errand, Call):

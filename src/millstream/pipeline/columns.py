@@ -7,7 +7,7 @@ watermark that held before the row's batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
 
+Sources = list[tuple[int | str, pa.DataType]]
+
 LOG: Final = "_log"
 LSN: Final = "_lsn"
 WEIGHT: Final = "_weight"
 WATERMARK: Final = "_wm"
 
+_FEW: Final = 64
 _TIME = pa.timestamp("us", "UTC")
 
 
@@ -62,41 +65,72 @@ class Columns:
 
     def __init__(self, schemas: Sequence[Schema], wanted: Sequence[str]) -> None:
         whole = feed_schema(schemas)
-        self._names = set(whole.names)
-        self._places: dict[tuple[int, Schema], dict[str, int]] = {}
         self.schema = pa.schema([whole.field(name) for name in wanted])
+        self._names = set(whole.names)
         self._logs = len(schemas)
+        self._sources: dict[int, tuple[Schema, Sources]] = {}  # hashing a schema takes long
 
     def batch(self, log: int, rows: ChangeBatch, watermark: int | None) -> pa.RecordBatch:
         """Rows of a log, with the watermark that held before them."""
-        size = len(rows)
-        arrow = rows.arrow if size else None
-        places = self._placed(log, rows.schema)
-        columns = []
-        for field in self.schema:
-            place = places.get(field.name)
-            if place is not None and arrow is not None:
-                columns.append(arrow.column(place))
-            elif field.name == LSN:
-                columns.append(rows.lsns_arrow() if size else pa.array([], pa.int64()))
-            elif field.name == WEIGHT:
-                columns.append(rows.weights_arrow() if size else pa.array([], pa.int64()))
-            elif field.name == LOG:
-                columns.append(pa.repeat(pa.scalar(log, pa.int32()), size))
-            elif field.name == WATERMARK:
-                columns.append(pa.repeat(pa.scalar(watermark, _TIME), size))
-            else:
-                columns.append(pa.nulls(size, field.type))
+        size, schema = len(rows), rows.schema
+        known = self._sources.get(log)
+        if known is None or known[0] is not schema:
+            known = self._sources[log] = (schema, self._sources_of(log, schema))
+        sources = known[1]
+        few = 0 < size <= _FEW and not rows.is_arrow and not schema.is_nested
+        make = self._of_rows if few else self._of_arrow
+        columns = make(log, rows, watermark, sources)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _placed(self, log: int, schema: Schema) -> dict[str, int]:
-        """Where a log's columns are, by their names in the feed; joined rows have those already."""
-        known = self._places.get((log, schema))
-        if known is None:
-            own = [name_in_feed(log, name, self._logs) for name in schema.names]
-            names = own if own[0] in self._names else schema.names
-            known = self._places[log, schema] = {name: i for i, name in enumerate(names)}
-        return known
+    def _of_arrow(
+        self, log: int, rows: ChangeBatch, watermark: int | None, sources: Sources
+    ) -> list[pa.Array]:
+        size = len(rows)
+        arrow = rows.arrow if size else None
+        columns = []
+        for source, kind in sources:
+            if arrow is None or source == "":
+                columns.append(pa.nulls(size, kind))
+            elif isinstance(source, int):
+                columns.append(arrow.column(source))
+            elif source == LSN:
+                columns.append(rows.lsns_arrow())
+            elif source == WEIGHT:
+                columns.append(rows.weights_arrow())
+            else:
+                value = log if source == LOG else watermark
+                columns.append(pa.repeat(pa.scalar(value, kind), size))
+        return columns
+
+    def _of_rows(
+        self, log: int, rows: ChangeBatch, watermark: int | None, sources: Sources
+    ) -> list[pa.Array]:
+        """The same for a few rows of Python: only the columns that are wanted are made."""
+        held = rows.held_rows
+        columns = []
+        for source, kind in sources:
+            if isinstance(source, int):
+                values: list[Any] = [row[source] for row in held]
+            elif source == LSN:
+                values = list(rows.lsns)
+            elif source == WEIGHT:
+                values = rows.weights
+            else:
+                value = log if source == LOG else watermark if source == WATERMARK else None
+                values = [value] * len(held)
+            columns.append(pa.array(values, kind))
+        return columns
+
+    def _sources_of(self, log: int, schema: Schema) -> Sources:
+        """Where each column comes from: a place in the rows, a name, or nothing.
+
+        Rows that were joined have the names of the feed already.
+        """
+        own = [name_in_feed(log, name, self._logs) for name in schema.names]
+        names = own if own[0] in self._names else schema.names
+        places: dict[str, int | str] = {name: place for place, name in enumerate(names)}
+        places |= {name: name for name in (LOG, LSN, WEIGHT, WATERMARK)}
+        return [(places.get(field.name, ""), field.type) for field in self.schema]
 
     def none(self) -> pa.RecordBatch:
         """No rows."""

@@ -29,7 +29,8 @@ class Offset:
         >>> Offset(7, (None, 5)).json
         '{"lsn": 7, "watermarks": [null, 5], "late": 0}'
         """
-        return json.dumps({"lsn": self.lsn, "watermarks": self.watermarks, "late": self.late})
+        marks = ", ".join("null" if each is None else str(each) for each in self.watermarks)
+        return f'{{"lsn": {self.lsn}, "watermarks": [{marks}], "late": {self.late}}}'
 
     @classmethod
     def of(cls, text: str) -> Self:
