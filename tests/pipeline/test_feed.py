@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import millstream as ms
 from millstream.pipeline import feed as feed_module
 from millstream.pipeline.feed import Feed
+from millstream.pipeline.live import Encodings
 from millstream.pipeline.offset import Offset
 from millstream.pipeline.reads import Reads
 from millstream.pipeline.wire import Connection
@@ -130,6 +131,7 @@ class Play:
             on_committed=self.committed.append,
             on_idle=lambda lsn: None,
             **options,
+            encodings=Encodings(),
         )
 
     def log(self):

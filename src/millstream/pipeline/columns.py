@@ -61,11 +61,16 @@ class Columns:
     Args:
         schemas: the logs' columns.
         wanted: the names of the columns, in order.
+
+    Attributes:
+        schema: the columns.
+        names: their names.
     """
 
     def __init__(self, schemas: Sequence[Schema], wanted: Sequence[str]) -> None:
         whole = feed_schema(schemas)
         self.schema = pa.schema([whole.field(name) for name in wanted])
+        self.names = tuple(wanted)
         self._names = set(whole.names)
         self._logs = len(schemas)
         self._sources: dict[int, tuple[Schema, Sources]] = {}  # hashing a schema takes long

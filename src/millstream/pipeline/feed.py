@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
-    from millstream.pipeline.live import Tail
+    from millstream.pipeline.live import Encodings, Tail
     from millstream.pipeline.reads import Reads
     from millstream.pipeline.wire import Connection
 
@@ -49,6 +49,7 @@ class Feed:
         make_readable: the same, but only so that it can be read.
         on_late: told rows that came too late, in order; again when they are read again.
         on_committed: told the LSN of each checkpoint.
+        encodings: shared by all views of the database.
         on_idle: told, in micro-batches, that there is nothing to read up to an LSN.
 
     Attributes:
@@ -68,6 +69,7 @@ class Feed:
         on_late: Callable[[ChangeBatch], None],
         on_committed: Callable[[int], None],
         on_idle: Callable[[int], None],
+        encodings: Encodings,
         max_parts: int = 4,
     ) -> None:
         self._reads = reads
@@ -82,7 +84,12 @@ class Feed:
         self.until: int | None = None
         self.batch_end: Offset | None = None
         self.live = LiveGear(
-            reads, log, open_tail=open_tail, make_durable=make_durable, on_late=on_late
+            reads,
+            log,
+            open_tail=open_tail,
+            make_durable=make_durable,
+            on_late=on_late,
+            encodings=encodings,
         )
 
     # ---- the driver's questions

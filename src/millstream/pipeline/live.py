@@ -71,6 +71,26 @@ class Tail(Protocol):
         """Take no more."""
 
 
+class Encodings:
+    """The last few rows as they were encoded, for all views that want the same columns of them.
+
+    Used by the dispatcher's thread only.
+    """
+
+    def __init__(self) -> None:
+        self._batch: ChangeBatch | None = None
+        self._made: dict[object, pa.Buffer] = {}
+
+    def of(self, batch: ChangeBatch, key: object, make: Callable[[], pa.Buffer]) -> pa.Buffer:
+        """What a batch becomes for a key, made when nobody has made it yet."""
+        if batch is not self._batch:
+            self._batch, self._made = batch, {}
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make()
+        return found
+
+
 class LiveGear:
     """Serves the live reader of one view, from batch to batch.
 
@@ -80,6 +100,7 @@ class LiveGear:
         open_tail: follows the logs after an LSN.
         make_durable: puts all that was pushed on the disk, and says up to which LSN.
         on_late: told rows that came too late, in order.
+        encodings: shared by all views of the database.
 
     Attributes:
         late: how many rows came too late.
@@ -95,7 +116,9 @@ class LiveGear:
         open_tail: Callable[[int], Tail],
         make_durable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
+        encodings: Encodings,
     ) -> None:
+        self.encodings = encodings
         self.reads = reads
         self.log = log
         self.make_durable = make_durable
@@ -320,10 +343,13 @@ class _LiveBatch:
             gear.make_durable()
 
     def _frame(self, lsn: int, data: pa.RecordBatch) -> tuple[bytes, bytes, pa.Buffer]:
+        return (*self._header(lsn), data.serialize())
+
+    def _header(self, lsn: int) -> tuple[bytes, bytes]:
         clock = self._clock
         self._gear.sent(lsn, clock)
         offset = Offset(lsn, tuple(clock.watermarks), clock.late).json.encode()
-        return _HEADER.pack(_ROWS, lsn, len(offset)), offset, data.serialize()
+        return _HEADER.pack(_ROWS, lsn, len(offset)), offset
 
     def _send_mark(self) -> None:
         """A frame without rows: when it comes back, everything before it has."""
@@ -366,8 +392,19 @@ class _LiveBatch:
             return
         self._taken_lsn = batch.lsn
         self._rows += max(1, len(batch))
-        header, offset, data = self._frame(batch.lsn, self._arrow(batch))
-        self._unsent = self._wire.send_now(b"".join((header, offset, data)))
+        log, columns = self._topics[batch.topic], self._columns
+        kept, missed, before = self._clock.sift(log, batch)
+        if kept is batch:
+            key = (log, before, columns.names)
+            data = self._gear.encodings.of(
+                batch, key, lambda: columns.batch(log, batch, before).serialize()
+            )
+        else:
+            rows = columns.none() if kept is None else columns.batch(log, kept, before)
+            data = rows.serialize()
+        if missed is not None:
+            self._missed.append(missed)
+        self._unsent = self._wire.send_now(b"".join((*self._header(batch.lsn), data)))
         busy = bool(self._unsent or self._missed) or self._rows >= LIVE_ROWS
         if busy or not self._tail.hand_to(self._handed):
             self._woken.set()

@@ -18,6 +18,7 @@ from millstream.pipeline.checkpoint import forget_beyond, offset_in
 from millstream.pipeline.columns import feed_schema, used
 from millstream.pipeline.feed import Feed
 from millstream.pipeline.gears import Runner
+from millstream.pipeline.live import Encodings
 from millstream.pipeline.query import Query as SparkQuery
 from millstream.pipeline.reads import Reads
 from millstream.pipeline.results import Results
@@ -84,6 +85,7 @@ class Views:
         self._server: BridgeServer | None = None
         self._lock = threading.Lock()
         self._sharing = threading.Lock()
+        self._encodings = Encodings()
         self._planner = Planner(
             catalog,
             planned_of=lambda name: self._running[name].planned,
@@ -295,6 +297,7 @@ class Views:
             # What a table's change alters is read from the whole log again.
             on_committed=(lambda _: None) if plan.lookups else holds.advance,
             on_idle=view.caught_up,
+            encodings=self._encodings,
         )
         results = Results(feed, view)
         checkpoint = self.folder_of(definition)
