@@ -58,7 +58,7 @@ def test_the_users_session_is_left_as_it_was(tmp_path, spark):
     def seen():
         return (
             dict(mine.conf.getAll),
-            sorted(each.name for each in mine.catalog.listTables()),
+            sorted(each.tableName for each in mine.sql("SHOW TABLES").collect()),
             mine.streams.active,
             type(mine).getActiveSession(),
         )

@@ -175,6 +175,8 @@ class Runner:
         self._trouble = None
         self._server = self._query.server()
         self._server.add(self._query.feed, self)
+        if self._watcher.reached == 0 and self._query.plan.is_global:
+            self._show_nothing()
         if not self._query.is_live:
             self._follow("micro-batch", "micro-batch", lambda: 0)
             return
@@ -185,6 +187,12 @@ class Runner:
         if self._over.is_set():
             return
         self._follow("live", "live", self._should_shift_down)
+
+    def _show_nothing(self) -> None:
+        """What a global aggregate is of no rows; it may not have been shown before a crash."""
+        _, nothing = self._query.result_of_nothing(rows=True)
+        if nothing is not None:
+            self._results.show(nothing.to_batches())
 
     def _catch_up(self) -> None:
         while not self._over.is_set():

@@ -192,9 +192,7 @@ class Planner:
     ) -> tuple[pa.Schema, pa.Table | None]:
         """The result's columns, and what a global aggregate is of no rows."""
         try:
-            return self._query_of(plan).result_of_nothing(
-                rows=plan.shape == "groups" and not plan.keys
-            )
+            return self._query_of(plan).result_of_nothing(rows=plan.is_global)
         except SqlError as error:
             raise type(error)(
                 error.message,

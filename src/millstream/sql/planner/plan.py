@@ -108,3 +108,8 @@ class ViewPlan:
     why: str = ""
     fingerprint: str = ""
     match: tuple[str, ...] = ()
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it is one group that is there even without any row."""
+        return self.shape == "groups" and not self.keys
