@@ -19,7 +19,15 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+def pages_with_examples():
+    for page in PAGES:
+        code = "".join(blocks(page, "python"))
+        if code:
+            marks = [pytest.mark.slow] if "MATERIALIZED VIEW" in code else []  # it starts Spark
+            yield pytest.param(page, marks=marks, id=page.name)
+
+
+@pytest.mark.parametrize("page", list(pages_with_examples()))
 def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
@@ -35,6 +43,22 @@ def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+@pytest.mark.slow
+def test_the_market_is_live_on_spark():
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "market_demo.py", "--seconds", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    said = " ".join(done.stdout.split())
+    summary = r"[\d,]+ rows in, [\d,]+ changes out; .* gear live; volume [\d,]+$"
+    assert re.search(summary, said), said
 
 
 @pytest.mark.slow

@@ -74,6 +74,7 @@ class TestBag:
     def test_as_often_as_it_came(self, few, steps):
         self.check(SCHEMA, steps, few)
 
+    @pytest.mark.slow
     @given(steps(nested))
     def test_nested(self, few, steps):
         self.check(NESTED, steps, few)

@@ -333,6 +333,7 @@ class TestRows:
         assert all(len(numbers) == 1 for numbers in seen)
 
 
+@pytest.mark.slow
 class TestRuns:
     @given(st.lists(st.integers(1, 300), max_size=40), st.randoms(use_true_random=False))
     def test_they_stay_few_and_alive(self, sizes, random):
