@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.reads import Reads
     from millstream.pipeline.wire import Connection
 
-LIVE_SECONDS: Final = 300.0
+LIVE_SECONDS: Final = 900.0
 LIVE_ROWS: Final = 2_000_000
 """A live batch ends after this time, if it had rows, or after so many: what a crash can make Spark
 do again is bounded, and the pause at a batch's end is rare."""

@@ -21,6 +21,8 @@ from millstream.pipeline import bridge
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_END_SECONDS: Final = 10.0
+
 MASTER: Final = "local[256]"
 """Each live view holds a task slot for good: slots, not cores."""
 
@@ -168,7 +170,7 @@ class Spark:
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         SparkContext._active_spark_context = None  # noqa: SLF001
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        _end_java(self._session.sparkContext._gateway)  # noqa: SLF001
         SparkSession._instantiatedSession = None  # noqa: SLF001
         self._session, self._is_ready = None, False
 
@@ -241,8 +243,10 @@ class Spark:
             return
         self._session = None
         if _USERS.leave():
+            gateway = session.sparkContext._gateway  # noqa: SLF001
             with _quiet(), contextlib.suppress(Exception):
                 session.stop()
+            _end_java(gateway)
 
     def check_room(self, views: int) -> None:
         """Raise unless one more view can have a task slot for good.
@@ -259,6 +263,24 @@ class Spark:
                 f"this Spark has {slots} task slots, and {views} views run on it",
                 hint=f"a live view holds a slot for good: start Spark with master {MASTER!r}",
             )
+
+
+def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
+    """End the Java process that was started here; PySpark would keep it for another session."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    process = getattr(gateway, "proc", None)
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    if process is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # at which it ends
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
