@@ -130,11 +130,6 @@ class Spark:
         self._lock = threading.Lock()
 
     @property
-    def is_running(self) -> bool:
-        """Whether Spark was needed yet."""
-        return self._is_ready
-
-    @property
     def log_file(self) -> Path:
         """Where Spark and Java write what they have to say."""
         return self._folder / "spark.log"

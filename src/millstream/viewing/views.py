@@ -9,6 +9,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
+
 from millstream.catalog import Definition, Options
 from millstream.dispatch import Commit
 from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
@@ -28,7 +30,7 @@ from millstream.subscriptions.tail import Tail
 from millstream.viewing.planning import Planner
 from millstream.viewing.running import Holds, Running, Stalled, unrepeatable
 from millstream.views.follower import Follower
-from millstream.views.keepers import PENDING, STATE
+from millstream.views.keepers import PENDING, STATE, Lines
 from millstream.views.ticker import Ticker
 from millstream.views.view import View
 
@@ -235,8 +237,8 @@ class Views:
             running.ticker = Ticker(running.view, every.total_seconds())
 
     def _follow(self, planned: Planned, view: View) -> Running:
-        select = planned.select
-        if select is None:
+        select, lines = planned.select, planned.keeper
+        if select is None or not isinstance(lines, Lines):
             raise AssertionError("it has a plan of its own")
         start = planned.definition.begins
 
@@ -245,7 +247,9 @@ class Views:
             return self._tail((select.target,), first - 1)
 
         holds = self._holds((select.target,), max(view.cause + 1, start))
-        return Running(planned, view, Follower(view, select, open_tail, holds.advance), None, holds)
+        return Running(
+            planned, view, Follower(view, lines, select, open_tail, holds.advance), None, holds
+        )
 
     def _holds(self, topics: tuple[str, ...], lsn: int) -> Holds:
         return Holds(
@@ -342,12 +346,9 @@ class Views:
         name = running.planned.statement.late_to
         if name is None or batch.lsn <= running.late_lsn:
             return
-        rows = [
-            row
-            for row, lsn in zip(batch.held_rows, batch.lsns, strict=True)
-            if lsn > running.late_lsn
-        ]
-        late = ChangeBatch(self._catalog[name].schema, rows, None, None, cause=batch.lsn)
+        kept = batch.keep_mask(pc.greater(batch.lsns_arrow(), running.late_lsn))
+        schema = self._catalog[name].schema
+        late = ChangeBatch(schema, None, schema.conform(kept.arrow), None, cause=batch.lsn)
         self._dispatcher.commit(Commit([(name, late)]))
         running.late_lsn = batch.lsn
 

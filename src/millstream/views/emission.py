@@ -131,13 +131,6 @@ class Emission:
         self._intake = Intake(stored)
         self._nothing = stored.rows_to_arrow([])
 
-    @property
-    def wake_at(self) -> int | None:
-        """When ``advance`` must be called though nothing came; None if time alone does nothing."""
-        if self._every is None or not len(self.pending):
-            return None
-        return self._next_tick or 0
-
     def take(self, batch: pa.RecordBatch, *, lsn: int, watermark: int | None, now: int) -> Release:
         """What new results of some groups mean.
 

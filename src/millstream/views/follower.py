@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.sql import SelectPlan
+    from millstream.views.keepers import Lines
     from millstream.views.view import View
 
 _IDLE_SECONDS: Final = 1.0
@@ -22,6 +23,7 @@ class Follower:
 
     Args:
         view: whose rows it makes.
+        lines: which keep them.
         plan: what it keeps of the log.
         open_tail: the log's batches after an LSN.
         on_committed: told the LSN up to which nothing will be read again.
@@ -30,6 +32,7 @@ class Follower:
     def __init__(
         self,
         view: View,
+        lines: Lines,
         plan: SelectPlan,
         open_tail: Callable[[int], Any],
         on_committed: Callable[[int], None],
@@ -39,6 +42,7 @@ class Follower:
         self.restarts = 0
         self.error: ViewFailedError | None = None
         self._view = view
+        self._lines = lines
         self._plan = plan
         self._open_tail = open_tail
         self._on_committed = on_committed
@@ -107,7 +111,7 @@ class Follower:
             return
         kept = select(batch, self._plan)
         if kept is not None and len(kept):
-            self._view.follow(kept, batch.lsn)
+            self._view.follow(lambda: self._lines.follow(kept, batch.lsn), batch.lsn)
             self._on_committed(batch.lsn)
         else:
             self._view.caught_up(batch.lsn)

@@ -80,11 +80,6 @@ class Groups:
         """The topics that it needs besides the view's own."""
         return topics_of(self._name, self._rows, self._emission)
 
-    @property
-    def wake_at(self) -> int | None:
-        """When time alone may show something."""
-        return self._emission.wake_at
-
     def take(
         self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
     ) -> _Step | None:
@@ -99,10 +94,6 @@ class Groups:
         if self._sets is not None:
             batch = self._sets.keyed(batch, emission.visible, emission.pending)
         return self._step(emission.take(batch, lsn=lsn, watermark=watermark, now=now))
-
-    def follow(self, batch: ChangeBatch, lsn: int) -> _Step | None:
-        """Groups are Spark's."""
-        raise NotImplementedError
 
     def advance(self, watermark: int | None, now: int) -> _Step | None:
         """What it means that time goes on."""
@@ -151,7 +142,6 @@ class Lines:
         if kept:
             self._store = Bag(schema) if retracts else Heap(schema)
         self._cause = 0
-        self.wake_at: int | None = None
 
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)

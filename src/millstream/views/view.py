@@ -46,15 +46,8 @@ class Keeper(Protocol):
     ) -> Step | None:
         """What results change; None for nothing at all."""
 
-    def follow(self, batch: ChangeBatch, lsn: int) -> Step | None:
-        """The same, of rows that were selected in this process."""
-
     def advance(self, watermark: int | None, now: int) -> Step | None:
         """What it means that time goes on."""
-
-    @property
-    def wake_at(self) -> int | None:
-        """When ``advance`` should be called even if nothing comes."""
 
     def load(self, log: Log) -> int:
         """Read what was committed before; returns the LSN up to which inputs count in it."""
@@ -135,19 +128,17 @@ class View:
             self._settle()
         self._has_reached(lsn)
 
-    def follow(self, rows: ChangeBatch, lsn: int) -> None:
-        """Take in rows that were selected in this process, up to an LSN."""
+    def follow(self, work_out: Callable[[], Step | None], lsn: int) -> None:
+        """Take in what was selected in this process, up to an LSN."""
         with self._working:
             if lsn > self.cause:
-                self._commit(self._keeper.follow(rows, lsn), lsn)
+                self._commit(work_out(), lsn)
         self._has_reached(lsn)
 
-    def tick(self) -> float | None:
-        """Let time go on; returns in how many seconds to do so again, or None."""
+    def tick(self) -> None:
+        """Let time go on."""
         with self._working:
             self._commit(self._keeper.advance(self.watermark, self._clock()), self.cause)
-            wake_at = self._keeper.wake_at
-        return None if wake_at is None else max(0.0, (wake_at - self._clock()) / 1e6)
 
     def settle(self) -> None:
         """Return when all that was taken is on the disk."""

@@ -24,7 +24,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class Frames {
   static final int ROWS = 1;
-  static final int ROWS_WITHIN_COMMIT = 2;
   static final int END = 3;
   static final int FAILED = 4;
 
@@ -57,11 +56,6 @@ final class Frames {
   /** The LSN up to which everything has been sent after the last frame. */
   long lsn() {
     return lsn;
-  }
-
-  /** Whether the last frame ends a commit, so that what it leads to may be shown. */
-  boolean endsCommit() {
-    return kind != ROWS_WITHIN_COMMIT;
   }
 
   String offset() {

@@ -59,7 +59,6 @@ public class LiveReader implements SupportsRealTimeRead {
   /** All rows of a frame have passed the sink. */
   private void taken() throws IOException {
     reached = frames.offset();
-    if (!frames.endsCommit()) return;
     ChangeWriter sink = ChangeWriter.ofThisThread();
     if (sink != null) sink.reached(frames.lsn(), !frames.wire().hasMore());
   }
