@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import millstream as ms
 from millstream.pipeline import live
 from millstream.pipeline.checkpoint import offset_in
+from millstream.viewing.views import Views
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PATIENCE = 90
@@ -53,6 +55,31 @@ def test_late_rows_streams_and_cascades(db):
         db.execute("DROP SOURCE t")
     db.execute("DROP SOURCE t CASCADE")
     assert db.query("SHOW VIEWS").to_pylist() == db.query("SHOW STREAMS").to_pylist() == []
+
+
+def test_whoever_waited_for_a_view_finds_its_late_rows(db, monkeypatch):
+    tell = Views._late
+
+    def tell_slowly(views, running, batch):
+        time.sleep(0.1)
+        tell(views, running, batch)
+
+    monkeypatch.setattr(Views, "_late", tell_slowly)
+    db.execute(
+        "CREATE SOURCE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts);"
+        "CREATE MATERIALIZED VIEW m AS SELECT COUNT(*) AS n FROM t "
+        "GROUP BY TUMBLE(ts, INTERVAL '1 minute') LATE DATA TO late"
+    )
+    source, hour = db.source("t"), timedelta(hours=1)
+    source.push((0, NOON + hour))
+    settled(db, "m")
+    for pushed in range(1, 6):
+        source.push((pushed, NOON))
+        settled(db, "m")
+        assert db.query("SELECT COUNT(*) AS n FROM late").fetchall() == [(pushed,)]
+    source.push_batch([(place, NOON) for place in range(500)])
+    settled(db, "m")
+    assert db.query("SELECT COUNT(*) AS n FROM late").fetchall() == [(505,)]
 
 
 def test_a_view_is_replaced_only_by_one_that_can_be(db):

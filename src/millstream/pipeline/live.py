@@ -295,9 +295,13 @@ class _LiveBatch:
         """Do what the dispatcher left to this thread."""
         if self._trouble is not None:
             raise self._trouble
+        self._tell_missed()
         if self._unsent:
             self._wire.send(self._unsent)
             self._unsent = b""
+
+    def _tell_missed(self) -> None:
+        """Before Spark gets the frame: whoever waits for that frame finds its late rows, too."""
         missed, self._missed = self._missed, []
         for batch in missed:
             self._gear.on_late(batch)
@@ -317,8 +321,8 @@ class _LiveBatch:
             rows += max(1, len(batch))
         if ready:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
+            self._tell_missed()
             self._wire.send(*self._frame(lsn, data))
-            self._settle()
             if rows >= _MERGED and self._gear.lag() > FAR_BEHIND:
                 self._gear.on_far_behind()
         self._rows += rows
@@ -402,9 +406,10 @@ class _LiveBatch:
         else:
             rows = columns.none() if kept is None else columns.batch(log, kept, before)
             data = rows.serialize()
+        frame = b"".join((*self._header(batch.lsn), data))
         if missed is not None:
             self._missed.append(missed)
-        self._unsent = self._wire.send_now(b"".join((*self._header(batch.lsn), data)))
+        self._unsent = frame if missed is not None else self._wire.send_now(frame)
         busy = bool(self._unsent or self._missed) or self._rows >= LIVE_ROWS
         if busy or not self._tail.hand_to(self._handed):
             self._woken.set()
