@@ -169,6 +169,112 @@ class TestCalls:
         assert db.query("SELECT * FROM t").fetchall() == [(1,)]
 
 
+class TestTurnsOfOthers:
+    """A thread that commits may take a turn itself."""
+
+    @staticmethod
+    def commit_of(db, name, number):
+        schema = db._engine.catalog[name].schema
+        return Commit([(name, ChangeBatch(schema, [(number,)], None, None))])
+
+    def test_comes_after_what_was_pushed_before(self, db, dispatcher, commits):
+        (source,) = numbers(db, "a")
+        for n in range(0, 200, 2):
+            source.push((n,))
+            dispatcher.commit_here(self.commit_of(db, "a", n + 1))
+        db.flush()
+        assert [row[0] for commit in commits for _, rows in commit for row in rows] == [*range(200)]
+
+    def test_is_written_although_nothing_more_comes(self, db, dispatcher):
+        numbers(db, "a")
+        log = db._engine.log
+        for n in range(300):
+            lsn = dispatcher.commit_here(self.commit_of(db, "a", n))
+            if n % 3 == 0:
+                until(lambda lsn=lsn: log.written_lsn >= lsn)
+        until(lambda: log.written_lsn >= lsn)
+
+    def test_waits_while_another_has_the_turn(self, db, dispatcher):
+        (source,) = numbers(db, "a")
+        with held(dispatcher):
+            source.push((1,))
+            waiting = Doing(dispatcher.commit_here, self.commit_of(db, "a", 2))
+            until(lambda: dispatcher._errands or waiting.is_done)
+            assert not waiting.is_done
+        waiting.result()
+        assert db.query("SELECT n FROM a").fetchall() == [(1,), (2,)]
+
+    def test_all_at_once_and_nothing_twice(self, db, dispatcher):
+        sources = numbers(db, "a", "b")
+        seen = []
+        db.subscribe_callback("SELECT n FROM a", lambda batch: seen.extend(batch.rows))
+        each, others = 400, 6
+
+        def commit(first):
+            for n in range(first, first + each):
+                dispatcher.commit_here(self.commit_of(db, "a", n))
+
+        def push(source, first):
+            for n in range(first, first + each):
+                source.push((n,))
+
+        doing = [Doing(commit, k * each) for k in range(others)]
+        doing += [Doing(push, sources[0], others * each), Doing(push, sources[1], 0)]
+        doing.append(Doing(lambda: [dispatcher.barrier() for _ in range(each)]))
+        for one in doing:
+            one.result()
+        db.flush()
+        wanted = [(n,) for n in range((others + 1) * each)]
+        assert sorted(db.query("SELECT n FROM a").fetchall()) == wanted
+        until(lambda: len(seen) >= len(wanted))
+        assert sorted(seen) == wanted
+        assert seen == db.query("SELECT n FROM a").fetchall()  # in the order of the log
+
+    def test_at_the_end_it_is_committed_or_refused(self, tmp_path):
+        told = []
+        for attempt in range(20):
+            path = tmp_path / str(attempt)
+            db = ms.open(path)
+            numbers(db, "a")
+            dispatcher = db._engine.dispatcher
+            made = [self.commit_of(db, "a", n) for n in range(5000)]
+            done = []
+
+            def commit(made=made, done=done, dispatcher=dispatcher):
+                for n, each in enumerate(made):
+                    dispatcher.commit_here(each)
+                    done.append(n)
+
+            committing = Doing(commit)
+            until(lambda done=done, attempt=attempt: len(done) > attempt)
+            db.close()
+            with pytest.raises(ClosedError):
+                committing.result()
+            with ms.open(path) as again:
+                rows = [n for (n,) in again.query("SELECT n FROM a").fetchall()]
+            assert rows[: len(done)] == done
+            told.append(len(rows) - len(done))
+        assert set(told) <= {0, 1}  # one may have been told of nothing but the end
+
+    def test_a_bug_in_one_lets_nobody_wait_for_ever(self, monkeypatch):
+        db = ms.open()
+        numbers(db, "a")
+        dispatcher = db._engine.dispatcher
+        made = self.commit_of(db, "a", 1)
+
+        def broken(*_):
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(dispatcher, "_run_errand", broken)
+        with pytest.raises((ZeroDivisionError, LogFailedError)):
+            dispatcher.commit_here(made)
+        with pytest.raises(LogFailedError):
+            db.source("a").push((1,))
+            db.flush()
+        with contextlib.suppress(ms.Error):
+            db.close()
+
+
 class TestStop:
     def test_commits_what_is_there(self, tmp_path):
         with ms.open(tmp_path) as db:

@@ -78,7 +78,7 @@ class Frames:
 def _connection(end):
     """A connection over a pair of sockets, which know no TCP."""
     wire = object.__new__(Connection)
-    wire._socket, wire._in = end, end.makefile("rb")
+    wire._socket, wire._receiver, wire._data, wire._at = end, None, b"", 0
     return wire
 
 

@@ -6,6 +6,9 @@ when one thread pushes to several sources. What a cut holds becomes one commit.
 
 Whoever wants something done between two commits hands in a call; it runs after the commit of
 everything that was pushed before it.
+
+A thread that commits while the dispatcher sleeps may take a turn itself, which spares two wake-ups.
+There is one turn at a time, whoever takes it.
 """
 
 from __future__ import annotations
@@ -45,6 +48,9 @@ _RETRY: Final = 0.5
 _LINGER: Final = 0.0005
 """Seconds of quiet after which rows are added to the log."""
 
+_PATIENCE: Final = 100
+"""Turns of others after which it is not waited for quiet any more."""
+
 
 class Dispatcher:
     """Ring 1. Runs from construction until ``stop``.
@@ -80,6 +86,10 @@ class Dispatcher:
         self._failure: Error | None = None
         self._lost: LogError | None = None
         self._lock = threading.Lock()
+        self._turning = threading.Lock()
+        self._turner = 0  # the thread whose turn it is
+        self._turns = self._tidied = 0
+        self._lingers = False  # whether it will soon look at what is to be added to the log
         self._thread = threading.Thread(target=self._run, name="millstream-dispatcher", daemon=True)
         _FORKED.add(self)
         self._thread.start()
@@ -112,6 +122,27 @@ class Dispatcher:
         commit.ticket.wait()
         return commit.ticket.lsn
 
+    def commit_here(self, commit: Commit) -> int:
+        """The same, in this thread if nobody takes a turn just now: so nobody has to be woken."""
+        if not self._take_turn(commit):
+            return self.commit(commit)
+        if self.bell.asleep and (any(map(len, self._inflow[1])) or not self._lingers):
+            self.bell.ring()  # there is more to do, or to be added to the log after a moment
+        commit.ticket.wait()
+        return commit.ticket.lsn
+
+    def _take_turn(self, commit: Commit) -> bool:
+        if self._errands or not self._turning.acquire(blocking=False):
+            return False
+        try:
+            if self._stopping or self._failure is not None or self.is_forked:
+                return False
+            self._errands.insert(0, commit)
+            self._guarded(lambda: self._turn(1))
+        finally:
+            self._turning.release()
+        return True
+
     def post(self, commit: Commit) -> None:
         """Commit changes, some time soon."""
         self._hand_in(commit)
@@ -138,8 +169,8 @@ class Dispatcher:
         return self.call(lambda: self.lsn)
 
     def is_here(self) -> bool:
-        """Whether this is the dispatcher's thread."""
-        return threading.current_thread() is self._thread
+        """Whether this is the dispatcher's thread, or one that takes a turn for it."""
+        return threading.current_thread() is self._thread or threading.get_ident() == self._turner
 
     def _hand_in(self, errand: Commit | Call) -> None:
         self.check()
@@ -186,9 +217,18 @@ class Dispatcher:
     # ---- the thread
 
     def _run(self) -> None:
+        while True:
+            with self._turning:
+                is_busy = self._guarded(self._turn)
+            if not is_busy and not self._rest():
+                return
+
+    def _guarded(self, turn: Callable[[], bool]) -> bool:
+        """A turn; if it fails, nothing is taken any more, and everybody is told."""
+        self._turner = threading.get_ident()
+        self._turns += 1
         try:
-            while self._turn():
-                pass
+            return turn()
         except BaseException as error:
             self._fail(
                 LogFailedError(
@@ -200,14 +240,16 @@ class Dispatcher:
                 ticket.settle(self.lsn, self._failure)
             self._refuse_errands()
             raise
+        finally:
+            self._turner = 0
 
-    def _turn(self) -> bool:
-        """One cut; False when there is nothing more to do."""
+    def _turn(self, errands: int | None = None) -> bool:
+        """One cut, and all errands or so many; False when there is nothing to do."""
         intakes, buffers, may_drop = self._inflow
         removed: list[int] = []
         sizes = list(map(len, buffers))
         if not any(sizes):
-            return self._rest()
+            return False
         if may_drop:
             sizes, removed = _exact_cut(intakes, buffers)
         batches: list[tuple[str, ChangeBatch]] = []
@@ -221,7 +263,7 @@ class Dispatcher:
         for commit in commits(batches) if len(batches) > 1 and not tickets else (batches,):
             if commit:
                 self._commit(commit, tickets, patient=patient)
-        for _ in range(sizes[0]):
+        for _ in range(sizes[0] if errands is None else errands):
             errand = self._next_errand()
             if errand is not None:
                 self._run_errand(errand)
@@ -236,17 +278,28 @@ class Dispatcher:
         bell = self.bell
         # Looked at before the buffers: what was pushed before the end is in them by then.
         stopping = self._stopping
+        self._lingers = False  # before anybody can take a turn
         bell.asleep = True
         if any(map(len, self._inflow[1])):
             bell.asleep = False
             return True
         if stopping:
-            self._add_to_log()
+            with self._turning:
+                self._guarded(self._tidy)
             return False
-        if not self._fanned_out:
+        turns = self._turns
+        self._lingers = bool(self._fanned_out)
+        if not self._lingers:
             bell.sleep()
-        elif not bell.sleep(_LINGER):
-            self._add_to_log()
+        elif not bell.sleep(_LINGER) and (self._turns == turns or turns > self._tidied + _PATIENCE):
+            with self._turning:
+                self._guarded(self._tidy)
+        return True
+
+    def _tidy(self) -> bool:
+        self._lingers = False
+        self._tidied = self._turns
+        self._add_to_log()
         return True
 
     def _add_to_log(self, *, write: bool = True) -> None:
@@ -378,7 +431,7 @@ class Dispatcher:
         if not self.is_here():
             self._thread.join()
         if self._failure is None:
-            self._failure = ClosedError("the database is closed", hint="open it again")
+            self._failure = _closed()
         self._refuse_errands()
         lost, self._lost = self._lost, None
         if lost is not None:
@@ -395,7 +448,7 @@ class Dispatcher:
 
     def _refuse_errands(self) -> None:
         while (errand := self._next_errand()) is not None:
-            errand.ticket.settle(self.lsn, self._failure)
+            errand.ticket.settle(self.lsn, self._failure or _closed())
 
     def _next_errand(self) -> Commit | Call | None:
         try:
@@ -420,6 +473,10 @@ def _lost(error: LogError, batches: Batches) -> LogError:
     rows = sum(len(batch) for _, batch in batches)
     told = f"{rows:,} rows that were pushed could not be written, and are lost; "
     return type(error)(error.message, hint=told + error.hint)
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the database is closed", hint="open it again")
 
 
 def forked() -> ClosedError:

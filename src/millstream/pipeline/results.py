@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from millstream.pipeline.wire import Connection
 
 _ROWS, _FLUSH, _COMMIT = b"\x01", b"\x02", b"\x03"
+_ROWS_HEAD = struct.Struct(">cI")
 _LSN = struct.Struct(">q")
 _ANSWER: Final = b"\x01"
+
+_SMALL: Final = 1 << 14
+"""Bytes of results up to which taking them in does not keep other views waiting."""
 
 
 class Taker(Protocol):
@@ -57,24 +61,21 @@ class Results:
 
     def sink(self, epoch: int, task: int, wire: Connection) -> None:
         """Receive what one task sends."""
-        schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
-        rows: list[pa.RecordBatch] = []
+        sink = _Sink(self, epoch, task, wire)
         while True:
-            kind = wire.read(1)
-            if kind == _ROWS:
-                message = pa.py_buffer(wire.receive_message())
-                rows.append(pa.ipc.read_record_batch(message, schema))
-                continue
-            if kind == _FLUSH:
-                (lsn,) = _LSN.unpack(wire.read(8))
-                watermark = self._feed.live.watermark_at(lsn)
-                with self._taking:
-                    self._taker.take(rows, lsn, watermark, durably=False)
-                rows = []
-            elif kind == _COMMIT:
-                self._staged[epoch, task] = rows
-                rows = []
-            wire.send(_ANSWER)
+            if sink.is_small and not wire.arrived:
+                wire.lend(sink.ready)
+            sink.receive()
+
+    def flushed(self, rows: list[pa.RecordBatch], lsn: int) -> None:
+        """Take what a live task has sent up to an LSN."""
+        watermark = self._feed.live.watermark_at(lsn)
+        with self._taking:
+            self._taker.take(rows, lsn, watermark, durably=False)
+
+    def staged(self, epoch: int, task: int, rows: list[pa.RecordBatch]) -> None:
+        """Keep what a task has sent until its batch is over."""
+        self._staged[epoch, task] = rows
 
     def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
         """A batch is over: take what its tasks have sent, and see that all is on the disk."""
@@ -92,3 +93,61 @@ class Results:
                 self._feed.batch_read()
                 self._taker.take(rows, end.lsn, self._feed.watermark_of(end), durably=True)
         wire.send_text("=")
+
+
+class _Sink:
+    """What one task sends.
+
+    Attributes:
+        is_small: whether the last flush was: then the next one probably is, too.
+    """
+
+    def __init__(self, results: Results, epoch: int, task: int, wire: Connection) -> None:
+        self.is_small = False
+        self._results = results
+        self._epoch = epoch
+        self._task = task
+        self._wire = wire
+        self._schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
+        self._rows: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def receive(self) -> None:
+        """The next message."""
+        wire = self._wire
+        kind = wire.read(1)
+        if kind == _ROWS:
+            message = pa.py_buffer(wire.receive_message())
+            self._rows.append(pa.ipc.read_record_batch(message, self._schema))
+            self._bytes += len(message)
+            return
+        rows, self._rows = self._rows, []
+        if kind == _FLUSH:
+            (lsn,) = _LSN.unpack(wire.read(_LSN.size))
+            self._results.flushed(rows, lsn)
+        elif kind == _COMMIT:
+            self._results.staged(self._epoch, self._task, rows)
+        self.is_small = kind == _FLUSH and self._bytes <= _SMALL
+        self._bytes = 0
+        wire.send(_ANSWER)
+
+    def ready(self) -> bool:
+        """Take what has arrived, if it is small; False: leave it to this connection's thread."""
+        wire = self._wire
+        if not wire.receive_now():
+            return False
+        while wire.arrived:
+            if not self._is_small_and_whole():
+                return False
+            self.receive()
+        return True
+
+    def _is_small_and_whole(self) -> bool:
+        head = self._wire.peek(_ROWS_HEAD.size)
+        if head[:1] == _FLUSH:
+            size = 1 + _LSN.size
+        elif head[:1] == _ROWS and len(head) == _ROWS_HEAD.size:
+            size = len(head) + _ROWS_HEAD.unpack(head)[1]
+        else:
+            return False
+        return size <= _SMALL and self._wire.arrived >= size

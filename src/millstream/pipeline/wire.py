@@ -16,9 +16,10 @@ import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import PipelineError
+from millstream.pipeline.receiver import Receiver
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -26,6 +27,8 @@ _MAGIC: Final = b"MSB1"
 _LENGTH = struct.Struct(">I")
 _GREETING_SECONDS: Final = 10.0
 _MAX_TEXT: Final = 1 << 24
+_CHUNK: Final = 1 << 16
+_MOST: Final = 1 << 20
 
 
 class Endpoint(Protocol):
@@ -36,14 +39,21 @@ class Endpoint(Protocol):
 
 
 class Connection:
-    """One connection of a task."""
+    """One connection of a task.
 
-    __slots__ = ("_in", "_socket")
+    Args:
+        conn: its socket.
+        receiver: who serves it when it is lent.
+    """
 
-    def __init__(self, conn: socket.socket) -> None:
+    __slots__ = ("_at", "_data", "_receiver", "_socket")
+
+    def __init__(self, conn: socket.socket, receiver: Receiver | None = None) -> None:
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = conn
-        self._in = conn.makefile("rb", buffering=1 << 16)
+        self._receiver = receiver
+        self._data = b""  # has arrived, and was read up to here
+        self._at = 0
 
     def read(self, size: int) -> bytes:
         """So many bytes.
@@ -51,10 +61,49 @@ class Connection:
         Raises:
             EOFError: the task has gone.
         """
-        data: bytes = self._in.read(size)
-        if len(data) < size:
-            raise EOFError
-        return data
+        at = self._at
+        if len(self._data) - at < size:
+            return self._read_on(size)
+        self._at = at + size
+        return self._data[at : self._at]
+
+    def _read_on(self, size: int) -> bytes:
+        parts, missing = [self._data[self._at :]], size - self.arrived
+        self._data, self._at = b"", 0
+        while missing > 0:
+            part = self._socket.recv(max(_CHUNK, min(missing, _MOST)))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            missing -= len(part)
+        if missing < 0:
+            self._data, self._at = part, len(part) + missing
+            parts[-1] = part[:missing]
+        return b"".join(parts)
+
+    @property
+    def arrived(self) -> int:
+        """How many bytes were received and not read."""
+        return len(self._data) - self._at
+
+    def peek(self, size: int) -> bytes:
+        """As many of those, without reading them."""
+        return self._data[self._at : self._at + size]
+
+    def receive_now(self) -> bool:
+        """Receive what there is, without waiting; False when the task has gone."""
+        try:
+            data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        self._data = self._data[self._at :] + data
+        self._at = 0
+        return bool(data)
+
+    def lend(self, ready: Callable[[], bool]) -> None:
+        """Have it served by the thread of all small connections, until ``ready`` returns False."""
+        if self._receiver is not None:
+            self._receiver.serve(self._socket, ready)
 
     def receive_text(self) -> str:
         """A text with its length before it."""
@@ -89,11 +138,14 @@ class Connection:
             sent = 0
         return data[sent:]
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End it; whoever reads or writes on either side hears of it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._in.close()
+
+    def close(self) -> None:
+        """End it, and let go of it. Only by the thread that serves it."""
+        self.end()
         self._socket.close()
 
 
@@ -116,6 +168,7 @@ class BridgeServer:
         self._open: set[Connection] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._receiver = Receiver()
         self._listener = socket.create_server((host, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="millstream-bridge", daemon=True).start()
@@ -137,7 +190,8 @@ class BridgeServer:
         with self._lock:
             left = list(self._open)
         for wire in left:
-            wire.close()
+            wire.end()
+        self._receiver.close()
 
     def _accept(self) -> None:
         while not self._closed:
@@ -150,7 +204,7 @@ class BridgeServer:
             ).start()
 
     def _serve(self, conn: socket.socket) -> None:
-        wire = Connection(conn)
+        wire = Connection(conn, self._receiver)
         with self._lock:
             self._open.add(wire)
         try:

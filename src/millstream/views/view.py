@@ -162,7 +162,7 @@ class View:
                         self.lsn = batch.lsn
                         self.changes += len(batch)
 
-        self._dispatcher.commit(Commit(step.parts, applied))
+        self._dispatcher.commit_here(Commit(step.parts, applied))
         self.cause = lsn
 
     def _has_reached(self, lsn: int) -> None:
