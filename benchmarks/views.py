@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millstream as ms
+from millstream.pipeline import live as live_gear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,16 +133,54 @@ def live(views: int) -> dict[str, float]:
         }
 
 
+class Stream:
+    """Pushes rows at a steady rate, whatever becomes of them, and notes when each was told."""
+
+    def __init__(self, db: Database) -> None:
+        self._source = db.source("trades")
+        self._pushed: dict[str, deque[float]] = {symbol: deque() for symbol in SYMBOLS}
+        self._counts: dict[tuple[Any, ...], int] = {}
+        self.times: list[float] = []
+        db.subscribe_callback("SELECT * FROM v0", self._take, start="now")
+
+    def _take(self, batch: ChangeBatch) -> None:
+        now = time.perf_counter()
+        for change in batch:
+            if change.op == "delete":
+                continue
+            symbol, minute, _, count = change.row
+            before = self._counts.get((symbol, minute), 0)
+            self._counts[symbol, minute] = count
+            for _ in range(count - before):
+                self.times.append((now - self._pushed[symbol].popleft()) * 1e3)
+
+    def run(self, seconds: float, rate: int = 250) -> None:
+        """So many rows a second."""
+        began = time.perf_counter()
+        for number in range(int(seconds * rate)):
+            ahead = began + number / rate - time.perf_counter()
+            if ahead > 0:
+                time.sleep(ahead)
+            symbol = SYMBOLS[number % 100]
+            self._pushed[symbol].append(time.perf_counter())
+            self._source.push((symbol, 1.0, 1, datetime.now(UTC)))
+
+
 def long_run(minutes: float) -> dict[str, float]:
-    """The same for minutes on end, batch boundaries included."""
-    db, names = opened(1)
+    """The same for minutes on end, at a steady rate, with one batch boundary on the way.
+
+    Boundaries come every 15 minutes, so ten minutes have less than one.
+    """
+    live_gear.LIVE_SECONDS = minutes * 40  # type: ignore[misc]
+    db, _ = opened(1)
     with db:
-        pings = Pings(db, names)
-        pings.many(WARM)
-        times: list[float] = []
-        until = time.monotonic() + minutes * 60
-        while time.monotonic() < until:
-            times += pings.many(500, 0.005)
+        stream = Stream(db)
+        stream.run(10)
+        db.wait_for("v0", timeout=60)
+        stream.times.clear()
+        stream.run(minutes * 60)
+        db.wait_for("v0", timeout=60)
+        times = stream.times
         return {
             "p50": statistics.median(times),
             "p99": percentile(times, 0.99),

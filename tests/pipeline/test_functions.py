@@ -133,6 +133,16 @@ def test_each_type_is_as_a_python_multiset(spark, kind, data, partitions):
     assert {row[0] for row in found} == {row[0] for row in rows}
 
 
+def test_zeros_in_a_struct_are_equal_whatever_their_sign(spark):
+    rows = [(0, (0.0, None), 1), (0, (-0.0, ""), 1), (1, (-0.0, "b"), 1), (1, (0.0, "a"), 1)]
+    table(spark, rows, "k INT, x STRUCT<a: DOUBLE, b: STRING>, w INT")
+    found = spark.sql("SELECT k, ms_min(x, w), ms_max(x, w) FROM t GROUP BY k").collect()
+    assert sorted(tuple(map(plain, row)) for row in found) == [
+        (0, (0.0, None), (0.0, "")),
+        (1, (0.0, "a"), (0.0, "b")),
+    ]
+
+
 @few
 @given(data=st.data())
 def test_sums_of_doubles_are_exact(spark, data):

@@ -52,6 +52,8 @@ class Play:
         batch.topic = f"log {log}"
         batch.first_lsn, batch.lsn = self.lsn + 1, self.lsn + len(rows)
         self.lsn = batch.lsn
+        if self.lsn % 2:
+            assert batch.arrow.num_rows == len(rows)  # which is joined otherwise
         made = self.joiner.join(log, batch)
         self.logs.append((log, batch))
         if made is not None:

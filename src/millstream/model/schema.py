@@ -100,6 +100,7 @@ class Schema:
     arrow: pa.Schema = field(init=False, repr=False, compare=False)
     is_nested: bool = field(init=False, repr=False, compare=False)
     _checks: tuple[Check, ...] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Lists and generators are taken too; a frozen dataclass is set up through object only.
@@ -111,6 +112,10 @@ class Schema:
         put(self, "arrow", _arrow_schema(self.columns, self.key))
         put(self, "is_nested", any(column.type.children for column in self.columns))
         put(self, "_checks", tuple(map(_column_check, self.columns)))
+        put(self, "_hash", hash((self.columns, self.key)))
+
+    def __hash__(self) -> int:
+        return self._hash  # asked for with every frame of the log that is read
 
     def __reduce__(self) -> tuple[type[Schema], tuple[object, ...]]:
         return Schema, (self.columns, self.key)  # the rest follows, and closures do not pickle

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
 
 Sources = list[tuple[int | str, pa.DataType]]
+Part = tuple["ChangeBatch", int | None]
+"""A batch, and the watermark that held before it."""
 
 LOG: Final = "_log"
 LSN: Final = "_lsn"
@@ -77,35 +79,40 @@ class Columns:
 
     def batch(self, log: int, rows: ChangeBatch, watermark: int | None) -> pa.RecordBatch:
         """Rows of a log, with the watermark that held before them."""
-        size, schema = len(rows), rows.schema
-        known = self._sources.get(log)
-        if known is None or known[0] is not schema:
-            known = self._sources[log] = (schema, self._sources_of(log, schema))
-        sources = known[1]
-        few = 0 < size <= _FEW and not rows.is_arrow and not schema.is_nested
-        make = self._of_rows if few else self._of_arrow
-        columns = make(log, rows, watermark, sources)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if 0 < len(rows) <= _FEW and not rows.is_arrow and not rows.schema.is_nested:
+            columns = self._of_rows(log, rows, watermark, self._sources_in(log, rows.schema))
+            return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return self.batches(log, [(rows, watermark)])
 
-    def _of_arrow(
-        self, log: int, rows: ChangeBatch, watermark: int | None, sources: Sources
-    ) -> list[pa.Array]:
-        size = len(rows)
-        arrow = rows.arrow if size else None
+    def batches(self, log: int, parts: Sequence[Part]) -> pa.RecordBatch:
+        """Batches of one log and one schema as one, each with the watermark before it."""
+        batches = [batch for batch, _ in parts]
+        size = sum(map(len, batches))
+        arrow = None
+        if size:
+            held = [batch.arrow for batch in batches]
+            arrow = held[0] if len(held) == 1 else pa.concat_batches(held)
         columns = []
-        for source, kind in sources:
+        for source, kind in self._sources_in(log, batches[0].schema):
             if arrow is None or source == "":
                 columns.append(pa.nulls(size, kind))
             elif isinstance(source, int):
                 columns.append(arrow.column(source))
             elif source == LSN:
-                columns.append(rows.lsns_arrow())
+                columns.append(_joined([batch.lsns_arrow() for batch in batches]))
             elif source == WEIGHT:
-                columns.append(rows.weights_arrow())
+                columns.append(_joined([batch.weights_arrow() for batch in batches]))
+            elif source == LOG:
+                columns.append(pa.repeat(pa.scalar(log, kind), size))
             else:
-                value = log if source == LOG else watermark
-                columns.append(pa.repeat(pa.scalar(value, kind), size))
-        return columns
+                columns.append(_joined([_repeated(mark, kind, len(b)) for b, mark in parts]))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _sources_in(self, log: int, schema: Schema) -> Sources:
+        known = self._sources.get(log)
+        if known is None or known[0] is not schema:
+            known = self._sources[log] = (schema, self._sources_of(log, schema))
+        return known[1]
 
     def _of_rows(
         self, log: int, rows: ChangeBatch, watermark: int | None, sources: Sources
@@ -142,3 +149,11 @@ class Columns:
         return pa.RecordBatch.from_arrays(
             [pa.array([], each.type) for each in self.schema], schema=self.schema
         )
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _repeated(value: int | None, kind: pa.DataType, size: int) -> pa.Array:
+    return pa.array([value], kind) if size == 1 else pa.repeat(pa.scalar(value, kind), size)

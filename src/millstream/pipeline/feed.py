@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
+    from millstream.pipeline.columns import Part
     from millstream.pipeline.live import Encodings, Tail
     from millstream.pipeline.reads import Reads
     from millstream.pipeline.wire import Connection
@@ -32,6 +33,7 @@ BATCH_ROWS: Final = 8_000_000
 
 _PART_ROWS: Final = 50_000
 _FRAME_ROWS: Final = 1 << 16
+_FRAME_PARTS: Final = 1 << 12
 _NEWS_SECONDS: Final = 0.2
 
 _HEADER = struct.Struct(">BqI")
@@ -227,18 +229,21 @@ class Feed:
         begin = Offset.of(start)
         clock, joiner = self._clock(begin), self._joiner(begin)
         late: list[ChangeBatch] = []
+
+        def kept() -> Iterator[tuple[int, Part]]:
+            for log, batch in self._read(begin.lsn + 1, int(last)):
+                rows, missed, before = clock.sift(log, batch)
+                if missed is not None:
+                    late.append(missed)
+                if rows is not None and joiner is not None:
+                    rows, log = joiner.join(log, rows), 0  # noqa: PLW2901
+                if rows is not None and len(rows):
+                    yield log, (rows, before)
+
         wire.send(columns.schema.serialize())
-        for log, batch in self._read(begin.lsn + 1, int(last)):
-            kept, missed, before = clock.sift(log, batch)
-            if missed is not None:
-                late.append(missed)
-            if kept is not None and joiner is not None:
-                kept = joiner.join(log, kept)
-            if kept is not None and len(kept):
-                of = 0 if joiner is not None else log
-                for piece in _sized(kept):
-                    data = columns.batch(of, piece, before).serialize()
-                    wire.send(_HEADER.pack(_ROWS, batch.lsn, 0), data)
+        for log, parts in _sized(kept()):
+            data = columns.batches(log, parts).serialize()
+            wire.send(_HEADER.pack(_ROWS, parts[-1][0].lsn, 0), data)
         self._late[begin.lsn] = late
         wire.send(_HEADER.pack(_END, int(last), 0))
 
@@ -288,10 +293,21 @@ def _listed(names: str) -> list[str]:
     return names.split("\x1f")
 
 
-def _sized(batch: ChangeBatch) -> Iterator[ChangeBatch]:
-    """In pieces that Spark's memory takes easily."""
-    if len(batch) <= _FRAME_ROWS:
-        yield batch
-        return
-    for start in range(0, len(batch), _FRAME_ROWS):
-        yield batch.slice(start, min(len(batch), start + _FRAME_ROWS))
+def _sized(batches: Iterator[tuple[int, Part]]) -> Iterator[tuple[int, list[Part]]]:
+    """Small batches of one log together, large ones in pieces: handy for both sides."""
+    run: list[Part] = []
+    rows = of = 0
+    for log, (batch, before) in batches:
+        fits = rows + len(batch) <= _FRAME_ROWS and len(run) < _FRAME_PARTS
+        if run and not (fits and log == of and batch.schema is run[0][0].schema):
+            yield of, run
+            run, rows = [], 0
+        of = log
+        if len(batch) <= _FRAME_ROWS:
+            run.append((batch, before))
+            rows += len(batch)
+            continue
+        for start in range(0, len(batch), _FRAME_ROWS):
+            yield log, [(batch.slice(start, min(len(batch), start + _FRAME_ROWS)), before)]
+    if run:
+        yield of, run

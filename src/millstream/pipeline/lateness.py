@@ -73,9 +73,9 @@ class Clock:
         if self._window is None or column is None or before is None or not len(batch):
             return batch, None, before
         border = before - self._lateness
-        if len(batch) == 1 and not batch.is_arrow:
-            moment = batch.held_rows[0][column]
-            late = moment is not None and self._end(from_datetime(moment)) <= border
+        if len(batch) == 1:
+            moment = _only(batch, column)
+            late = moment is not None and self._end(moment) <= border
             self.late += late
             return (None, batch, before) if late else (batch, None, before)
         mask = self._late(batch.arrow.column(column), border)
@@ -117,3 +117,12 @@ class Clock:
         # The last window starts at a multiple of the step; the first start beyond border - size.
         after = border - window.size - window.offset
         return (after // step + 1) * step + window.offset
+
+
+def _only(batch: ChangeBatch, column: int) -> int | None:
+    """The moment of the only row of a batch, in microseconds."""
+    if batch.is_arrow:
+        moment: int | None = batch.arrow.column(column)[0].value
+        return moment
+    held = batch.held_rows[0][column]
+    return None if held is None else from_datetime(held)

@@ -12,7 +12,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Values of one type as bytes, such that unsigned comparison of the bytes orders them as Spark does
- * and no value's bytes begin with another's. -0.0 comes before 0.0; all NaN are one.
+ * and no value's bytes begin with another's. -0.0 comes before 0.0, and within a struct or an array,
+ * where what follows may decide, it is 0.0; all NaN are one.
  */
 final class Codec {
   private static final int BOOLEAN = 0, BYTE = 1, SHORT = 2, INT = 3, LONG = 4, FLOAT = 5, DOUBLE = 6;
@@ -24,27 +25,31 @@ final class Codec {
   private final int kind;
   private final DataType type;
   private final Codec[] parts;
+  private final boolean nested;
 
-  private Codec(int kind, DataType type, Codec[] parts) {
+  private Codec(int kind, DataType type, Codec[] parts, boolean nested) {
     this.kind = kind;
     this.type = type;
     this.parts = parts;
+    this.nested = nested;
   }
 
   /** The codec of a type, or null when its values have no order that bytes can keep. */
-  static Codec of(DataType type) {
+  static Codec of(DataType type) { return of(type, false); }
+
+  private static Codec of(DataType type, boolean nested) {
     int kind = kindOf(type);
     if (kind < 0) return null;
     Codec[] parts = new Codec[0];
     if (kind == ARRAY) {
-      parts = new Codec[] {of(((ArrayType) type).elementType())};
+      parts = new Codec[] {of(((ArrayType) type).elementType(), true)};
     } else if (kind == STRUCT) {
       StructField[] fields = ((StructType) type).fields();
       parts = new Codec[fields.length];
-      for (int i = 0; i < fields.length; i++) parts[i] = of(fields[i].dataType());
+      for (int i = 0; i < fields.length; i++) parts[i] = of(fields[i].dataType(), true);
     }
     for (int i = 0; i < parts.length; i++) if (parts[i] == null) return null;
-    return new Codec(kind, type, parts);
+    return new Codec(kind, type, parts, nested);
   }
 
   private static int kindOf(DataType type) {
@@ -73,8 +78,8 @@ final class Codec {
       case BYTE: out.putByte(((Byte) value).byteValue() ^ 0x80); break;
       case SHORT: case INT: out.putInt(((Number) value).intValue() ^ Integer.MIN_VALUE); break;
       case LONG: out.putLong(((Long) value).longValue() ^ Long.MIN_VALUE); break;
-      case FLOAT: out.putInt(ordered(Float.floatToIntBits(((Float) value).floatValue()))); break;
-      case DOUBLE: out.putLong(ordered(Double.doubleToLongBits(((Double) value).doubleValue()))); break;
+      case FLOAT: out.putInt(ordered(Float.floatToIntBits(((Float) value).floatValue() + zero()))); break;
+      case DOUBLE: out.putLong(ordered(Double.doubleToLongBits(((Double) value).doubleValue() + zero()))); break;
       case DECIMAL: out.putLong(unscaled(value).longValue() ^ Long.MIN_VALUE); break;
       case WIDE_DECIMAL: writeWide(unscaled(value), out); break;
       case TEXT: writeBytes(((UTF8String) value).getBytes(), out); break;
@@ -109,6 +114,9 @@ final class Codec {
   }
 
   Object readNullable(Bytes in) { return in.getByte() == NULL ? null : read(in); }
+
+  /** -0.0 changes no number that it is added to; 0.0 changes -0.0. */
+  private float zero() { return nested ? 0.0f : -0.0f; }
 
   private static int ordered(int bits) { return bits ^ ((bits >> 31) | Integer.MIN_VALUE); }
 
