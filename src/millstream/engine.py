@@ -151,11 +151,16 @@ class Engine:
                 self.views.end_shared(
                     reader, SubscriptionEndedError(f"{definition.name} was dropped")
                 )
+
+        def forget() -> None:
+            for name in names:
+                if name in self.catalog:  # a log of late rows may have gone with its view
+                    self.dispatcher.call(partial(self._drop, name))
+
         if definition.name in self.views:
-            self.views.drop(definition.name)
-        for name in names:
-            if name in self.catalog:  # a log of late rows may have gone with its view
-                self.dispatcher.call(partial(self._drop, name))
+            self.views.drop(definition.name, forget)
+        else:
+            forget()
 
     def _in_use(self, definition: Definition, readers: list[str]) -> InUseError:
         named = [self.catalog[name] for name in readers if name in self.catalog]

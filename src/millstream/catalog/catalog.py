@@ -52,6 +52,7 @@ class Definition:
         query: of a view or a stream, the statement that made it.
         begins: of a view, the first LSN that it has read.
         widths: of a view, how many columns each of its inputs had: ``SELECT *`` means those.
+        firsts: of a view, the first LSN that was kept of each of its inputs.
     """
 
     kind: Kind
@@ -64,6 +65,7 @@ class Definition:
     query: str = ""
     begins: int = 0
     widths: tuple[tuple[str, int], ...] = ()
+    firsts: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_derived(self) -> bool:
@@ -71,11 +73,16 @@ class Definition:
         return self.kind in {"view", "stream"}
 
     @property
+    def is_late_log(self) -> bool:
+        """Whether a view writes to it what comes too late."""
+        return self.kind == "stream" and not self.query
+
+    @property
     def sql(self) -> str:
         """The statement that makes it."""
         if self.query:
             return self.query
-        if self.kind == "stream":
+        if self.is_late_log:
             return f"-- {self.name}: the rows that came too late for a view, made with that view"
         options = _given(self.options)
         if self.kind == "table":
@@ -241,6 +248,7 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "query": definition.query,
         "begins": definition.begins,
         "widths": definition.widths,
+        "firsts": definition.firsts,
     }
 
 
@@ -261,4 +269,5 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
         entry["query"],
         entry["begins"],
         tuple((name, width) for name, width in entry["widths"]),
+        tuple((name, lsn) for name, lsn in entry.get("firsts", ())),
     )

@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import JavaNotFoundError, PipelineError
+from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
 from millstream.pipeline import bridge
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ TUNING: Final = {
     # For queries without state Spark would note progress later than the sink has rows.
     _STREAMING + "realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
     _STREAMING + "noDataMicroBatches.enabled": "false",
+    # Else Spark's watermark would begin at withWatermark; the source sets it, for the whole query.
+    _STREAMING + "statefulOperator.allowMultiple": "false",
     _STREAMING + "minBatchesToRetain": "4",
 }
 """What every view's own session is set to."""
@@ -101,6 +103,8 @@ class _Users:
 
 
 _USERS: Final = _Users()
+_LAUNCHING: Final = threading.Lock()
+"""One process has one Spark: two databases must not start it at once."""
 
 
 class Spark:
@@ -127,6 +131,7 @@ class Spark:
         self._options = dict(options or {})
         self._is_ours = session is None
         self._is_ready = False
+        self._is_stopped = False
         self._lock = threading.Lock()
 
     @property
@@ -139,10 +144,12 @@ class Spark:
         """The session, started if need be.
 
         Raises:
+            ClosedError: it was stopped.
             JavaNotFoundError: there is no Java for it.
             PipelineError: it did not start.
         """
         with self._lock:
+            self.check()
             if self._is_ready and self._is_ours and not _is_alive(self._session):
                 self._bury()
             if not self._is_ready:
@@ -150,6 +157,15 @@ class Spark:
                     self._start()
                 self._is_ready = True
             return self._session
+
+    def check(self) -> None:
+        """Raise if it was stopped.
+
+        Raises:
+            ClosedError: it was.
+        """
+        if self._is_stopped:
+            raise ClosedError("the database is closed", hint="open it again")
 
     @property
     def address(self) -> str:
@@ -190,7 +206,7 @@ class Spark:
             check_java()
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
-                with _quiet():
+                with _quiet(), _LAUNCHING, _no_java_left():
                     self._session = self._launch()
             except JavaNotFoundError:
                 raise
@@ -232,16 +248,16 @@ class Spark:
     def stop(self) -> None:
         """Stop what was started here; the user's own session goes on."""
         with self._lock:
-            session, ready = self._session, self._is_ready
-            self._is_ready = False
-        if not (ready and self._is_ours) or session is None:
-            return
-        self._session = None
-        if _USERS.leave():
-            gateway = session.sparkContext._gateway  # noqa: SLF001
-            with _quiet(), contextlib.suppress(Exception):
-                session.stop()
-            _end_java(gateway)
+            session, self._is_ready, self._is_stopped = self._session, False, True
+            if session is None or not self._is_ours:
+                return
+            self._session = None
+        with _LAUNCHING:  # else another database might begin to use it
+            if _USERS.leave():
+                gateway = session.sparkContext._gateway  # noqa: SLF001
+                with _quiet(), contextlib.suppress(Exception):
+                    session.stop()
+                _end_java(gateway)
 
     def check_room(self, views: int) -> None:
         """Raise unless one more view can have a task slot for good.
@@ -258,6 +274,35 @@ class Spark:
                 f"this Spark has {slots} task slots, and {views} views run on it",
                 hint=f"a live view holds a slot for good: start Spark with master {MASTER!r}",
             )
+
+
+@contextlib.contextmanager
+def _no_java_left() -> Iterator[None]:
+    """A start that fails, or is interrupted, takes its Java with it; PySpark would forget it."""
+    from pyspark import SparkContext, java_gateway  # noqa: PLC0415
+
+    started: list[subprocess.Popen[bytes]] = []
+    module: Any = java_gateway
+    popen = module.Popen
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - Popen's own
+        started.append(popen(*args, **options))
+        return started[-1]
+
+    module.Popen = start
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        if started:
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        raise
+    finally:
+        module.Popen = popen
 
 
 def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway

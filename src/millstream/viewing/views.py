@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -102,6 +103,11 @@ class Views:
             owner = topic.removeprefix(STATE).removeprefix(PENDING)
             if topic.startswith(HIDDEN) or (owner != topic and owner not in self._catalog):
                 self._log.drop_topic(topic)
+        made = [parse(each.query)[0] for each in self._catalog if each.query]
+        written = {(each.late_to or "").lower() for each in made if isinstance(each, CreateView)}
+        for each in list(self._catalog):
+            if each.is_late_log and each.name.lower() not in written:
+                self._dispatcher.call(partial(self._catalog.drop, each.name))
         known = {self.folder_of(each).name for each in self._catalog}
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             if folder.name not in known:
@@ -144,7 +150,11 @@ class Views:
         Raises:
             SqlError: it cannot be answered exactly; it says why, and what to write instead.
         """
-        return self._planner.plan(statement, name)
+        try:
+            return self._planner.plan(statement, name)
+        except Exception:
+            self._spark.check()  # else it says whatever Spark says that is just being stopped
+            raise
 
     def _check_room(self) -> None:
         self._spark.check_room(sum(each.feed is not None for each in self))
@@ -157,10 +167,12 @@ class Views:
             planned.definition,
             begins=self._first_lsn(planned),
             widths=tuple((n, len(self._schema_of(n).columns)) for n in planned.inputs),
+            firsts=tuple((n, self._log.topic(n).low_lsn) for n in planned.inputs),
         )
         if not definition.name.startswith(HIDDEN):
             self._catalog.check_new(definition)
         topics = planned.keeper.topics
+        late: Definition | None = None
         try:
             for topic, schema in topics.items():
                 self._log.create_topic(topic, schema)
@@ -168,9 +180,11 @@ class Views:
                 definition = replace(definition, born=self._log.lsn + 1)
                 self._log.create_topic(definition.name, definition.schema)
             else:
-                self._create_late(planned)
+                late = self._create_late(planned)
                 definition = self._catalog.create(definition)
         except Error:
+            if late is not None:
+                self._catalog.drop(late.name)
             self._drop_topics(topics)
             raise
         planned.definition = definition
@@ -187,14 +201,14 @@ class Views:
             return self._log.lsn + 1
         return min(self._log.topic(each).low_lsn for each in planned.inputs)
 
-    def _create_late(self, planned: Planned) -> None:
-        """The log of the rows that come too late for a view."""
+    def _create_late(self, planned: Planned) -> Definition | None:
+        """The log of the rows that come too late for a view. Without that view it is dropped."""
         name, plan = planned.statement.late_to, planned.plan
         if name is None or plan is None:
-            return
+            return None
         schema = self._schema_of(plan.inputs[0])
         late = Definition("stream", name, schema, Options(), created_at=system_clock())
-        self._catalog.create(late)
+        return self._catalog.create(late)
 
     def load(self, definition: Definition) -> None:
         """Bring a view to life that the catalog has."""
@@ -328,8 +342,11 @@ class Views:
 
     def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...]) -> bool:
         """Whether rows that a view has read are kept no more."""
-        first = definition.begins if len(inputs) == 1 else definition.born
-        return any(self._log.topic(each).low_lsn > first for each in inputs)
+        firsts = dict(definition.firsts)
+        return any(
+            self._log.topic(each).low_lsn > max(definition.begins, firsts.get(each, 0))
+            for each in inputs
+        )
 
     def _event_time(self, name: str, column: str) -> int | None:
         """The place of a window's column, if it is the one that the log's watermark is of."""
@@ -411,16 +428,22 @@ class Views:
     def _remove(self, running: Running) -> None:
         name = running.view.name
         with contextlib.suppress(ClosedError):  # the database was closed just now
-            self.drop(name)
-            self._dispatcher.call(lambda: self._log.drop_topic(name))
+            self.drop(name, lambda: self._dispatcher.call(lambda: self._log.drop_topic(name)))
 
     # ---- ending
 
-    def drop(self, name: str) -> None:
-        """Stop a view; its topics and its checkpoint go."""
+    def drop(self, name: str, forget: Callable[[], None]) -> None:
+        """Stop a view; its topics and its checkpoint go.
+
+        Args:
+            name: the view.
+            forget: makes that it does not exist any more. What else there is of it goes after that:
+                after a crash in between it would be needed, or is found and dropped.
+        """
         running = self._running.pop(name)
         running.stop(gracefully=False)
         running.runner.join()
+        forget()
         self._dispatcher.call(lambda: self._drop_topics(running.planned.keeper.topics))
         running.holds.release()
         shutil.rmtree(self.folder_of(running.planned.definition), ignore_errors=True)

@@ -63,10 +63,13 @@ public class ChangeWriter implements DataWriter {
     return (ChangeWriter) CURRENT.get();
   }
 
+  /** Of a plan that the live gear cannot run. */
+  static IllegalStateException apart() {
+    return new IllegalStateException("millstream: reader and sink do not share a thread");
+  }
+
   public void write(Object row) throws IOException {
-    if (live && LiveReader.ofThisThread() == null) {
-      throw new IllegalStateException("millstream: reader and sink do not share a thread");
-    }
+    if (live && LiveReader.ofThisThread() == null) throw apart();
     if (pending.size() == 0) since = System.nanoTime();
     pending.add((InternalRow) row);
     if (pending.size() >= FULL && shown < 0) sendRows();

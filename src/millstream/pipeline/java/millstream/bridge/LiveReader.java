@@ -60,7 +60,8 @@ public class LiveReader implements SupportsRealTimeRead {
   private void taken() throws IOException {
     reached = frames.offset();
     ChangeWriter sink = ChangeWriter.ofThisThread();
-    if (sink != null) sink.reached(frames.lsn(), !frames.wire().hasMore());
+    if (sink == null) throw ChangeWriter.apart();
+    sink.reached(frames.lsn(), !frames.wire().hasMore());
   }
 
   public Object get() {
