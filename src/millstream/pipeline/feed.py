@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.errors import Error
-from millstream.pipeline.columns import Columns
+from millstream.model.batch import ChangeBatch
+from millstream.pipeline.columns import WATERMARK, Columns
 from millstream.pipeline.joiner import Joiner
 from millstream.pipeline.lateness import Clock
 from millstream.pipeline.live import LiveGear
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millstream.log import Log
-    from millstream.model.batch import ChangeBatch
     from millstream.pipeline.columns import Part
     from millstream.pipeline.live import Encodings, Tail
     from millstream.pipeline.reads import Reads
@@ -215,11 +215,20 @@ class Feed:
 
     def _history(self, lsn: int) -> Iterator[ChangeBatch]:
         """The rows of the first log before an LSN, without those that came too late."""
-        clock = self._clock(self._initial())
-        for log, batch in self._read(self._reads.start, lsn - 1):
-            kept, _, _ = clock.sift(log, batch)
-            if log == 0 and kept is not None:
-                yield kept
+        kept = self._sifted(self._clock(self._initial()), self._reads.start, lsn - 1, late=[])
+        for _, parts in _sized(each for each in kept if each[0] == 0):
+            yield ChangeBatch.concat([batch for batch, _ in parts])
+
+    def _sifted(
+        self, clock: Clock, first: int, last: int, late: list[ChangeBatch]
+    ) -> Iterator[tuple[int, Part]]:
+        """The batches between two LSNs with their logs; what came too late is put aside."""
+        for log, batch in self._read(first, last):
+            kept, missed, before = clock.sift(log, batch)
+            if missed is not None:
+                late.append(missed)
+            if kept is not None and len(kept):
+                yield log, (kept, before)
 
     # ---- the catch-up gear
 
@@ -229,19 +238,11 @@ class Feed:
         begin = Offset.of(start)
         clock, joiner = self._clock(begin), self._joiner(begin)
         late: list[ChangeBatch] = []
-
-        def kept() -> Iterator[tuple[int, Part]]:
-            for log, batch in self._read(begin.lsn + 1, int(last)):
-                rows, missed, before = clock.sift(log, batch)
-                if missed is not None:
-                    late.append(missed)
-                if rows is not None and joiner is not None:
-                    rows, log = joiner.join(log, rows), 0  # noqa: PLW2901
-                if rows is not None and len(rows):
-                    yield log, (rows, before)
-
+        sized = _sized(self._sifted(clock, begin.lsn + 1, int(last), late))
+        if joiner is not None:
+            sized = _joined(joiner, sized, merge=WATERMARK not in columns.names)
         wire.send(columns.schema.serialize())
-        for log, parts in _sized(kept()):
+        for log, parts in sized:
             data = columns.batches(log, parts).serialize()
             wire.send(_HEADER.pack(_ROWS, parts[-1][0].lsn, 0), data)
         self._late[begin.lsn] = late
@@ -311,3 +312,15 @@ def _sized(batches: Iterator[tuple[int, Part]]) -> Iterator[tuple[int, list[Part
             yield log, [(batch.slice(start, min(len(batch), start + _FRAME_ROWS)), before)]
     if run:
         yield of, run
+
+
+def _joined(
+    joiner: Joiner, runs: Iterator[tuple[int, list[Part]]], *, merge: bool
+) -> Iterator[tuple[int, list[Part]]]:
+    """The same, joined with tables; many batches at once where nobody asks for their watermarks."""
+    for log, run in runs:
+        parts = run
+        if merge and log == 0:
+            parts = [(ChangeBatch.concat([batch for batch, _ in run]), None)]
+        made = ((joiner.join(log, batch), before) for batch, before in parts)
+        yield from _sized((0, (batch, before)) for batch, before in made if batch is not None)

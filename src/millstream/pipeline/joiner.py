@@ -9,6 +9,7 @@ all else is done in Arrow.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.errors import SchemaMismatchError
 from millstream.model.arrow_values import column_values
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Column, Schema
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 _NAN: Final = "NaN"
 """NaN as a key: as in Spark's SQL, it equals itself."""
 _FLOATS: Final = frozenset({"DOUBLE", "REAL"})
-_FEW: Final = 64  # rows up to which Python is faster than Arrow
+_FEW: Final = 16  # rows up to which Python is faster than Arrow
 
 Key = tuple[Any, ...]
 
@@ -94,8 +96,9 @@ class Joiner:
 
     def join(self, log: int, batch: ChangeBatch) -> ChangeBatch | None:
         """What a batch of a log means for the joined rows."""
-        if log == 0 and len(batch) <= _FEW and not batch.is_arrow:
-            return self._joined_rows(batch)
+        if log == 0 and len(batch) <= _FEW:
+            with contextlib.suppress(SchemaMismatchError):  # Arrow can hold what Python cannot
+                return self._joined_rows(batch)
         joined = [self._joined(self._main(batch))] if log == 0 else self._corrected(log, batch)
         return self._made([each for each in joined if len(each)], batch)
 
