@@ -22,6 +22,7 @@ from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 from rich.console import Console
@@ -235,6 +236,29 @@ def catch_up(rows: int = ROWS) -> float:
     return best
 
 
+def walk(groups: int = 1_000_000) -> float:
+    """Milliseconds that Spark looks for closed windows, of so many open ones, at a batch's end."""
+    with mock.patch("millstream.pipeline.live.LIVE_ROWS", 1), ms.open() as db:
+        db.execute("CREATE SOURCE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)")
+        at = datetime.now(UTC)
+        times = pa.repeat(pa.scalar(at, pa.timestamp("us", "UTC")), groups)
+        db.insert("t", pa.table({"k": pa.array(range(groups)), "ts": times}))
+        db.execute(
+            "CREATE MATERIALIZED VIEW w AS SELECT k, WINDOW_END AS e, COUNT(*) AS n FROM t "
+            "GROUP BY k, TUMBLE(ts, INTERVAL '30 days')"
+        )
+        db.wait_for("w", timeout=300)
+        for number in range(10):
+            db.source("t").push((number, at))
+            db.wait_for("w", timeout=60)
+            time.sleep(1)  # the batch ends
+        runner: Any = db._engine.views["w"].runner  # noqa: SLF001 - Spark's own figures
+        [running] = runner._query.session.streams.active  # noqa: SLF001
+        states = [state for batch in running.recentProgress for state in batch["stateOperators"]]
+        took: list[float] = [state["allRemovalsTimeMs"] for state in states]
+        return statistics.median(took)
+
+
 def sustained() -> float:
     """The highest rate, of those tried, that the live gear keeps up with for five seconds."""
     db, _ = opened(1)
@@ -374,6 +398,7 @@ def main() -> None:  # noqa: C901 - one short function for each row
     row("sustained", "live gear, rows/s", "250k", lambda: f"{sustained() / 1e3:.0f}k")
     row("first", "first view ready", "15 s", first)
     row("memory", "1M keys, Python", "300 MB", memory)
+    row("state", "1M open windows, at a batch's end", "1 s", lambda: f"{walk():.0f} ms")
     row("minutes", f"{options.minutes:g} minutes", "p99.9 150 ms", long)
     console.print(table)
 

@@ -176,7 +176,8 @@ class Engine:
 
     def _drop(self, name: str) -> None:
         """Remove it; called by the dispatcher's thread."""
-        self.catalog.drop(name)
+        definition = self.catalog.drop(name)
+        self.views.saver.forget(definition)
         self._tables.pop(name, None)
         idle = self._idle.pop(name, None)
         if idle is not None:
@@ -221,7 +222,8 @@ class Engine:
         options = definition.options
         if definition.kind == "table":
             table = Table(definition.name, definition.schema)
-            table.load(self.log)
+            table.load(self.log, self.views.saver.read(definition))
+            self.views.saver.keep(definition, table)
             self._tables[definition.name] = table
             return
         inlet = Inlet(

@@ -91,6 +91,7 @@ class Query:
         rows = (
             self.session.readStream.format(bridge.SOURCE_FORMAT)
             .options(**self._address(), live=str(live).lower(), columns=columns_json(self.columns))
+            .option("lateness", self.plan.lateness if self.plan.frees else -1)
             .load()
         )
         # With one partition there is no exchange before the aggregate: row by row in one thread.

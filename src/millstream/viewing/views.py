@@ -30,6 +30,7 @@ from millstream.sql import CreateView, Emit, parse, plan_view
 from millstream.subscriptions.tail import Tail
 from millstream.viewing.planning import Planner
 from millstream.viewing.running import Holds, Running, Stalled, unrepeatable
+from millstream.viewing.saver import Saver
 from millstream.views.follower import Follower
 from millstream.views.keepers import PENDING, STATE, Lines
 from millstream.views.ticker import Ticker
@@ -89,6 +90,7 @@ class Views:
         self._lock = threading.Lock()
         self._sharing = threading.Lock()
         self._encodings = Encodings()
+        self.saver = Saver(log.path / "rows", flush)
         self._planner = Planner(
             catalog,
             planned_of=lambda name: self._running[name].planned,
@@ -108,6 +110,7 @@ class Views:
         for each in list(self._catalog):
             if each.is_late_log and each.name.lower() not in written:
                 self._dispatcher.call(partial(self._catalog.drop, each.name))
+        self.saver.clear(self._catalog)
         known = {self.folder_of(each).name for each in self._catalog}
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             if folder.name not in known:
@@ -232,8 +235,9 @@ class Views:
             settle=self._flush,
             clock=system_clock,
         )
-        view.load(self._log)
-        view.lsn = self._log.lsn
+        view.load(self._log, self.saver.read(definition))
+        if not definition.name.startswith(HIDDEN):
+            self.saver.keep(definition, view)
         if planned.nothing is not None:
             view.take(planned.nothing.to_batches(), 0, None, durably=False)
         if planned.select is not None:
@@ -444,6 +448,7 @@ class Views:
         running.stop(gracefully=False)
         running.runner.join()
         forget()
+        self.saver.forget(running.planned.definition)
         self._dispatcher.call(lambda: self._drop_topics(running.planned.keeper.topics))
         running.holds.release()
         shutil.rmtree(self.folder_of(running.planned.definition), ignore_errors=True)
@@ -455,6 +460,7 @@ class Views:
             each.stop(gracefully=not each.view.name.startswith(HIDDEN))
         for each in all_of_them:
             each.runner.join()
+        self.saver.close()
         if self._server is not None:
             self._server.close()
         self._spark.stop()

@@ -16,6 +16,8 @@ from millstream.views.intake import WEIGHT, Intake
 from millstream.views.rows import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from millstream.model.schema import Row
@@ -84,6 +86,20 @@ class Bag:
     def load(self, batch: ChangeBatch) -> None:
         """Take in changes that were committed before, in order."""
         self.apply(self._diff_arrow(batch.arrow, batch.weights_arrow().to_numpy()))
+
+    @property
+    def counted_schema(self) -> Schema:
+        """The columns of ``counted``."""
+        return self._counts.schema
+
+    def counted(self) -> Callable[[], pa.Table]:
+        """What gives, whenever it is called, how often each row is there at this moment."""
+        return self._counts.held()
+
+    def load_counted(self, batch: ChangeBatch) -> None:
+        """Take in what ``counted`` gave."""
+        rows, counts = batch.arrow.select(list(self.schema.names)), batch.arrow.column(self._count)
+        self.load(ChangeBatch(self.schema, None, self.schema.conform(rows), counts))
 
     def snapshot(self, *, stored: bool = False) -> pa.Table:  # noqa: ARG002
         """All rows at one moment, each as often as it is there."""

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
     from millstream.views.emission import Mode, Release
+    from millstream.views.saved import Saved
     from millstream.views.view import Parts
 
 STATE: Final = "__state_"
 PENDING: Final = "__pending_"
+_ROWS: Final = "rows"
+_PENDING: Final = "pending"
 
 
 @dataclass(slots=True)
@@ -110,14 +113,24 @@ class Groups:
             parts.append((PENDING + self._name, release.waiting))
         return _Step(parts, lambda: self._emission.apply(release))
 
-    def load(self, log: Log) -> int:
+    def load(self, log: Log, saved: Saved | None) -> int:
         """Read what was committed before."""
         own = STATE + self._name if STATE + self._name in self.topics else self._name
-        cause = _load(log, own, self._rows.load)
+        rows, emission = self._rows, self._emission
+        parts = {_ROWS: _Part(own, rows.stored_schema, rows.load, rows.load)}
         if PENDING + self._name in self.topics:
-            cause = max(cause, _load(log, PENDING + self._name, self._emission.load_pending))
-        self._emission.lsn = cause
-        return cause
+            load = emission.load_pending
+            waits = _Part(PENDING + self._name, emission.pending.schema, load, load)
+            parts[_PENDING] = waits
+        emission.lsn = _load(log, parts, saved)
+        return emission.lsn
+
+    def held(self) -> dict[str, Callable[[], pa.Table]]:
+        """What is worth saving, as it is at this moment."""
+        held = {_ROWS: self._rows.held(stored=True)}
+        if PENDING + self._name in self.topics:
+            held[_PENDING] = self._emission.pending.held()
+        return held
 
     def snapshot(self) -> pa.Table:
         """The rows that are shown."""
@@ -202,11 +215,23 @@ class Lines:
         del watermark, now
         return None
 
-    def load(self, log: Log) -> int:
+    def load(self, log: Log, saved: Saved | None) -> int:
         """Read what was committed before."""
-        store = self._store
-        self._cause = _load(log, self._name, (lambda _: None) if store is None else store.load)
+        store, part = self._store, _Part(self._name, self._schema, _ignore, _ignore)
+        if isinstance(store, Bag):
+            part = _Part(self._name, store.counted_schema, store.load, store.load_counted)
+        elif store is not None:
+            part = _Part(self._name, self._schema, store.load, store.load)
+        self._cause = _load(log, {_ROWS: part}, saved)
         return self._cause
+
+    def held(self) -> dict[str, Callable[[], pa.Table]] | None:
+        """What is worth saving, as it is at this moment: rows that never go are the log itself."""
+        if isinstance(self._store, Heap):
+            return None
+        return {
+            _ROWS: self._schema.arrow.empty_table if self._store is None else self._store.counted()
+        }
 
     def snapshot(self) -> pa.Table:
         """The rows."""
@@ -225,9 +250,31 @@ def topics_of(name: str, rows: Rows, emission: Emission) -> dict[str, Schema]:
     return topics
 
 
-def _load(log: Log, topic: str, load: Callable[[ChangeBatch], None]) -> int:
-    cause = 0
-    for batch in log.read(topic):
-        load(batch)
-        cause = max(cause, batch.cause)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A topic, the columns that are saved of it, and what takes in changes or what was saved."""
+
+    topic: str
+    schema: Schema
+    load: Callable[[ChangeBatch], None]
+    restore: Callable[[ChangeBatch], None]
+
+
+def _load(log: Log, parts: dict[str, _Part], saved: Saved | None) -> int:
+    """Take in what was saved, if it fits, and what came after it; returns the cause of the last."""
+    shapes = {name: part.schema.arrow for name, part in parts.items()}
+    if saved is not None and not (saved.lsn <= log.lsn and saved.fits(shapes)):
+        saved = None
+    cause = 0 if saved is None else saved.cause
+    for name, part in parts.items():
+        if saved is not None:
+            for batch in saved.parts[name].combine_chunks().to_batches():
+                part.restore(ChangeBatch(part.schema, None, batch, None))
+        for change in log.read(part.topic, start="earliest" if saved is None else saved.lsn + 1):
+            part.load(change)
+            cause = max(cause, change.cause)
     return cause
+
+
+def _ignore(_: ChangeBatch) -> None:
+    """Of rows that are not kept only the cause matters."""

@@ -175,6 +175,10 @@ class Rows:
 
     def snapshot(self, *, stored: bool = False) -> pa.Table:
         """All rows at one moment: the user's columns, or all that are stored."""
+        return self.held(stored=stored)()
+
+    def held(self, *, stored: bool = False) -> Callable[[], pa.Table]:
+        """What gives all rows of this moment, whenever it is called: only that takes long."""
         with self._lock:
             recent = list(self._recent.values())
             runs = [
@@ -182,12 +186,16 @@ class Rows:
                 for run in self._runs
             ]
         schema = self.stored_schema if stored else self.schema
-        names = list(schema.names)
-        parts = [living(batch.select(names), alive) for batch, alive in runs]
-        if recent:
-            parts.append(self.stored_schema.rows_to_arrow(recent).select(names))
-        parts = [part.replace_schema_metadata(schema.arrow.metadata) for part in parts]
-        return pa.Table.from_batches(parts, schema=schema.arrow)
+
+        def table() -> pa.Table:
+            names = list(schema.names)
+            parts = [living(batch.select(names), alive) for batch, alive in runs]
+            if recent:
+                parts.append(self.stored_schema.rows_to_arrow(recent).select(names))
+            parts = [part.replace_schema_metadata(schema.arrow.metadata) for part in parts]
+            return pa.Table.from_batches(parts, schema=schema.arrow)
+
+        return table
 
     def members(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatch]:
         """All stored rows that have, in some columns, the values of some row of a batch.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
 from millstream.errors import DuplicateKeyError, RowError
 from millstream.model.batch import ChangeBatch
+from millstream.views.saved import Saved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.sql import Predicate, Projection
 
 Conflict = Literal["error", "replace", "ignore"]
+_ROWS: Final = "rows"
 Key = tuple[Any, ...]
 
 
@@ -72,12 +74,14 @@ class Table:
     Attributes:
         changing: held by whoever works out and commits a change.
         lsn: the LSN at which the rows hold.
+        written: how many rows its changes had, old and new.
     """
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
         self.changing = threading.Lock()
         self.lsn = 0
+        self.written = 0
         self._rows: dict[Key, Row] = {}
         self._lock = threading.Lock()
         self.evolve(schema)
@@ -95,10 +99,24 @@ class Table:
                 key: row + (None,) * (width - len(row)) for key, row in self._rows.items()
             }
 
-    def load(self, log: Log) -> None:
-        """Read what the log has of it."""
-        for batch in log.read(self.name):
+    def load(self, log: Log, saved: Saved | None = None) -> None:
+        """Read what was saved of it, and what the log has after that."""
+        start: int | Literal["earliest"] = "earliest"
+        if saved is not None and saved.lsn <= log.lsn and saved.fits({_ROWS: self.schema.arrow}):
+            start = saved.lsn + 1
+            for piece in saved.parts[_ROWS].to_batches():
+                rows = self.schema.arrow_to_rows(piece)
+                self._rows.update((self._key_of(row), row) for row in rows)
+            self.lsn = saved.lsn
+        for batch in log.read(self.name, start=start):
             self.apply(batch)
+        self.written = 0
+
+    def saved(self) -> Saved:
+        """What it holds, to be written."""
+        rows, lsn, schema = self.snapshot()
+        data = pa.Table.from_batches([schema.rows_to_arrow(rows)], schema=schema.arrow)
+        return Saved(lsn, 0, {_ROWS: data})
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch that was committed."""
@@ -113,6 +131,7 @@ class Table:
                 elif _same(rows.get(self._key_of(row)), row):
                     del rows[self._key_of(row)]
             self.lsn = batch.lsn
+            self.written += len(batch)
 
     def snapshot(self) -> tuple[list[Row], int, Schema]:
         """All rows, the LSN at which they hold, and their columns."""

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from millstream.dispatch import Commit
 from millstream.model.batch import ChangeBatch
+from millstream.views.saved import Saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,8 +50,11 @@ class Keeper(Protocol):
     def advance(self, watermark: int | None, now: int) -> Step | None:
         """What it means that time goes on."""
 
-    def load(self, log: Log) -> int:
+    def load(self, log: Log, saved: Saved | None) -> int:
         """Read what was committed before; returns the LSN up to which inputs count in it."""
+
+    def held(self) -> dict[str, Callable[[], pa.Table]] | None:
+        """What is worth saving, as it is at this moment."""
 
     def snapshot(self) -> pa.Table:
         """The rows."""
@@ -75,6 +79,7 @@ class View:
         lsn: the LSN of the last change.
         watermark: the event time that has passed, or None.
         changes: how many rows it has told, old and new.
+        written: the same, and those that it keeps for itself.
         error: why its query cannot go on, or None.
     """
 
@@ -95,7 +100,9 @@ class View:
         self.lsn = 0
         self.watermark: int | None = None
         self.changes = 0
+        self.written = 0
         self.error: ViewFailedError | None = None
+        self._placed = 0  # the LSN of the last change, of whatever topic
         self._keeper = keeper
         self._dispatcher = dispatcher
         self._settle = settle
@@ -107,10 +114,10 @@ class View:
     def __len__(self) -> int:
         return len(self._keeper)
 
-    def load(self, log: Log) -> None:
-        """Read what the log has of it."""
-        self.cause = self._keeper.load(log)
-        self.lsn = log.lsn
+    def load(self, log: Log, saved: Saved | None = None) -> None:
+        """Read what was saved of it, and what the log has after that."""
+        self.cause = self._keeper.load(log, saved)
+        self.lsn = self._placed = log.lsn
 
     # ---- results
 
@@ -158,12 +165,13 @@ class View:
             with self._lock:
                 step.apply()
                 for batch in placed:
+                    self.written += len(batch)
                     if batch.topic == self.name:
                         self.lsn = batch.lsn
                         self.changes += len(batch)
+                self.cause, self._placed = lsn, placed[-1].lsn
 
         self._dispatcher.commit_here(Commit(step.parts, applied))
-        self.cause = lsn
 
     def _has_reached(self, lsn: int) -> None:
         with self._moved:
@@ -211,6 +219,14 @@ class View:
         """The rows, and the LSN at which they hold."""
         with self._lock:
             return self._keeper.snapshot(), self.lsn
+
+    def saved(self) -> Saved | None:
+        """What it holds, to be written; None when that is the log itself."""
+        with self._lock:
+            held, lsn, cause = self._keeper.held(), self._placed, self.cause
+        if held is None:
+            return None
+        return Saved(lsn, cause, {name: table() for name, table in held.items()})
 
 
 def one_batch(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:

@@ -91,6 +91,7 @@ def test_lookups():
 
 REVISED = "EMIT ON WINDOW CLOSE ALLOW LATENESS INTERVAL '1 minute'"
 HOURLY = "SELECT count(*) AS n FROM {log} GROUP BY TUMBLE(ts, INTERVAL '1 hour')"
+HOP = "SELECT count(*) AS n FROM {log} GROUP BY HOP(ts, INTERVAL '1 hour', INTERVAL '2 hours')"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,30 @@ HOURLY = "SELECT count(*) AS n FROM {log} GROUP BY TUMBLE(ts, INTERVAL '1 hour')
 )
 def test_whether_rows_may_disappear(sql, retracts):
     assert planned(sql).retracts is retracts
+
+
+@pytest.mark.parametrize(
+    ("sql", "frees"),
+    [
+        (HOURLY.format(log="trades"), True),
+        (HOURLY.format(log="trades") + " EMIT FINAL", True),
+        (HOP.format(log="trades"), True),
+        (HOP.format(log="trades").replace("HOP", "CUMULATE"), True),
+        ("SELECT count(*) AS n FROM trades GROUP BY SESSION(ts, INTERVAL '1 hour')", False),
+        ("SELECT symbol, count(*) AS n FROM trades GROUP BY symbol", False),
+        (HOURLY.format(log="(SELECT ts FROM trades UNION ALL SELECT at FROM orders)"), True),
+        (HOURLY.format(log="(SELECT ts FROM trades UNION ALL SELECT at FROM plain)"), False),
+        (HOURLY.format(log="(SELECT at AS ts FROM plain)"), False),
+        (HOP.format(log="(SELECT at AS ts FROM plain)"), False),
+        (HOURLY.format(log="changing"), False),
+        (HOURLY.format(log="trades t JOIN accounts a ON t.symbol = a.symbol"), False),
+        (HOP.format(log="trades t LEFT JOIN accounts a ON t.symbol = a.symbol"), False),
+    ],
+)
+def test_whether_windows_that_have_closed_are_freed(sql, frees):
+    plan = planned(sql)
+    assert plan.frees is frees
+    assert ("MS_CLOSES" in plan.spark_sql) is frees
 
 
 def test_lateness_in_microseconds():

@@ -68,6 +68,7 @@ class Groups:
             over one session, ``_s``.
         fixed: whether a group never changes once it is there.
         timed: whether the window is over the event time, which the watermark follows.
+        frees: whether a group gets no more rows once its window has closed.
     """
 
     keys: tuple[str, ...]
@@ -79,6 +80,7 @@ class Groups:
     sessions: exp.Expr | None = None
     fixed: bool = False
     timed: bool = False
+    frees: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from millstream.sql.planner.telling import Teller
 
 _START, _END = column("start", "_w"), column("end", "_w")
+_CLOSES = column("_c")
 
 
 @dataclass(slots=True)
@@ -119,11 +120,20 @@ class Grouping:
             hash=call("xxhash64", *(hashed or [number(0)])),
             sessions=None if self.sessions is None else column("_r"),
             fixed=fixed and not counted and self.sessions is None,
-            timed=self.window is not None and self._is_timed(self.window[1]),
+            timed=self._is_timed,
+            frees=self._frees,
         )
 
-    def _is_timed(self, tree: exp.Expr) -> bool:
-        return self.below.ground.origins[tree.expressions[0].name].is_time
+    @property
+    def _is_timed(self) -> bool:
+        if self.window is None:
+            return False
+        return self.below.ground.origins[self.window[1].expressions[0].name].is_time
+
+    @property
+    def _frees(self) -> bool:
+        """Whether a window that has closed gets no more rows: a correction would be one."""
+        return self._is_timed and self.sessions is None and not self.below.ground.retracts
 
     def _check_session(self) -> None:
         if self.window is None or self.window[0].kind != "session":
@@ -148,6 +158,8 @@ class Grouping:
             items.append(alias(self.sessions.call(time, window.size), "_r"))
             return source, both([condition, not_null(time)])
         if window.kind == "tumble":
+            if self._frees:
+                source, condition, time = _closing(time, source, condition), None, _CLOSES
             made = spark_window(time, window)
             items.append(alias(made, "_w"))
             group.append(made)
@@ -155,9 +167,13 @@ class Grouping:
         ends = hopping_ends if window.kind == "hop" else cumulated_ends
         made = alias(ends(time, window), "_e")
         source = nested(select([exp.Star(), made], source, condition))
-        items.append(column("_e"))
-        group.append(column("_e"))
-        return source, self._not_late(closed(column("_e")))
+        end = column("_e")
+        condition = self._not_late(end)
+        if self._frees:
+            source, end = _closing(end, source), _CLOSES
+        items.append(alias(end, "_e") if self._frees else end)
+        group.append(end)
+        return source, condition
 
     def _not_late(self, end: exp.Expr) -> exp.Expr:
         """Return whether a window of a row may still change when the row comes."""
@@ -244,3 +260,9 @@ class Grouping:
         if made not in self.made:
             self.made.append(made)
         return moved(column(f"_a{self.made.index(made)}"), tree)
+
+
+def _closing(time: exp.Expr, source: exp.Expr, condition: exp.Expr | None = None) -> exp.Expr:
+    """Return a source with a time once more, as ``_c``, such that Spark frees groups by it."""
+    items = [exp.Star(), alias(call("ms_closes", time), _CLOSES.name)]
+    return nested(select(items, source, condition))

@@ -61,6 +61,7 @@ def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan
         lookups=tuple(logs.lookups),
         lateness=lateness,
         retracts=_retracts(flow, view, logs),
+        frees=flow.groups is not None and flow.groups.frees,
         why=_LIVE,
         fingerprint=hashlib.sha256("\n".join(meaning).encode()).hexdigest(),
         match=match,

@@ -88,6 +88,7 @@ class ViewPlan:
         lookups: joins with tables.
         lateness: for how long after a window's end late rows still count, in microseconds.
         retracts: whether rows of the view may disappear or change.
+        frees: whether Spark forgets a group once its window takes no more rows.
         live: whether the live gear can run it.
         why: why it can or cannot, in a few words for people.
         fingerprint: equal for queries that mean the same.
@@ -104,6 +105,7 @@ class ViewPlan:
     lookups: tuple[Lookup, ...] = ()
     lateness: int = 0
     retracts: bool = True
+    frees: bool = False
     live: bool = True
     why: str = ""
     fingerprint: str = ""

@@ -46,7 +46,8 @@ public class LogSource implements TableProvider {
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      return new Reading(schema, new Wire.Address(options), options.getBoolean("live", false));
+      boolean live = options.getBoolean("live", false);
+      return new Reading(schema, new Wire.Address(options), live, options.getLong("lateness", -1L));
     }
   }
 
@@ -55,11 +56,13 @@ public class LogSource implements TableProvider {
     private final StructType columns;
     private final Wire.Address address;
     private final boolean live;
+    private final long lateness;
 
-    Reading(StructType columns, Wire.Address address, boolean live) {
+    Reading(StructType columns, Wire.Address address, boolean live, long lateness) {
       this.columns = columns;
       this.address = address;
       this.live = live;
+      this.lateness = lateness;
     }
 
     public Scan build() {
@@ -75,7 +78,7 @@ public class LogSource implements TableProvider {
     }
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new LogStream(address, String.join("\u001f", columns.fieldNames()), live);
+      return new LogStream(address, String.join("\u001f", columns.fieldNames()), live, lateness);
     }
   }
 }

@@ -21,12 +21,14 @@ public class LogStream
   private final Wire.Address address;
   private final String columns;
   private final boolean live;
+  private final long lateness;
   private Wire control;
 
-  LogStream(Wire.Address address, String columns, boolean live) {
+  LogStream(Wire.Address address, String columns, boolean live, long lateness) {
     this.address = address;
     this.columns = columns;
     this.live = live;
+    this.lateness = lateness;
   }
 
   private synchronized String ask(String question) {
@@ -52,6 +54,7 @@ public class LogStream
 
   /** In the live gear nobody knows where a batch will end, and Spark does not need to. */
   public Offset latestOffset(Offset start, ReadLimit limit) {
+    if (lateness >= 0L) Closing.tell(start.json(), lateness);
     if (live) return start;
     return new Place(ask("latest\t" + start.json()));
   }

@@ -1,0 +1,83 @@
+"""Views that are opened from saved rows and the end of their logs are as if from the whole log."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import millstream as ms
+from millstream.views.rows import Rows
+
+from .told import rows_of, settle
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BY_MINUTE = "FROM s GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')"
+VIEWS = {
+    "sums": "SELECT k, SUM(n) AS t FROM s GROUP BY k",
+    "total": "SELECT SUM(n) AS t FROM s",
+    "unnamed": "SELECT COUNT(*) AS c FROM s GROUP BY k",
+    "closed": f"SELECT k, COUNT(*) AS c {BY_MINUTE} EMIT ON WINDOW CLOSE",
+    "final": f"SELECT COUNT(*) AS c {BY_MINUTE} EMIT FINAL ALLOW LATENESS INTERVAL '1' MINUTE",
+    "sessions": "SELECT k, COUNT(*) AS c FROM s GROUP BY k, SESSION(ts, INTERVAL '30 seconds')",
+    "lines": "SELECT n, log10(n) AS l FROM s WHERE k > 0",
+    "over": "SELECT t, COUNT(*) AS c FROM sums GROUP BY t",
+    "changing": "SELECT t + 1 AS t FROM sums",
+}
+
+
+def push(db, first, last):
+    for n in range(first, last):
+        db.source("s").push((n % 4, n, NOON + timedelta(seconds=7 * n)))
+        if n % 3 == 0:
+            db.flush()
+    settle(db, *VIEWS)
+
+
+def shown(db):
+    return {name: rows_of(db, name) for name in VIEWS}
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """How many rows were loaded."""
+    counts, load = [], Rows.load
+
+    def counting(rows, batch):
+        counts.append(len(batch))
+        load(rows, batch)
+
+    monkeypatch.setattr(Rows, "load", counting)
+    return counts
+
+
+def test_as_if_from_the_whole_log(tmp_path, spark, loaded):
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute("CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)")
+        for name, query in VIEWS.items():
+            db.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        push(db, 0, 60)
+        db._engine.views.saver.save(0, 0)
+        push(db, 60, 70)
+        before = shown(db)
+    loaded.clear()
+    with ms.open(path, spark=spark) as db:
+        few = sum(loaded)
+        settle(db, *VIEWS)
+        assert shown(db) == before
+        push(db, 70, 80)
+        after = shown(db)
+    shutil.copytree(path, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "rows")
+    loaded.clear()
+    with ms.open(tmp_path / "copy", spark=spark) as db:
+        assert sum(loaded) > few
+        settle(db, *VIEWS)
+        assert shown(db) == after
+        push(db, 80, 90)
+        whole = shown(db)
+    with ms.open(path, spark=spark) as db:
+        push(db, 80, 90)
+        assert shown(db) == whole
