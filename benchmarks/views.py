@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -259,6 +261,68 @@ def walk(groups: int = 1_000_000) -> float:
         return statistics.median(took)
 
 
+def joined(rows: int = 2_000_000) -> tuple[float, float]:
+    """Rows a second through a join with a table, and the seconds that a change of it takes."""
+    db, _ = opened(1)
+    with db:
+        db.execute("CREATE TABLE names (symbol VARCHAR PRIMARY KEY, name VARCHAR)")
+        for symbol in SYMBOLS:
+            db.execute(f"INSERT INTO names VALUES ('{symbol}', 'N{symbol}')")
+        db.execute(
+            "CREATE MATERIALIZED VIEW named AS SELECT n.name, SUM(t.qty) AS volume "
+            "FROM trades t JOIN names n ON t.symbol = n.symbol GROUP BY n.name"
+        )
+        db.wait_for("named", timeout=60)
+        db.execute("DROP VIEW v0")
+        table, best = trades(100_000, datetime.now(UTC)), 0.0
+        for _ in range(3):
+            began = time.perf_counter()
+            for _ in range(rows // table.num_rows):
+                db.insert("trades", table)
+            db.wait_for("named", timeout=120)
+            best = max(best, rows / (time.perf_counter() - began))
+        began = time.perf_counter()
+        db.execute("UPDATE names SET name = 'other' WHERE symbol = 'S07'")
+        db.wait_for("named", timeout=120)
+        return best, time.perf_counter() - began
+
+
+def one_by_one(rows: int = 100_000) -> float:
+    """Rows a second that a new view reads of those that were pushed one by one, each a commit."""
+    db, _ = opened(1)
+    with db:
+        source, barrier = db.source("trades"), db._engine.dispatcher.barrier  # noqa: SLF001
+        for number in range(rows):
+            source.push((SYMBOLS[number % 100], 1.0, 1, datetime.now(UTC)))
+            barrier()
+        began = time.perf_counter()
+        db.execute(f"CREATE MATERIALIZED VIEW later AS {SELECT.replace('SUM', 'MAX')}")
+        db.wait_for("later", timeout=300)
+        return rows / (time.perf_counter() - began)
+
+
+def reopened(changes: int = 100_000) -> tuple[float, float]:
+    """Seconds to open a database whose table has changed so often: as it is, and by its log."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "db"
+        with ms.open(path) as db:
+            db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v BIGINT)")
+            for number in range(changes):
+                db.execute(f"INSERT OR REPLACE INTO t VALUES ({number % 1000}, {number})")
+
+        def opens() -> float:
+            began = time.perf_counter()
+            with ms.open(path) as db:
+                took = time.perf_counter() - began
+                if len(db.query("SELECT k FROM t")) != 1000:
+                    raise AssertionError
+            return took
+
+        saved = opens()
+        shutil.rmtree(path / "rows")
+        return saved, opens()
+
+
 def sustained() -> float:
     """The highest rate, of those tried, that the live gear keeps up with for five seconds."""
     db, _ = opened(1)
@@ -381,6 +445,14 @@ def main() -> None:  # noqa: C901 - one short function for each row
         found = long_run(options.minutes)
         return ", ".join(f"{name} {value:.2f}" for name, value in found.items())
 
+    def join() -> str:
+        rate, seconds = joined()
+        return f"{rate / 1e6:.2f}M rows/s; corrected in {seconds:.2f} s"
+
+    def reopen() -> str:
+        saved, log = reopened()
+        return f"{saved:.2f} s; by the log alone {log:.2f} s"
+
     def memory() -> str:
         return f"{in_new_process(_MEMORY):.0f} MB"
 
@@ -398,6 +470,9 @@ def main() -> None:  # noqa: C901 - one short function for each row
     row("sustained", "live gear, rows/s", "250k", lambda: f"{sustained() / 1e3:.0f}k")
     row("first", "first view ready", "15 s", first)
     row("memory", "1M keys, Python", "300 MB", memory)
+    row("joined", "join with a table; a change of it", "", join)
+    row("single", "backfill of rows pushed one by one", "", lambda: f"{one_by_one():,.0f} rows/s")
+    row("open", "open after 100,000 changes of a table", "", reopen)
     row("state", "1M open windows, at a batch's end", "1 s", lambda: f"{walk():.0f} ms")
     row("minutes", f"{options.minutes:g} minutes", "p99.9 150 ms", long)
     console.print(table)

@@ -143,6 +143,28 @@ def test_goes_with_what_it_is_of(tmp_path):
         assert len(list((path / "rows").iterdir())) == 1
 
 
+def test_of_a_stream_whose_log_was_trimmed_meanwhile(tmp_path):
+    path = tmp_path / "db"
+    with ms.open(path, segment_bytes=1, retention_interval=0.01) as db:
+        db.execute("CREATE SOURCE s (k BIGINT)")
+        db.execute("CREATE STREAM p WITH (retention_bytes = 1) AS SELECT k FROM s WHERE k >= 0")
+        db.source("s").push((0,))
+        db.wait_for("p", timeout=60)
+        db._engine.views.saver.save(0, 0)
+        saved = db._engine.log.lsn
+        for n in range(1, 30):
+            db.source("s").push((n,))
+            db.flush()
+        db.wait_for("p", timeout=60)
+        until(lambda: db._engine.log.topic("p").low_lsn > saved + 1)
+    seen = []
+    with ms.open(path) as db:
+        db.subscribe_callback("SELECT * FROM p", lambda batch: seen.extend(batch.rows))
+        db.source("s").push((30,))
+        until(lambda: seen)
+    assert seen == [(30,)]
+
+
 def test_saved_by_itself_when_much_has_changed(tmp_path, monkeypatch):
     monkeypatch.setattr("millstream.viewing.saver.MANY", 20)
     monkeypatch.setattr("millstream.viewing.saver._LOOK_SECONDS", 0.01)

@@ -7,7 +7,7 @@ apart and are not shown, ``__pending_<view>`` the results that wait to be shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -267,10 +267,13 @@ def _load(log: Log, parts: dict[str, _Part], saved: Saved | None) -> int:
         saved = None
     cause = 0 if saved is None else saved.cause
     for name, part in parts.items():
+        start: int | Literal["earliest"] = "earliest"
         if saved is not None:
+            if saved.lsn + 1 >= log.topic(part.topic).low_lsn:
+                start = saved.lsn + 1
             for batch in saved.parts[name].combine_chunks().to_batches():
                 part.restore(ChangeBatch(part.schema, None, batch, None))
-        for change in log.read(part.topic, start="earliest" if saved is None else saved.lsn + 1):
+        for change in log.read(part.topic, start=start):
             part.load(change)
             cause = max(cause, change.cause)
     return cause
