@@ -373,6 +373,23 @@ class TestFailure:
         a.push((5000,))
         assert [n for (n,) in db.query("SELECT * FROM a").fetchall()] == [*taken, 5000]
 
+    def test_a_full_disk_in_a_turn_of_another_thread(self, db, dispatcher, broken, monkeypatch):
+        monkeypatch.setattr(module, "_RETRY", 0.001)
+        (a,) = numbers(db, "a", buffer_size=100)
+        made = TestTurnsOfOthers.commit_of(db, "a", 2)
+        until(lambda: dispatcher.bell.asleep)
+        broken(LogFullError("the disk is full"))
+        a._inlet.items.append((1,))  # without the bell, so that the commit finds it
+        committing = Doing(dispatcher.commit_here, made)
+        until(dispatcher._turning.locked)
+        for n in range(3, 6):
+            a.push((n,))
+        broken(None)
+        committing.result()
+        for n in range(6, 9):  # the dispatcher hears the bell
+            a.push((n,))
+        assert [n for (n,) in db.query("SELECT * FROM a").fetchall()] == [*range(1, 9)]
+
     def test_a_full_disk_is_told_to_a_statement(self, db, broken):
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         broken(LogFullError("the disk is full"))

@@ -83,6 +83,7 @@ class Dispatcher:
         self._placed: Sequence[Part] = ()  # what was placed just now
         self._fanned_out: Sequence[Part] = ()  # what subscribers have, and the log has not yet
         self._stopping = False
+        self._over = threading.Event()  # set with it
         self._failure: Error | None = None
         self._lost: LogError | None = None
         self._lock = threading.Lock()
@@ -360,7 +361,7 @@ class Dispatcher:
                     self._lost = _lost(error, batches)
                     self._fail(self._lost)
                     return self._lost
-                self.bell.sleep(_RETRY)
+                self._over.wait(_RETRY)  # not for the bell: another thread may sleep by it
             else:
                 if stalled:
                     self._stall(None)
@@ -427,6 +428,7 @@ class Dispatcher:
             LogError: the log takes nothing, and what was pushed is lost; it says how much.
         """
         self._stopping = True
+        self._over.set()
         self.bell.ring()
         if not self.is_here():
             self._thread.join()
