@@ -577,15 +577,12 @@ class _Closer:
         """The directory."""
         return self._engine.log.path
 
-    def is_here(self) -> bool:
-        """Whether this thread is one that closing waits for."""
-        return self._engine.dispatcher.is_here() or self._registry.is_here()
-
     def __call__(self) -> None:
         if self._engine.dispatcher.is_forked:
             return
         with contextlib.ExitStack() as steps:  # each of them is taken, whatever the others raise
             if self._temporary is not None:
+                self._engine.views.saver.abandon()
                 steps.callback(shutil.rmtree, self._temporary, ignore_errors=True)
             steps.callback(self._engine.log.close)
             steps.callback(self._registry.end_all)
@@ -596,7 +593,8 @@ def _close_forgotten(closer: _Closer) -> None:
     try:
         warnings.warn(f"the database {closer.path} was not closed", ResourceWarning, stacklevel=2)
     finally:
-        if closer.is_here():  # found by one of its own threads, which cannot wait for itself
-            threading.Thread(target=closer).start()
-        else:
+        # It may be found by one of its own threads, which cannot wait for itself.
+        if threading.current_thread() is threading.main_thread():
             closer()
+        else:
+            threading.Thread(target=closer).start()

@@ -57,7 +57,7 @@ KEYED = {"sums": 1, "minutes": 2, "lines": 0, "over": 1}
 
 def work(path, seed):
     """The child: pushes for ever, tells after each flush how many rows it has pushed."""
-    saver.MANY, saver._LOOK_SECONDS = 5, 0.02  # so that it is killed while it saves, too
+    saver.MANY = 5  # so that it is killed while it saves, too
     dice = random.Random(seed)
     db = ms.open(path)
     source, at = db.source("s"), NOON + timedelta(hours=seed)

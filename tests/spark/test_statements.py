@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
 import millstream as ms
@@ -80,6 +81,22 @@ def test_whoever_waited_for_a_view_finds_its_late_rows(db, monkeypatch):
     source.push_batch([(place, NOON) for place in range(500)])
     settled(db, "m")
     assert db.query("SELECT COUNT(*) AS n FROM late").fetchall() == [(505,)]
+
+
+def test_late_results_of_a_view_that_was_replaced_go_nowhere(db):
+    db.execute("CREATE SOURCE t (k VARCHAR, v BIGINT)")
+    db.execute("CREATE MATERIALIZED VIEW m AS SELECT k, SUM(v) AS s FROM t GROUP BY k")
+    db.source("t").push(("a", 1))
+    settled(db, "m")
+    old = db._engine.views["m"].view
+    db.execute("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, MAX(v) AS s FROM t GROUP BY k")
+    settled(db, "m")
+    results = pa.RecordBatch.from_pydict({"k": ["a", "b"], "s": pa.array([7, 7], pa.int64())})
+    lsn = db.lsn
+    old.take([results], 10**6, None, durably=False)
+    old.tick()
+    assert db.lsn == lsn
+    assert db.query("SELECT * FROM m").fetchall() == [("a", 1)]
 
 
 def test_a_view_is_replaced_only_by_one_that_can_be(db):

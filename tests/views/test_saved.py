@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream.model import ResumeToken
 from millstream.views.bag import Bag
 from millstream.views.saved import Saved
 from millstream.views.table import Table
@@ -13,15 +17,15 @@ from millstream.views.table import Table
 from ..held import until  # noqa: TID252 - tests have no name
 
 ROWS = pa.table({"k": pa.array([1, None], pa.int64()), "v": pa.array(["ä", "\0"])})
-SAVED = Saved(7, 5, {"rows": ROWS, "pending": ROWS.slice(0, 0)})
+SAVED = Saved(7, 5, {"rows": ROWS, "pending": ROWS.slice(0, 0)}, "token")
 
 
 def test_read_as_it_was_written(tmp_path):
     path = tmp_path / "deep" / "x.rows"
     SAVED.write(path)
     assert Saved.read(path) == SAVED
-    Saved(8, 0, {}).write(path)
-    assert Saved.read(path) == Saved(8, 0, {})
+    Saved(8, 0, {}, "").write(path)
+    assert Saved.read(path) == Saved(8, 0, {}, "")
     assert [each.name for each in path.parent.iterdir()] == ["x.rows"]
 
 
@@ -126,6 +130,25 @@ def test_what_does_not_fit_is_passed_over(tmp_path):
         assert shown(db)["bag"] == wanted["bag"]
 
 
+def test_of_rows_that_never_were_or_of_another_database(tmp_path):
+    for name in ("one", "other"):
+        with ms.open(tmp_path / name) as db:
+            db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
+            db.execute(f"INSERT INTO t VALUES ({len(name)})")
+            db._engine.views.saver.save(0, 0)
+    [one], [other] = (list((tmp_path / name / "rows").iterdir()) for name in ("one", "other"))
+    saved = Saved.read(one)
+    shutil.copy(other, one)
+    with ms.open(tmp_path / "one") as db:
+        assert db.query("SELECT k FROM t").fetchall() == [(3,)]
+    assert not one.exists()
+    token = ResumeToken.parse(saved.token)  # of an epoch that is yet to come
+    replace(saved, token=str(replace(token, epoch=token.epoch + 100))).write(one)
+    with ms.open(tmp_path / "one") as db:
+        assert db.query("SELECT k FROM t").fetchall() == [(3,)]
+    assert not one.exists()
+
+
 def test_goes_with_what_it_is_of(tmp_path):
     path = tmp_path / "db"
     with ms.open(path) as db:
@@ -167,7 +190,6 @@ def test_of_a_stream_whose_log_was_trimmed_meanwhile(tmp_path):
 
 def test_saved_by_itself_when_much_has_changed(tmp_path, monkeypatch):
     monkeypatch.setattr("millstream.viewing.saver.MANY", 20)
-    monkeypatch.setattr("millstream.viewing.saver._LOOK_SECONDS", 0.01)
     with ms.open(tmp_path / "db") as db:
         db.execute(MADE)
         change(db, 0, 60)

@@ -124,8 +124,11 @@ class Dispatcher:
         return commit.ticket.lsn
 
     def commit_here(self, commit: Commit) -> int:
-        """The same, in this thread if nobody takes a turn just now: so nobody has to be woken."""
-        if not self._take_turn(commit):
+        """The same, in this thread if nobody takes a turn just now: so nobody has to be woken.
+
+        Not in the main thread, where Ctrl-C could end a turn anywhere.
+        """
+        if threading.current_thread() is threading.main_thread() or not self._take_turn(commit):
             return self.commit(commit)
         if self.bell.asleep and (any(map(len, self._inflow[1])) or not self._lingers):
             self.bell.ring()  # there is more to do, or to be added to the log after a moment
@@ -140,6 +143,8 @@ class Dispatcher:
                 return False
             self._errands.insert(0, commit)
             self._guarded(lambda: self._turn(1))
+        except Exception:  # noqa: BLE001 - then everything has failed, and this is told so
+            commit.ticket.settle(self.lsn, self._failure)
         finally:
             self._turning.release()
         return True

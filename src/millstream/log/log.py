@@ -319,6 +319,13 @@ class Log:
         """Wait until everything appended so far is on the disk; returns the last LSN that is."""
         return self._writer.flush()
 
+    def sync(self) -> bool:
+        """The same for who has not appended: False when some rows could not be written.
+
+        Why, whoever flushes is told.
+        """
+        return self._writer.sync()
+
     # ---- reading
 
     @property

@@ -196,11 +196,15 @@ class Writer:
 
     def flush(self) -> int:
         """Wait until everything taken so far is on the disk; returns the last LSN that is."""
-        self.check()
-        self._turns.wait_for(self._sequence)
-        if self._told_late:
+        if not self.sync():
             raise self._told_late.popleft()
         return self.durable_lsn
+
+    def sync(self) -> bool:
+        """The same, but an error of rows that nobody waited for is left for who flushes: False."""
+        self.check()
+        self._turns.wait_for(self._sequence)
+        return not self._told_late
 
     def check(self) -> None:
         """Raise if the log takes nothing more."""

@@ -77,14 +77,16 @@ class Receiver:
         self._end()
 
     def _run(self) -> None:
-        while not self._closed:
-            for key, _ in self._selector.select():
-                if key.data is not None:
-                    self._serve(key.data)
-                else:
-                    self._door.recv(4096)
-                    self._admit()
-        self._end()
+        try:
+            while not self._closed:
+                for key, _ in self._selector.select():
+                    if key.data is not None:
+                        self._serve(key.data)
+                    else:
+                        self._door.recv(4096)
+                        self._admit()
+        finally:
+            self._end()
 
     def _admit(self) -> None:
         with self._lock:
@@ -107,6 +109,7 @@ class Receiver:
 
     def _end(self) -> None:
         with self._lock:
+            self._closed = True
             served = [key.data for key in self._selector.get_map().values() if key.data is not None]
             for stay in served + self._coming:
                 stay.over.set()

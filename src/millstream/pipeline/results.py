@@ -63,7 +63,7 @@ class Results:
         """Receive what one task sends."""
         sink = _Sink(self, epoch, task, wire)
         while True:
-            if sink.is_small and not wire.arrived:
+            if sink.is_small and not (sink.has_rows or wire.arrived):
                 wire.lend(sink.ready)
             sink.receive()
 
@@ -112,6 +112,11 @@ class _Sink:
         self._rows: list[pa.RecordBatch] = []
         self._bytes = 0
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether a flush has begun."""
+        return bool(self._rows)
+
     def receive(self) -> None:
         """The next message."""
         wire = self._wire
@@ -150,4 +155,4 @@ class _Sink:
             size = len(head) + _ROWS_HEAD.unpack(head)[1]
         else:
             return False
-        return size <= _SMALL and self._wire.arrived >= size
+        return self._bytes + size <= _SMALL and self._wire.arrived >= size

@@ -280,6 +280,7 @@ class Spark:
 def _no_java_left() -> Iterator[None]:
     """A start that fails, or is interrupted, takes its Java with it; PySpark would forget it."""
     from pyspark import SparkContext, java_gateway  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     started: list[subprocess.Popen[bytes]] = []
     module: Any = java_gateway
@@ -300,6 +301,8 @@ def _no_java_left() -> Iterator[None]:
                 process.stdin.close()
         if started:
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+            SparkContext._active_spark_context = None  # noqa: SLF001
+            SparkSession._instantiatedSession = None  # noqa: SLF001
         raise
     finally:
         module.Popen = popen

@@ -253,11 +253,6 @@ class Registry:
             inline = [each for each in self._inline if each.state == "active"]
         return [*(each for each in found if each is not None), *inline]
 
-    def is_here(self) -> bool:
-        """Whether this is the thread of a callback."""
-        with self._lock:
-            return any(each.is_here() for each in self._callbacks.values())
-
     def end_all(self) -> None:
         """The database closes: all subscriptions complete, once they are read to their end."""
         with self._lock:

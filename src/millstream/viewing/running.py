@@ -10,6 +10,7 @@ from millstream.views.follower import Follower
 
 if TYPE_CHECKING:
     from millstream.catalog import Definition
+    from millstream.errors import Error
     from millstream.log.holds import Hold
     from millstream.pipeline.feed import Feed
     from millstream.pipeline.gears import Runner
@@ -45,6 +46,15 @@ def unrepeatable(definition: Definition) -> ViewFailedError:
         f"the checkpoint of {definition.name} is gone, and rows that it has read are, too",
         view=definition.name,
         hint=f"CREATE OR REPLACE MATERIALIZED VIEW {definition.name} begins with what is kept",
+    )
+
+
+def half_dropped(name: str, error: Error) -> ViewFailedError:
+    """The error of a view that was stopped and could not be dropped."""
+    return ViewFailedError(
+        f"{name} was to be dropped: {error.message}",
+        view=name,
+        hint="drop it again, or open the database again",
     )
 
 

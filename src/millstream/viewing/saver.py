@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import Error
@@ -20,20 +22,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.catalog import Definition
+    from millstream.log import Log
 
 MANY: Final = 100_000
 """So many changed rows, at least, make it worth to save them."""
 SOME: Final = 5_000
 """The same at the end, when nobody waits for anything else."""
 
-_LOOK_SECONDS: Final = 5.0
 _logger = logging.getLogger("millstream.views")
 
 
 class Kept(Protocol):
-    """A view or a table."""
+    """A view or a table.
+
+    Attributes:
+        written: how many rows its changes had that are not in what was saved, and those before.
+        due: when so many were written it calls ``on_due``, once.
+    """
 
     written: int
+    due: int
+    on_due: Callable[[], None]
 
     def __len__(self) -> int: ...
 
@@ -42,34 +51,41 @@ class Kept(Protocol):
 
 
 class Saver:
-    """Saves what it is given, in a thread of its own.
+    """Saves what it is given, in threads that live as long as that takes.
 
     Args:
-        folder: where the files are.
-        flush: returns when all that was committed is on the disk.
+        log: what the rows are of.
+        barrier: returns when all that was committed is in the log.
     """
 
-    def __init__(self, folder: Path, flush: Callable[[], int]) -> None:
-        self._folder = folder
-        self._flush = flush
+    def __init__(self, log: Log, barrier: Callable[[], int]) -> None:
+        self._log = log
+        self._folder = log.path / "rows"
+        self._barrier = barrier
         self._kept: dict[Path, tuple[Kept, int]] = {}  # and how much was written when it was saved
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._saving = threading.Lock()
+        self._over = False
 
     def read(self, definition: Definition) -> Saved | None:
-        """What was saved of a view or a table."""
-        return Saved.read(self._path(definition))
+        """What was saved of a view or a table, if it is of this log's history."""
+        path = self._path(definition)
+        saved = Saved.read(path)
+        try:
+            if saved is None or self._log.resume(saved.token) is not None:
+                return saved
+        except Error:  # of another database
+            pass
+        path.unlink(missing_ok=True)
+        return None
 
     def keep(self, definition: Definition, kept: Kept) -> None:
         """Save it from now on."""
+        path = self._path(definition)
         with self._lock:
-            self._kept[self._path(definition)] = (kept, kept.written)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="millstream-saver", daemon=True
-                )
-                self._thread.start()
+            self._kept[path] = (kept, 0)
+        kept.on_due = partial(self._begin, path)
+        kept.due = _due(kept, 0)
 
     def forget(self, definition: Definition) -> None:
         """It was dropped."""
@@ -90,36 +106,53 @@ class Saver:
         with self._lock:
             all_of_them = list(self._kept.items())
         for path, (kept, before) in all_of_them:
-            written = kept.written
-            if written - before < max(least, share * len(kept)):
-                continue
-            saved = kept.saved()
-            if saved is not None:
-                self._flush()  # without the lock: the dispatcher may be about to forget something
-                saved.write(path)
-            with self._lock:
-                if path in self._kept:
-                    self._kept[path] = (kept, written)
-                else:
-                    path.unlink(missing_ok=True)
+            if kept.written - before >= max(least, share * len(kept)):
+                self._save(path)
+
+    def abandon(self) -> None:
+        """Save nothing any more."""
+        self._over = True
 
     def close(self) -> None:
         """Save what is worth it, and end. Before the log does."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._try(SOME, 0.1)
+        if not self._over:
+            self.save(SOME, 0.1)
+        self._over = True
+        with self._saving:  # one may be about it
+            pass
 
-    def _run(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
-            self._try(MANY, 2.0)
+    def _begin(self, path: Path) -> None:
+        save = partial(self._save, path)
+        threading.Thread(target=save, name="millstream-saver", daemon=True).start()
 
-    def _try(self, least: int, share: float) -> None:
-        try:
-            self.save(least, share)
-        except (Error, OSError) as error:  # the log has everything
-            _logger.warning("rows could not be saved, opening will take longer: %s", error)
+    def _save(self, path: Path) -> None:
+        with self._saving:
+            kept, _ = self._kept.get(path, (None, 0))
+            if kept is None or self._over:
+                return
+            written = kept.written
+            try:
+                self._write(path, kept.saved())
+            except Exception as error:  # noqa: BLE001 - the log has everything
+                _logger.warning("rows could not be saved, opening will take longer: %s", error)
+            with self._lock:
+                if path in self._kept:
+                    self._kept[path] = (kept, written)
+                    kept.due = _due(kept, written)
+                else:
+                    path.unlink(missing_ok=True)  # dropped meanwhile
+
+    def _write(self, path: Path, saved: Saved | None) -> None:
+        if saved is not None:
+            self._barrier()
+            if self._log.sync():
+                replace(saved, token=self._log.token(saved.lsn)).write(path)
 
     def _path(self, definition: Definition) -> Path:
         safe = hashlib.sha256(definition.name.encode()).hexdigest()[:12]
         return self._folder / f"{safe}-{definition.born}.rows"
+
+
+def _due(kept: Kept, written: int) -> int:
+    """How much must have been written until it is worth to be saved again."""
+    return written + max(MANY, 2 * len(kept))

@@ -29,7 +29,7 @@ from millstream.pipeline.wire import BridgeServer
 from millstream.sql import CreateView, Emit, parse, plan_view
 from millstream.subscriptions.tail import Tail
 from millstream.viewing.planning import Planner
-from millstream.viewing.running import Holds, Running, Stalled, unrepeatable
+from millstream.viewing.running import Holds, Running, Stalled, half_dropped, unrepeatable
 from millstream.viewing.saver import Saver
 from millstream.views.follower import Follower
 from millstream.views.keepers import PENDING, STATE, Lines
@@ -90,7 +90,7 @@ class Views:
         self._lock = threading.Lock()
         self._sharing = threading.Lock()
         self._encodings = Encodings()
-        self.saver = Saver(log.path / "rows", flush)
+        self.saver = Saver(log, dispatcher.barrier)
         self._planner = Planner(
             catalog,
             planned_of=lambda name: self._running[name].planned,
@@ -444,10 +444,17 @@ class Views:
             forget: makes that it does not exist any more. What else there is of it goes after that:
                 after a crash in between it would be needed, or is found and dropped.
         """
-        running = self._running.pop(name)
+        running = self._running[name]
         running.stop(gracefully=False)
         running.runner.join()
-        forget()
+        running.view.end()  # a connection may still be about to tell of results
+        try:
+            forget()
+        except Error as error:
+            running.runner = Stalled(running.view, half_dropped(name, error))
+            running.runner.start()
+            raise
+        del self._running[name]
         self.saver.forget(running.planned.definition)
         self._dispatcher.call(lambda: self._drop_topics(running.planned.keeper.topics))
         running.holds.release()

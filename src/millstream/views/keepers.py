@@ -113,7 +113,7 @@ class Groups:
             parts.append((PENDING + self._name, release.waiting))
         return _Step(parts, lambda: self._emission.apply(release))
 
-    def load(self, log: Log, saved: Saved | None) -> int:
+    def load(self, log: Log, saved: Saved | None) -> tuple[int, int]:
         """Read what was committed before."""
         own = STATE + self._name if STATE + self._name in self.topics else self._name
         rows, emission = self._rows, self._emission
@@ -122,8 +122,8 @@ class Groups:
             load = emission.load_pending
             waits = _Part(PENDING + self._name, emission.pending.schema, load, load)
             parts[_PENDING] = waits
-        emission.lsn = _load(log, parts, saved)
-        return emission.lsn
+        emission.lsn, rows_read = _load(log, parts, saved)
+        return emission.lsn, rows_read
 
     def held(self) -> dict[str, Callable[[], pa.Table]]:
         """What is worth saving, as it is at this moment."""
@@ -215,15 +215,15 @@ class Lines:
         del watermark, now
         return None
 
-    def load(self, log: Log, saved: Saved | None) -> int:
+    def load(self, log: Log, saved: Saved | None) -> tuple[int, int]:
         """Read what was committed before."""
         store, part = self._store, _Part(self._name, self._schema, _ignore, _ignore)
         if isinstance(store, Bag):
             part = _Part(self._name, store.counted_schema, store.load, store.load_counted)
         elif store is not None:
             part = _Part(self._name, self._schema, store.load, store.load)
-        self._cause = _load(log, {_ROWS: part}, saved)
-        return self._cause
+        self._cause, rows_read = _load(log, {_ROWS: part}, saved)
+        return self._cause, rows_read
 
     def held(self) -> dict[str, Callable[[], pa.Table]] | None:
         """What is worth saving, as it is at this moment: rows that never go are the log itself."""
@@ -260,11 +260,16 @@ class _Part:
     restore: Callable[[ChangeBatch], None]
 
 
-def _load(log: Log, parts: dict[str, _Part], saved: Saved | None) -> int:
-    """Take in what was saved, if it fits, and what came after it; returns the cause of the last."""
+def _load(log: Log, parts: dict[str, _Part], saved: Saved | None) -> tuple[int, int]:
+    """Take in what was saved, if it fits, and what came after it.
+
+    Returns:
+        The cause of the last commit, and how many rows of the log were read.
+    """
     shapes = {name: part.schema.arrow for name, part in parts.items()}
-    if saved is not None and not (saved.lsn <= log.lsn and saved.fits(shapes)):
+    if saved is not None and not saved.fits(shapes):
         saved = None
+    rows = 0
     cause = 0 if saved is None else saved.cause
     for name, part in parts.items():
         start: int | Literal["earliest"] = "earliest"
@@ -275,8 +280,9 @@ def _load(log: Log, parts: dict[str, _Part], saved: Saved | None) -> int:
                 part.restore(ChangeBatch(part.schema, None, batch, None))
         for change in log.read(part.topic, start=start):
             part.load(change)
+            rows += len(change)
             cause = max(cause, change.cause)
-    return cause
+    return cause, rows
 
 
 def _ignore(_: ChangeBatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,9 @@ from millstream.log.storage import write_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+NEVER: Final = sys.maxsize
+"""What is never due."""
 
 _MARK: Final = b"MSR1"
 _HEAD = struct.Struct(">4sI")
@@ -35,11 +39,13 @@ class Saved:
         lsn: everything up to this LSN of the log is in them.
         cause: of a view, the LSN up to which its inputs count in them.
         parts: the rows.
+        token: the same LSN, with the history that it is of.
     """
 
     lsn: int
     cause: int
     parts: Mapping[str, pa.Table]
+    token: str = ""
 
     def fits(self, shapes: Mapping[str, pa.Schema]) -> bool:
         """Whether these are the parts that are wanted, with the columns that are."""
@@ -54,6 +60,7 @@ class Saved:
             {
                 "lsn": self.lsn,
                 "cause": self.cause,
+                "token": self.token,
                 "parts": [[name, len(stream)] for name, stream in streams.items()],
             }
         ).encode()
@@ -82,7 +89,7 @@ class Saved:
             with pa.ipc.open_stream(body.slice(place, length)) as reader:
                 parts[name] = reader.read_all()
             place += length
-        return Saved(header["lsn"], header["cause"], parts)
+        return Saved(header["lsn"], header["cause"], parts, header["token"])
 
 
 def _stream(table: pa.Table) -> pa.Buffer:

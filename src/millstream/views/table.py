@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from millstream.errors import DuplicateKeyError, RowError
 from millstream.model.batch import ChangeBatch
-from millstream.views.saved import Saved
+from millstream.views.saved import NEVER, Saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.log import Log
     from millstream.model.batch import Row
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Conflict = Literal["error", "replace", "ignore"]
 _ROWS: Final = "rows"
+_PIECE: Final = 1 << 13
 Key = tuple[Any, ...]
 
 
@@ -74,7 +75,8 @@ class Table:
     Attributes:
         changing: held by whoever works out and commits a change.
         lsn: the LSN at which the rows hold.
-        written: how many rows its changes had, old and new.
+        written: how many rows its changes had, old and new, besides what was saved.
+        due: when so many were written, ``on_due`` is called, once.
     """
 
     def __init__(self, name: str, schema: Schema) -> None:
@@ -82,6 +84,8 @@ class Table:
         self.changing = threading.Lock()
         self.lsn = 0
         self.written = 0
+        self.due = NEVER
+        self.on_due: Callable[[], None] = lambda: None
         self._rows: dict[Key, Row] = {}
         self._lock = threading.Lock()
         self.evolve(schema)
@@ -102,7 +106,7 @@ class Table:
     def load(self, log: Log, saved: Saved | None = None) -> None:
         """Read what was saved of it, and what the log has after that."""
         start: int | Literal["earliest"] = "earliest"
-        if saved is not None and saved.lsn <= log.lsn and saved.fits({_ROWS: self.schema.arrow}):
+        if saved is not None and saved.fits({_ROWS: self.schema.arrow}):
             start = saved.lsn + 1
             for piece in saved.parts[_ROWS].to_batches():
                 rows = self.schema.arrow_to_rows(piece)
@@ -110,13 +114,13 @@ class Table:
             self.lsn = saved.lsn
         for batch in log.read(self.name, start=start):
             self.apply(batch)
-        self.written = 0
 
     def saved(self) -> Saved:
         """What it holds, to be written."""
         rows, lsn, schema = self.snapshot()
-        data = pa.Table.from_batches([schema.rows_to_arrow(rows)], schema=schema.arrow)
-        return Saved(lsn, 0, {_ROWS: data})
+        pieces = [rows[start : start + _PIECE] for start in range(0, len(rows), _PIECE)]
+        batches = [schema.rows_to_arrow(piece) for piece in pieces]
+        return Saved(lsn, 0, {_ROWS: pa.Table.from_batches(batches, schema=schema.arrow)})
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch that was committed."""
@@ -132,6 +136,9 @@ class Table:
                     del rows[self._key_of(row)]
             self.lsn = batch.lsn
             self.written += len(batch)
+        if self.written >= self.due:
+            self.due = NEVER
+            self.on_due()
 
     def snapshot(self) -> tuple[list[Row], int, Schema]:
         """All rows, the LSN at which they hold, and their columns."""

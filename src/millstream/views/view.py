@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from millstream.dispatch import Commit
 from millstream.model.batch import ChangeBatch
-from millstream.views.saved import Saved
+from millstream.views.saved import NEVER, Saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,8 +50,12 @@ class Keeper(Protocol):
     def advance(self, watermark: int | None, now: int) -> Step | None:
         """What it means that time goes on."""
 
-    def load(self, log: Log, saved: Saved | None) -> int:
-        """Read what was committed before; returns the LSN up to which inputs count in it."""
+    def load(self, log: Log, saved: Saved | None) -> tuple[int, int]:
+        """Read what was committed before.
+
+        Returns:
+            The LSN up to which inputs count in it, and how many rows of the log were read.
+        """
 
     def held(self) -> dict[str, Callable[[], pa.Table]] | None:
         """What is worth saving, as it is at this moment."""
@@ -79,7 +83,9 @@ class View:
         lsn: the LSN of the last change.
         watermark: the event time that has passed, or None.
         changes: how many rows it has told, old and new.
-        written: the same, and those that it keeps for itself.
+        written: the same, and those that it keeps for itself; with those that were read at the
+            beginning, besides what was saved.
+        due: when so many were written, ``on_due`` is called, once.
         error: why its query cannot go on, or None.
     """
 
@@ -101,7 +107,10 @@ class View:
         self.watermark: int | None = None
         self.changes = 0
         self.written = 0
+        self.due = NEVER
+        self.on_due: Callable[[], None] = lambda: None
         self.error: ViewFailedError | None = None
+        self._is_over = False
         self._placed = 0  # the LSN of the last change, of whatever topic
         self._keeper = keeper
         self._dispatcher = dispatcher
@@ -116,7 +125,7 @@ class View:
 
     def load(self, log: Log, saved: Saved | None = None) -> None:
         """Read what was saved of it, and what the log has after that."""
-        self.cause = self._keeper.load(log, saved)
+        self.cause, self.written = self._keeper.load(log, saved)
         self.lsn = self._placed = log.lsn
 
     # ---- results
@@ -151,8 +160,13 @@ class View:
         """Return when all that was taken is on the disk."""
         self._settle()
 
+    def end(self) -> None:
+        """Commit nothing any more: another view of this name may be about to be made."""
+        with self._working:
+            self._is_over = True
+
     def _commit(self, step: Step | None, lsn: int) -> None:
-        if step is None:
+        if step is None or self._is_over:
             return
         if not step.parts:
             with self._lock:
@@ -170,6 +184,9 @@ class View:
                         self.lsn = batch.lsn
                         self.changes += len(batch)
                 self.cause, self._placed = lsn, placed[-1].lsn
+            if self.written >= self.due:
+                self.due = NEVER
+                self.on_due()
 
         self._dispatcher.commit_here(Commit(step.parts, applied))
 
