@@ -272,6 +272,7 @@ class Dispatcher:
         for _ in range(sizes[0] if errands is None else errands):
             errand = self._next_errand()
             if errand is not None:
+                tickets.append(errand.ticket)
                 self._run_errand(errand)
         return True
 
