@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -287,7 +288,8 @@ def _no_java_left() -> Iterator[None]:
     popen = module.Popen
 
     def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - Popen's own
-        started.append(popen(*args, **options))
+        with _ctrl_c_later():  # else a process could be forgotten that is half made
+            started.append(popen(*args, **options))
         return started[-1]
 
     module.Popen = start
@@ -306,6 +308,22 @@ def _no_java_left() -> Iterator[None]:
         raise
     finally:
         module.Popen = popen
+
+
+@contextlib.contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Whoever presses it meanwhile is heard at the end; only the main thread hears it at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(1))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+    if pressed and callable(before):
+        before(signal.SIGINT, None)
 
 
 def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
