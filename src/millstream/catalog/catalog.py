@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -71,6 +72,11 @@ class Definition:
     def is_derived(self) -> bool:
         """Whether a query writes it, and nobody else may."""
         return self.kind in {"view", "stream"}
+
+    @property
+    def file_name(self) -> str:
+        """What files of it are called: any name will do in SQL, and another one may have had it."""
+        return f"{hashlib.sha256(self.name.encode()).hexdigest()[:12]}-{self.born}"
 
     @property
     def is_late_log(self) -> bool:

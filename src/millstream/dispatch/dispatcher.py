@@ -7,8 +7,8 @@ when one thread pushes to several sources. What a cut holds becomes one commit.
 Whoever wants something done between two commits hands in a call; it runs after the commit of
 everything that was pushed before it.
 
-A thread that commits while the dispatcher sleeps may take a turn itself, which spares two wake-ups.
-There is one turn at a time, whoever takes it.
+A thread that commits while nobody takes a turn may take one itself, which spares two wake-ups:
+there is one turn at a time, whoever takes it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ a small multiple of the log, and at the end.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from dataclasses import replace
@@ -149,8 +148,7 @@ class Saver:
                 replace(saved, token=self._log.token(saved.lsn)).write(path)
 
     def _path(self, definition: Definition) -> Path:
-        safe = hashlib.sha256(definition.name.encode()).hexdigest()[:12]
-        return self._folder / f"{safe}-{definition.born}.rows"
+        return self._folder / f"{definition.file_name}.rows"
 
 
 def _due(kept: Kept, written: int) -> int:

@@ -386,8 +386,7 @@ class Views:
 
     def folder_of(self, definition: Definition) -> Path:
         """Where a view's checkpoint is."""
-        safe = hashlib.sha256(definition.name.encode()).hexdigest()[:12]
-        return self._folder / f"{safe}-{definition.born}"
+        return self._folder / definition.file_name
 
     # ---- views that subscriptions share
 
