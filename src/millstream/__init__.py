@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from millstream import errors as errors
@@ -69,18 +70,42 @@ __all__ = [
 ]
 
 
-def open(path: str | Path | None = None, **options: Any) -> Database:  # noqa: A001, ANN401
+def open(  # noqa: A001
+    path: str | Path | None = None,
+    *,
+    sync_interval: float = 0.01,
+    retention_interval: float = 60.0,
+    segment_bytes: int = 64 << 20,
+    spark: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
+    master: str | None = None,
+    spark_options: Mapping[str, str] | None = None,
+) -> Database:
     """Open a database: a directory, made when it is not there; without a path, a temporary one.
-
-    Options are those of ``Database``.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
     ...     _ = db.execute("CREATE SOURCE trades (symbol VARCHAR, price DOUBLE)")
+
+    Args:
+        path: the directory.
+        sync_interval: for how long, in seconds, async rows may be written but not on the disk.
+        retention_interval: seconds between two rounds of retention.
+        segment_bytes: a new file of the log is begun when the last one has this size.
+        spark: your own SparkSession for the views; None: one is started with the first view.
+        master: where that one runs; None: in this machine, embedded.
+        spark_options: more of its options, as for ``SparkSession.builder.config``.
     """
     from millstream.database import Database  # noqa: PLC0415 - importing the package loads no Arrow
 
-    return Database(path, **options)
+    return Database(
+        path,
+        sync_interval=sync_interval,
+        retention_interval=retention_interval,
+        segment_bytes=segment_bytes,
+        spark=spark,
+        master=master,
+        spark_options=spark_options,
+    )
 
 
 connect = open

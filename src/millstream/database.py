@@ -371,8 +371,14 @@ class Database:
         on_error: Callable[[BaseException], object] | None = None,
         on_complete: Callable[[], object] | None = None,
         inline: bool = False,
+        start: Start = None,
+        backpressure: str = "block",
+        buffer_rows: int = 65536,
+        max_rows: int | None = None,
+        max_delay: float | None = None,
+        demand: int | None = None,
+        name: str | None = None,
         tenant: str | None = None,
-        **options: Any,  # noqa: ANN401 - those of subscribe
     ) -> CallbackSubscription | InlineSubscription:
         """Call back with every batch of changes, on a thread of its own.
 
@@ -382,36 +388,76 @@ class Database:
             on_change: called with each batch, one at a time.
             on_error: called with what ``on_change`` raises, and with what ends the subscription.
             on_complete: called at the end, when the database closes.
-            inline: call on the pusher's thread instead, before the row is committed.
+            inline: call on the pusher's thread instead, before the row is committed; such a
+                callback has none of the options that follow, except ``tenant``.
+            start: as for ``subscribe``, and so are all that follow.
+            backpressure: what happens when the callback is too slow.
+            buffer_rows: how many rows wait for it in memory.
+            max_rows: at most so many rows in a batch.
+            max_delay: wait so many seconds for ``max_rows`` to come together.
+            demand: call only with what ``request(n)`` asks for, and so many rows to begin with.
+            name: makes it durable.
             tenant: only this tenant's rows.
-            options: those of ``subscribe``; an inline callback has none.
         """
         self._check()
         if not callable(on_change):
             raise InvalidOptionError(f"{on_change!r} cannot be called", hint="give a function")
         if inline:
-            if options:
-                raise InvalidOptionError(
-                    f"an inline callback has no {', '.join(options)}",
-                    hint="leave inline out, or the options",
-                )
+            _check_inline(
+                start=start,
+                backpressure=backpressure,
+                buffer_rows=buffer_rows,
+                max_rows=max_rows,
+                max_delay=max_delay,
+                demand=demand,
+                name=name,
+            )
             return self._opener.inline(query, tenant, on_change, on_error, on_complete)
         subscription = self._opener.query(
             CallbackSubscription,
             query,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+            max_rows=max_rows,
+            max_delay=max_delay,
+            demand=demand,
+            name=name,
             tenant=tenant,
             on_change=on_change,
             on_error=on_error,
             on_complete=on_complete,
-            **options,
         )
         subscription.start()
         return subscription
 
-    def subscribe_stream(self, query: str, **options: Any) -> AsyncSubscription:  # noqa: ANN401
-        """The changes of a query's result, for ``async for``; options are those of subscribe."""
+    def subscribe_stream(
+        self,
+        query: str,
+        *,
+        start: Start = None,
+        backpressure: str = "block",
+        buffer_rows: int = 65536,
+        max_rows: int | None = None,
+        max_delay: float | None = None,
+        demand: int | None = None,
+        name: str | None = None,
+        tenant: str | None = None,
+    ) -> AsyncSubscription:
+        """The changes of a query's result, for ``async for``; arguments are those of subscribe."""
         self._check()
-        return self._opener.query(AsyncSubscription, query, **options)
+        return self._opener.query(
+            AsyncSubscription,
+            query,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+            max_rows=max_rows,
+            max_delay=max_delay,
+            demand=demand,
+            name=name,
+            tenant=tenant,
+        )
 
     # ---- the change bus
 
@@ -423,7 +469,8 @@ class Database:
         fields: Sequence[str] | None = None,
         include: Include = "keys",
         start: Start = "now",
-        **options: Any,  # noqa: ANN401 - backpressure and buffer_rows
+        backpressure: str = "block",
+        buffer_rows: int = 65536,
     ) -> Events[ChangeEvent]:
         """Every committed mutation, one by one, in LSN order.
 
@@ -441,11 +488,19 @@ class Database:
             fields: the columns to be told.
             include: ``"keys"``, ``"after"``, ``"both"`` or ``"changed"``: which values are told.
             start: as for ``subscribe``.
-            options: ``backpressure`` and ``buffer_rows``, as for ``subscribe``.
+            backpressure: what happens when the reader is too slow, as for ``subscribe``.
+            buffer_rows: how many rows wait for it in memory.
         """
         self._check()
         maker = self._opener.event_maker(collection, fields, include)
-        reading = self._opener.changes(Subscription, collection, tenant, start=start, **options)
+        reading = self._opener.changes(
+            Subscription,
+            collection,
+            tenant,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+        )
         return Events(reading, maker)
 
     def changes_stream(
@@ -456,13 +511,19 @@ class Database:
         fields: Sequence[str] | None = None,
         include: Include = "keys",
         start: Start = "now",
-        **options: Any,  # noqa: ANN401 - backpressure and buffer_rows
+        backpressure: str = "block",
+        buffer_rows: int = 65536,
     ) -> AsyncEvents[ChangeEvent]:
-        """The same for ``async for``."""
+        """Every committed mutation, for ``async for``; arguments are those of ``changes``."""
         self._check()
         maker = self._opener.event_maker(collection, fields, include)
         reading = self._opener.changes(
-            AsyncSubscription, collection, tenant, start=start, **options
+            AsyncSubscription,
+            collection,
+            tenant,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
         )
         return AsyncEvents(reading, maker)
 
@@ -562,6 +623,33 @@ class Database:
         if not self._finalizer.alive:
             raise ClosedError("the database is closed", hint="open it again")
         self._engine.dispatcher.check()
+
+
+def _check_inline(
+    *,
+    start: Start,
+    backpressure: str,
+    buffer_rows: int,
+    max_rows: int | None,
+    max_delay: float | None,
+    demand: int | None,
+    name: str | None,
+) -> None:
+    """Refuse the options that need a place in the log, or a buffer."""
+    given = {
+        "start": start is not None,
+        "backpressure": backpressure != "block",
+        "buffer_rows": buffer_rows != 65536,
+        "max_rows": max_rows is not None,
+        "max_delay": max_delay is not None,
+        "demand": demand is not None,
+        "name": name is not None,
+    }
+    if any(given.values()):
+        raise InvalidOptionError(
+            f"an inline callback has no {', '.join(each for each in given if given[each])}",
+            hint="leave inline out, or the options",
+        )
 
 
 class _Closer:
