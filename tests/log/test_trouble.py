@@ -314,6 +314,14 @@ class TestLock:
             shutil.copytree(tmp_path / "log", tmp_path / "backup")
             assert "another process" in in_child(lambda: _attempt(tmp_path / "log"))
 
+    def test_is_not_given_away_with_its_file(self, tmp_path):
+        with Log(tmp_path):
+            (tmp_path / "LOCK").unlink()
+            assert "another process" in in_child(lambda: _attempt(tmp_path))
+            with pytest.raises(LogLockedError, match="already open in this process"):
+                Log(tmp_path)
+        assert in_child(lambda: _attempt(tmp_path)) == "opened"
+
     def test_a_forked_child_does_not_keep_it(self, tmp_path):
         log = Log(tmp_path)
         pid = os.fork()
