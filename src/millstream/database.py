@@ -90,8 +90,9 @@ class Database:
 
     Args:
         path: the directory, made when it is not there; None: a temporary one, gone when closed.
-        sync_interval: for how long, in seconds, async rows may be written but not on the disk.
-        retention_interval: seconds between two rounds of retention.
+        sync_interval: for how long, in seconds, async rows may be written but not on the disk;
+            from 0 on.
+        retention_interval: seconds between two rounds of retention, from 0.001 on.
         segment_bytes: a new file of the log is begun when the last one has this size.
         spark: your own SparkSession for the views; None: one is started with the first view.
         master: where that one runs; None: in this machine, embedded.
@@ -111,12 +112,17 @@ class Database:
     ) -> None:
         temporary = None if path is not None else tempfile.mkdtemp(prefix="millstream-")
         self.path = Path(path if path is not None else str(temporary))
-        log = Log(
-            self.path,
-            sync_interval=sync_interval,
-            retention_interval=retention_interval,
-            segment_bytes=segment_bytes,
-        )
+        try:
+            log = Log(
+                self.path,
+                sync_interval=sync_interval,
+                retention_interval=retention_interval,
+                segment_bytes=segment_bytes,
+            )
+        except BaseException:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise
         hold = log.hold(lsn=FIRST_LSN)  # until durable subscriptions hold what they need
         try:
             spark = Spark(self.path / "spark", session=spark, master=master, options=spark_options)

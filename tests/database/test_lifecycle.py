@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -297,9 +299,34 @@ def test_what_cannot_be_opened(tmp_path):
     with pytest.raises(errors.LogPathError) as caught:
         ms.open(tmp_path / "file")
     assert caught.value.code == "LOG_PATH"
-    with pytest.raises(errors.InvalidOptionError):
-        ms.open(tmp_path / "db", segment_bytes=0)
     assert not ours()
+
+
+@pytest.mark.parametrize("name", ["retention_interval", "sync_interval", "segment_bytes"])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, -1, 1e300, 10**30, "1", None, True, 1j]
+)
+def test_an_option_out_of_its_range(tmp_path, name, value):
+    with pytest.raises(errors.InvalidOptionError, match=name) as caught:
+        ms.open(tmp_path / "db", **{name: value})
+    assert caught.value.hint
+    assert not (tmp_path / "db").exists()
+    assert not ours()
+
+
+@pytest.mark.parametrize("name", ["retention_interval", "segment_bytes"])
+def test_an_option_that_must_not_be_zero(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(errors.InvalidOptionError, match=name):
+        ms.open(**{name: 0})
+    assert list(tmp_path.iterdir()) == []  # the temporary directory is gone as well
+
+
+def test_rows_may_be_synced_at_once(tmp_path):
+    with ms.open(tmp_path, sync_interval=0) as db:
+        db.execute("CREATE SOURCE s (n BIGINT)")
+        db.insert("s", [(1,)])
+        assert db.flush()
 
 
 def test_no_thread_is_left_behind(tmp_path):

@@ -26,6 +26,7 @@ from millstream.log.holds import Hold, Holds
 from millstream.log.index import SegmentIndex
 from millstream.log.keeper import Keeper
 from millstream.log.lock import DirectoryLock
+from millstream.log.options import check_options
 from millstream.log.reader import Reader, find_time, not_kept
 from millstream.log.recovery import Recovery, State, recover
 from millstream.log.retention import Collector, Retained
@@ -84,6 +85,7 @@ class Log:
         recovery: what opening it found, and what it had to cut.
 
     Raises:
+        InvalidOptionError: an option is not within its range.
         LogLockedError: another process, or another handle, has it open.
         LogPathError: the path is no directory.
         LogReadOnlyError: the directory cannot be written to.
@@ -101,10 +103,11 @@ class Log:
         retention_interval: float = 60.0,
         clock: Clock = system_clock,
     ) -> None:
-        if type(segment_bytes) is not int or segment_bytes < 1:
-            raise InvalidOptionError(
-                f"segment_bytes is {segment_bytes!r}", hint="a number of bytes"
-            )
+        check_options(
+            segment_bytes=segment_bytes,
+            sync_interval=sync_interval,
+            retention_interval=retention_interval,
+        )
         self.path = _directory(path)
         self._sync_default = _is_sync(wal_mode)
         self._clock = clock

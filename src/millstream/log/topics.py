@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,9 @@ class Retention:
         if isinstance(self.max_age, timedelta):
             object.__setattr__(self, "max_age", self.max_age.total_seconds())
         for name, limit in (("max_age", self.max_age), ("max_bytes", self.max_bytes)):
-            if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
+            if limit is not None and not (
+                isinstance(limit, (int, float)) and 0 <= limit < math.inf
+            ):
                 raise InvalidOptionError(
                     f"{name} is {limit!r}", hint="a number from 0 on, or None for no limit"
                 )
