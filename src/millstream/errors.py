@@ -51,6 +51,12 @@ class ClosedError(Error):
     code = "CLOSED"
 
 
+class ReceiveTimeoutError(Error, TimeoutError):
+    """Nothing came within the timeout. It is Python's ``TimeoutError``, too."""
+
+    code = "RECEIVE_TIMEOUT"
+
+
 class InvalidNameError(Error):
     """A name that is empty, too long, or has characters that names may not have."""
 

@@ -9,6 +9,7 @@ was told it missed is what was committed and matched its query while it was ther
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import os
@@ -182,9 +183,8 @@ class Stress:
         stalls = rng.random() < 0.5
         try:
             while not self.finish.is_set() and time.monotonic() < leave_at:
-                batch = subscription.recv(0.05)
-                if batch is not None:
-                    session.take(batch)
+                with contextlib.suppress(TimeoutError):
+                    session.take(subscription.recv(0.05))
                 if stalls and rng.randrange(20) == 0:
                     if rng.randrange(2):
                         subscription.pause()
@@ -195,20 +195,20 @@ class Stress:
                 subscription.cancel()
             else:
                 while True:
-                    batch = subscription.recv(0.02)
-                    if batch is not None:
-                        session.take(batch)
-                    elif not subscription.metrics.lag_rows:
-                        break
+                    try:
+                        session.take(subscription.recv(0.02))
+                    except TimeoutError:
+                        if not subscription.metrics.lag_rows:
+                            break
                 session.finish(subscription, self.end_lsn)
                 subscription.cancel()
         except errors.SlowConsumerError as error:
             assert session.policy == "disconnect"
             session.finish(subscription)
-            with self.db.subscribe(session.query, start=error.token) as resumed:
+            resumed = self.db.subscribe(session.query, start=error.token)
+            with resumed, contextlib.suppress(TimeoutError):
                 more = resumed.recv(0.05)
-                if more is not None and session.lsns:
-                    assert more.lsns[0] > session.lsns[-1]
+                assert not session.lsns or more.lsns[0] > session.lsns[-1]
         self.sessions.append(session)
 
     def call_back(self, number):
@@ -276,20 +276,19 @@ class Stress:
                     lives = [0.05, 0.3, 2.0] if number % 3 else [10**6]
                     leave_at = time.monotonic() + rng.choice(lives)
                     while not self.finish.is_set() and time.monotonic() < leave_at:
-                        batch = await subscription.recv(0.05)
-                        if batch is not None:
-                            session.take(batch)
+                        with contextlib.suppress(TimeoutError):
+                            session.take(await subscription.recv(0.05))
                         if rng.randrange(50) == 0:
                             await asyncio.sleep(rng.random() * 0.2)
                     if not self.finish.is_set():
                         session.finish(subscription)
                     else:
                         while True:
-                            batch = await subscription.recv(0.02)
-                            if batch is not None:
-                                session.take(batch)
-                            elif not subscription.metrics.lag_rows:
-                                break
+                            try:
+                                session.take(await subscription.recv(0.02))
+                            except TimeoutError:
+                                if not subscription.metrics.lag_rows:
+                                    break
                         session.finish(subscription, self.end_lsn)
                 self.sessions.append(session)
 
@@ -316,10 +315,11 @@ class Stress:
             with self.db.subscribe(query, backpressure="conflate", buffer_rows=8) as subscription:
                 until = time.monotonic() + rng.choice([0.2, 1.0, 10**6])
                 while not self.finish.is_set() and time.monotonic() < until:
-                    self.apply(rows, subscription.recv(0.05))
+                    with contextlib.suppress(TimeoutError):
+                        self.apply(rows, subscription.recv(0.05))
                     self.finish.wait(rng.random() * 0.05)
                 if self.finish.is_set():
-                    while (batch := subscription.recv(0.02)) or subscription.metrics.lag_rows:
+                    while (batch := subscription.try_recv()) or subscription.metrics.lag_rows:
                         self.apply(rows, batch)
                     assert sorted(rows) == sorted(self.db.query(query))
 

@@ -31,11 +31,11 @@ def all_of(subscription, make=lambda batch: batch.rows):
     """All that it gives of what is committed by now."""
     rows = []
     while True:
-        batch = subscription.recv(0.01)
-        if batch is not None:
-            rows += make(batch)
-        elif not subscription.metrics.lag_rows:
-            return rows
+        try:
+            rows += make(subscription.recv(0.01))
+        except TimeoutError:
+            if not subscription.metrics.lag_rows:
+                return rows
 
 
 pushes = st.lists(

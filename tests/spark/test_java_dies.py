@@ -26,8 +26,8 @@ with ms.open() as db:
     for name in ("sums", "tens"):
         db.wait_for(name, timeout=120)
     changes = []
-    while (batch := told.recv(timeout=0.5)) is not None:
-        changes += [[each.op, *each.row] for each in batch]
+    while (batch := told.try_recv()) or told.metrics.lag_rows:
+        changes += [[each.op, *each.row] for each in batch or ()]
     print(json.dumps({
         "sums": sorted(db.query("SELECT * FROM sums").fetchall()),
         "tens": sorted(db.query("SELECT * FROM tens").fetchall()),

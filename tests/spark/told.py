@@ -54,9 +54,7 @@ class Ledger:
         db.flush()
         last = max((batch.lsn for batch in db._engine.log.read(view)), default=0)
         while subscription.position < last:
-            batch = subscription.recv(timeout=PATIENCE)
-            assert batch is not None, f"nothing came after LSN {subscription.position}"
-            self.take(batch)
+            self.take(subscription.recv(timeout=PATIENCE))
         while (batch := subscription.try_recv()) is not None:
             self.take(batch)
         if self._keyed:

@@ -190,7 +190,8 @@ class TestBus:
     def test_ends(self, db, source):
         bus = db.changes()
         assert bus.try_recv() is None
-        assert bus.recv(timeout=0) is None
+        with pytest.raises(ms.errors.ReceiveTimeoutError, match="within 0 seconds"):
+            bus.recv(timeout=0)
         bus.cancel()
         with pytest.raises(ms.errors.ClosedError):
             bus.recv(PATIENCE)

@@ -55,6 +55,15 @@ class TestListen:
         db.notify("a", "after")
         assert payloads(listener, 1) == ["after"]
 
+    def test_waits_no_longer_than_a_timeout(self, db):
+        listener = db.listen("a")
+        with pytest.raises(TimeoutError):
+            listener.recv(timeout=0)
+        assert listener.try_recv() is None
+        db.notify("a", "1")
+        db.flush()
+        assert listener.try_recv().payload == "1"
+
     def test_iterates_until_it_is_cancelled(self, db):
         with db.listen("a") as listener:
             db.notify("a", "1")

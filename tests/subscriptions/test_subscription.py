@@ -99,10 +99,31 @@ class TestWaiting:
 
     def test_not_longer_than_it_was_told(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
-        assert subscription.recv(timeout=0) is None
-        assert subscription.recv(timeout=0.001) is None
+        for seconds in (0, 0.001):
+            with pytest.raises(TimeoutError, match="nothing came") as late:
+                subscription.recv(timeout=seconds)
+            assert isinstance(late.value, ms.errors.ReceiveTimeoutError)
+            assert isinstance(late.value, ms.Error)
+            assert (late.value.code, bool(late.value.hint)) == ("RECEIVE_TIMEOUT", True)
         assert subscription.try_recv() is None
         assert subscription._inbox._waiters == ()
+
+    @pytest.mark.parametrize("timeout", ["x", -1, float("nan"), True, [1]])
+    def test_a_timeout_is_a_number_of_seconds(self, db, source, timeout):
+        listener, bus = db.listen("a"), db.changes()
+        for channel in (db.subscribe("SELECT n FROM s"), bus, listener):
+            with pytest.raises(InvalidOptionError, match="timeout is"):
+                channel.recv(timeout=timeout)
+        db.execute("LISTEN a")
+        with pytest.raises(InvalidOptionError, match="timeout is"):
+            list(db.notifies(timeout=timeout))
+
+    def test_for_ever_may_be_said_with_a_number(self, db, source):
+        subscription = db.subscribe("SELECT n FROM s")
+        receiving = Doing(lambda: subscription.recv(timeout=float("inf")))
+        until(lambda: subscription._inbox._waiters)
+        source.push((1, None))
+        assert receiving.result().rows == [(1,)]
 
     def test_cancel_and_close_end_the_wait(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from millstream.errors import ClosedError
-from millstream.subscriptions.reading import deadline_of, time_left
+from millstream.errors import ClosedError, ReceiveTimeoutError
+from millstream.subscriptions.reading import deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,6 +45,19 @@ class Mapped(Generic[T]):
         self._ready: deque[T] = deque()
         self._last_lsn = 0
 
+    def try_recv(self) -> T | None:
+        """The next one if it is there; None when there is none at the moment.
+
+        Raises:
+            ClosedError: the subscription is over.
+        """
+        while not self._ready:
+            batch = self.subscription.try_recv()
+            if batch is None:
+                return None
+            self._ready.extend(self._convert(batch))
+        return self._next()
+
     def cancel(self) -> None:
         """End it. Twice is fine."""
         self.subscription.cancel()
@@ -74,35 +87,30 @@ class Events(Mapped[T]):
 
     subscription: Subscription
 
-    def recv(self, timeout: float | None = None) -> T | None:
-        """The next one; waits for it. None when so many seconds have passed.
+    def recv(self, timeout: float | None = None) -> T:
+        """The next one; waits for it, at most so many seconds.
 
         Raises:
+            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
             ClosedError: the subscription is over.
         """
         deadline = deadline_of(timeout)
         while not self._ready:
-            batch = self.subscription.recv(time_left(deadline, None))
-            if batch is None:
-                return None
+            try:
+                batch = self.subscription.recv(time_left(deadline, None))
+            except ReceiveTimeoutError:
+                raise timed_out(timeout) from None
             self._ready.extend(self._convert(batch))
         return self._next()
-
-    def try_recv(self) -> T | None:
-        """The next one if it is there."""
-        return self.recv(0.0)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
         try:
-            event = self.recv()
+            return self.recv()
         except ClosedError:
             raise StopIteration from None
-        if event is None:
-            raise AssertionError("without a timeout there is an event or an error")
-        return event
 
     def __enter__(self) -> Self:
         return self
@@ -116,17 +124,19 @@ class AsyncEvents(Mapped[T]):
 
     subscription: AsyncSubscription
 
-    async def recv(self, timeout: float | None = None) -> T | None:
-        """The next one. None when so many seconds have passed.
+    async def recv(self, timeout: float | None = None) -> T:
+        """The next one; waits for it, at most so many seconds.
 
         Raises:
+            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
             ClosedError: the subscription is over.
         """
         deadline = deadline_of(timeout)
         while not self._ready:
-            batch = await self.subscription.recv(time_left(deadline, None))
-            if batch is None:
-                return None
+            try:
+                batch = await self.subscription.recv(time_left(deadline, None))
+            except ReceiveTimeoutError:
+                raise timed_out(timeout) from None
             self._ready.extend(self._convert(batch))
         return self._next()
 
@@ -135,12 +145,9 @@ class AsyncEvents(Mapped[T]):
 
     async def __anext__(self) -> T:
         try:
-            event = await self.recv()
+            return await self.recv()
         except ClosedError:
             raise StopAsyncIteration from None
-        if event is None:
-            raise AssertionError("without a timeout there is an event or an error")
-        return event
 
     async def __aenter__(self) -> Self:
         return self

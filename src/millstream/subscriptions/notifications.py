@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.errors import ClosedError
+from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.clock import to_datetime
 from millstream.subscriptions.mapped import AsyncEvents, Events
 from millstream.subscriptions.reading import deadline_of, time_left
@@ -85,9 +85,7 @@ class Channels:
         while self._listener is not None:
             try:
                 found = self._listener.recv(time_left(deadline, None))
-            except ClosedError:
-                return
-            if found is None:
+            except (ClosedError, ReceiveTimeoutError):
                 return
             if found.channel in self._names:
                 yield found

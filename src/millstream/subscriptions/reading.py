@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from millstream.dispatch import forked
-from millstream.errors import ClosedError, InvalidOptionError
+from millstream.errors import ClosedError, InvalidOptionError, ReceiveTimeoutError
 from millstream.model.clock import system_clock
 from millstream.subscriptions.backlog import MERGED_ROWS
 
@@ -151,6 +151,17 @@ class Reading:
             batch = self._inbox.take(limit, merge=merge)
             if batch is not None and demand is not None:
                 self._demand = max(0, demand - len(batch))
+        return batch
+
+    def try_recv(self) -> ChangeBatch | None:
+        """The next batch if there is one; None when there is none at the moment.
+
+        Raises:
+            ClosedError: the subscription is over.
+        """
+        batch = self.poll()
+        if batch is None:
+            self.check()
         return batch
 
     def poll_again(self, wake: Callable[[], None]) -> float | None:
@@ -325,8 +336,25 @@ class Reading:
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    """The moment at which a timeout is up."""
-    return None if timeout is None else time.monotonic() + timeout
+    """The moment at which a timeout is up; None: never.
+
+    Raises:
+        InvalidOptionError: it is no number of seconds.
+    """
+    if timeout is None:
+        return None
+    if type(timeout) is bool or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InvalidOptionError(
+            f"timeout is {timeout!r}", hint="a number of seconds from 0 on, or None: wait"
+        )
+    return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout
+
+
+def timed_out(timeout: float | None) -> ReceiveTimeoutError:
+    """The error for a wait in which nothing came."""
+    return ReceiveTimeoutError(
+        f"nothing came within {timeout} seconds", hint="try_recv() gives None instead"
+    )
 
 
 def time_left(deadline: float | None, wait: float | None) -> float | None:

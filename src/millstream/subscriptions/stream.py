@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.reading import Reading, deadline_of, time_left
+from millstream.subscriptions.reading import Reading, deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +37,11 @@ class AsyncSubscription(Reading):
     style = "stream"
     _from_disk: Future[ChangeBatch | None] | None = None
 
-    async def recv(self, timeout: float | None = None) -> ChangeBatch | None:
-        """The next batch; None when so many seconds have passed without one.
+    async def recv(self, timeout: float | None = None) -> ChangeBatch:
+        """The next batch; waits for one, at most so many seconds.
 
         Raises:
+            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
             ClosedError: the subscription is over.
         """
         deadline = deadline_of(timeout)
@@ -50,27 +51,17 @@ class AsyncSubscription(Reading):
                 return batch
             self.check()
             if time_left(deadline, None) == 0.0:
-                return None
+                raise timed_out(timeout)
             await self._sleep(deadline)
-
-    def try_recv(self) -> ChangeBatch | None:
-        """The next batch if there is one; None when there is none at the moment."""
-        batch = self.poll()
-        if batch is None:
-            self.check()
-        return batch
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ChangeBatch:
         try:
-            batch = await self.recv()
+            return await self.recv()
         except ClosedError:
             raise StopAsyncIteration from None
-        if batch is None:
-            raise AssertionError("without a timeout there is a batch or an error")
-        return batch
 
     async def aclose(self) -> None:
         """The same as ``cancel``."""

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.reading import Reading, deadline_of, time_left
+from millstream.subscriptions.reading import Reading, deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
@@ -27,10 +27,11 @@ class Subscription(Reading):
     [('MSFT',)]
     """
 
-    def recv(self, timeout: float | None = None) -> ChangeBatch | None:
-        """The next batch; waits for one. None when so many seconds have passed without one.
+    def recv(self, timeout: float | None = None) -> ChangeBatch:
+        """The next batch; waits for one, at most so many seconds.
 
         Raises:
+            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
             ClosedError: the subscription is over.
             SlowConsumerError: it was too slow for its policy ``disconnect``.
             SubscriptionEndedError: what it reads was dropped.
@@ -42,27 +43,17 @@ class Subscription(Reading):
                 return batch
             self.check()
             if time_left(deadline, None) == 0.0:
-                return None
+                raise timed_out(timeout)
             self._sleep(deadline)
-
-    def try_recv(self) -> ChangeBatch | None:
-        """The next batch if there is one; None when there is none at the moment."""
-        batch = self.poll()
-        if batch is None:
-            self.check()
-        return batch
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ChangeBatch:
         try:
-            batch = self.recv()
+            return self.recv()
         except ClosedError:
             raise StopIteration from None
-        if batch is None:
-            raise AssertionError("without a timeout there is a batch or an error")
-        return batch
 
     def _sleep(self, deadline: float | None) -> None:
         asleep = threading.Lock()
