@@ -6,6 +6,7 @@ what exists runs in the dispatcher's thread, between two commits.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -128,14 +129,36 @@ class Engine:
         if self.dispatcher.call(create):
             self.views.start(self.views.run(planned))
 
+    def check_replacement(self, old: Definition, planned: Planned) -> None:
+        """Raise unless a view can be made once the one that it replaces is dropped.
+
+        Raises:
+            InUseError: it reads the one that it replaces.
+            ObjectExistsError: the log for its late rows has the name of something else.
+        """
+        going = self._dropped_with(old)
+        read = [name for name in planned.inputs if name in going]
+        if read:
+            raise InUseError(
+                f"{old.name} cannot be replaced by a view that reads {read[0]}",
+                hint="create it under another name, or read what the old one reads",
+            )
+        late = planned.statement.late_to
+        if late is not None and late.lower() not in {name.lower() for name in going[1:]}:
+            self.catalog.check_new(replace(planned.definition, kind="stream", name=late))
+
+    def _dropped_with(self, definition: Definition) -> list[str]:
+        """What DROP removes: the object and, of a view, the log of its late rows."""
+        late = self.views.late_log(definition.name)
+        return [definition.name] if late is None else [definition.name, self.catalog[late].name]
+
     def drop(self, definition: Definition, *, cascade: bool = False) -> None:
         """Remove a source, a table or a view, its rows, and whoever reads it.
 
         Raises:
             InUseError: a view reads it, and is not to be dropped with it.
         """
-        late = self.views.late_log(definition.name)
-        names = [definition.name] if late is None else [definition.name, self.catalog[late].name]
+        names = self._dropped_with(definition)
         readers = [
             reader
             for name in names

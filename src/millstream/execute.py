@@ -138,6 +138,7 @@ class Executor:
         """CREATE OR REPLACE: the old one goes only when the new one can be."""
         engine = self._engine
         planned = engine.views.plan(statement)
+        engine.check_replacement(engine.catalog[statement.name], planned)
         engine.drop(engine.catalog[statement.name])
         engine.create_view(planned)
         return self._done()
@@ -259,7 +260,10 @@ class Executor:
         """EXPLAIN."""
         inner, engine = statement.statement, self._engine
         if isinstance(inner, CreateView):
-            return show.explain_view(engine.views.plan(inner))
+            planned = engine.views.plan(inner)
+            if inner.or_replace and inner.name in engine.catalog:
+                engine.check_replacement(engine.catalog[inner.name], planned)
+            return show.explain_view(planned)
         if isinstance(inner, Query):
             pull = _or_error(lambda: plan_pull(inner, engine.views.input))
             view = _or_error(lambda: plan_view(inner, engine.views.input))

@@ -449,3 +449,27 @@ def test_topology_and_metrics(users):
         assert counted["subscribers"] == 1
         assert counted["subscriptions"][0]["name"] == "mine"
         assert counted["lsn"] == users.lsn
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        ("CREATE OR REPLACE MATERIALIZED VIEW b AS SELECT v FROM b", ms.errors.InUseError),
+        ("CREATE OR REPLACE MATERIALIZED VIEW B AS SELECT v FROM c", ms.errors.InUseError),
+        ("CREATE OR REPLACE MATERIALIZED VIEW c AS SELECT v FROM C", ms.errors.InUseError),
+        ("CREATE OR REPLACE MATERIALIZED VIEW b AS SELECT nope FROM s", ms.errors.SqlColumnError),
+        ("EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW b AS SELECT v FROM b", ms.errors.InUseError),
+    ],
+)
+def test_a_view_stays_when_its_replacement_cannot_be(db, sql, error):
+    db.execute(
+        "CREATE SOURCE s (v INT);"
+        "CREATE MATERIALIZED VIEW b AS SELECT v FROM s WHERE v > 0;"
+        "CREATE MATERIALIZED VIEW c AS SELECT v FROM b"
+    )
+    db.insert("s", [(1,), (-1,)])
+    with pytest.raises(error):
+        db.execute(sql)
+    for name in ("b", "c"):
+        db.wait_for(name, timeout=30)
+        assert db.query(f"SELECT * FROM {name}").fetchall() == [(1,)]

@@ -106,6 +106,14 @@ def test_a_view_is_replaced_only_by_one_that_can_be(db):
     settled(db, "m")
     with pytest.raises(ms.errors.SqlColumnError):
         db.execute("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT nope FROM t GROUP BY nope")
+    with pytest.raises(ms.errors.InUseError):
+        db.execute("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, s FROM m WHERE s > 0")
+    windowed = "SELECT COUNT(*) AS n FROM timed GROUP BY TUMBLE(ts, INTERVAL '1 minute')"
+    with pytest.raises(ms.errors.ObjectExistsError):
+        db.execute(
+            "CREATE SOURCE timed (ts TIMESTAMP, WATERMARK FOR ts AS ts);"
+            f"CREATE OR REPLACE MATERIALIZED VIEW m AS {windowed} LATE DATA TO t"
+        )
     assert db.query("SELECT * FROM m").fetchall() == [("a", 3)]
     db.execute("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, MAX(v) AS s FROM t GROUP BY k")
     settled(db, "m")
