@@ -75,3 +75,13 @@ def test_no_expression(sql):
     with pytest.raises(SqlError) as caught:
         parse_expression(sql)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("suffix", ["", "L", "D", "BD", "e1", ".5", "-1e3"])
+@pytest.mark.parametrize("digits", ["9", "0"])
+def test_numbers_of_thousands_of_digits(digits, suffix):
+    sql = f"SELECT a FROM t WHERE a > {digits * 5000}{suffix}"
+    try:
+        parse(sql)
+    except SqlError as error:
+        assert (error.line, error.column) == (1, 27)

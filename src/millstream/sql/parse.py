@@ -12,6 +12,7 @@ from millstream.errors import SqlError, SqlSyntaxError
 from millstream.sql.create import read_alter, read_create, read_drop
 from millstream.sql.create_view import read_explain
 from millstream.sql.dialect import Millstream, MisreadError
+from millstream.sql.number_tokens import numbers_apart
 from millstream.sql.positions import place_at
 from millstream.sql.query import QUERY_WORDS, read_live, read_query
 from millstream.sql.reader import Reader
@@ -82,6 +83,7 @@ _UNSUPPORTED = {
 
 _WANTED = re.compile(r"Expect(?:ed|ing) (?P<what>.+?)(?: but got .*)?$", re.DOTALL)
 _COUNTS = re.compile(r"The number of provided arguments \((?P<given>\d+)\).*\((?P<most>\d+)\)")
+_BAD_BYTES = re.compile(r"Numeric string contains invalid characters from \d+:(?P<offset>\d+)")
 _MISSING_QUOTE = re.compile(r"Missing (?P<quote>.+) from \d+:(?P<offset>\d+)")
 _TOO_DEEP = "Write it with fewer parentheses inside each other; use IN (...) for a long list of OR."
 
@@ -153,7 +155,7 @@ def _chunks(sql: str) -> list[list[Token]]:
     except TokenError as error:
         raise _token_error(error, sql) from error
     chunks: list[list[Token]] = [[]]
-    for token in tokens:
+    for token in numbers_apart(tokens, sql, Millstream().tokenize):
         if token.token_type is TokenType.SEMICOLON:
             chunks.append([])
         else:
@@ -203,6 +205,13 @@ def _token_error(error: TokenError, sql: str) -> SqlSyntaxError:
         hint = f"Add {quote} where it ends; inside, write it twice."
         message = f"a text in {quote} quotes does not end" if len(quote) == 1 else "no end"
         return SqlSyntaxError(message, sql=sql, line=line, column=column, hint=hint)
+    bad = _BAD_BYTES.search(f"{error.__cause__} {error}")
+    if bad:
+        line, column = place_at(sql, int(bad["offset"]))
+        hint = "Write bytes as hexadecimal digits, two for each: X'1FA0'."
+        return SqlSyntaxError(
+            "X'...' has characters other than digits", sql=sql, line=line, column=column, hint=hint
+        )
     # The tokenizer ran over the end, and does not say in what.
     line, column = place_at(sql, max(sql.rfind("/*"), 0))
     hint = "A comment, or a name in quotes, may not be closed."

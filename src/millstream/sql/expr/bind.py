@@ -195,7 +195,9 @@ class Binder:
             return Literal(tree.this, VARCHAR)
         made = literals.number(tree.this)
         if made is None:
-            self.refuse(tree, f"{tree.this} has more than 38 digits", "Write it with an exponent.")
+            short = tree.this if len(tree.this) < 40 else f"{tree.this[:40]}..."
+            hint = "A DECIMAL has 38 digits at most, a DOUBLE goes up to 1.8e308."
+            self.refuse(tree, f"the number {short} is too large", hint)
         return made
 
     def interval(self, tree: exp.Interval) -> Node:
@@ -275,7 +277,7 @@ _BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
     exp.Null: lambda _self, _tree: Literal(None, NULL_TYPE),
     exp.Boolean: lambda _self, tree: Literal(tree.this, BOOLEAN),
     exp.RawString: lambda _self, tree: Literal(tree.this, VARCHAR),
-    exp.HexString: lambda _self, tree: Literal(bytes.fromhex(tree.this), BINARY),
+    exp.HexString: lambda _self, tree: Literal(literals.hex_bytes(tree.this), BINARY),
     exp.Paren: lambda self, tree: self.bind(tree.this),
     exp.And: Binder.both,
     exp.Or: Binder.either,

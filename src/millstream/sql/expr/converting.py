@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millstream.errors import SchemaError, SqlTypeError
+from millstream.errors import SchemaError
 from millstream.model.type_text import parse_type
 from millstream.model.types import REAL
 from millstream.sql.expr import literals
@@ -45,26 +46,26 @@ def _cast(binder: Binder, tree: Tree) -> Node:
 
 
 def _known(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node | None:
-    """Return the CAST of a literal, where more is allowed than for a column; None: no more."""
+    """Return the CAST of a literal, where more is known than of a column; None: no more is."""
     if node.value is None:
         return Literal(None, target)
     if node.type.kind == "VARCHAR" and target.kind in {"DATE", "TIMESTAMP"}:
-        return _text_literal(binder, tree, node, target)
+        # TRY_CAST of a text that is none is refused, too: Spark reads more forms than we do.
+        return binder.coerce(tree, node, target)
     if literals.is_suffixed(tree):
-        made = cast(node, target)
-        return Literal(made.value, target, number=True) if isinstance(made, Literal) else None
+        return _suffixed(binder, tree, node, target)
     if target == REAL and isinstance(node.value, int) and abs(node.value) <= 1 << 24:
         return Literal(float(node.value), REAL)
     return None
 
 
-def _text_literal(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node:
-    try:
-        return binder.coerce(tree, node, target)
-    except SqlTypeError:
-        if isinstance(tree, exp.TryCast):
-            return Literal(None, target)
-        raise
+def _suffixed(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node:
+    """Return a number with its type behind it, such as ``100Y``."""
+    made = cast(node, target)
+    if not isinstance(made, Literal) or made.value in {math.inf, -math.inf}:
+        hint = f"It is out of the range of {target.sql}: leave the letters behind it out."
+        binder.refuse(tree, f"the number {tree.this.name} is no {target.sql}", hint)
+    return Literal(made.value, target, number=True)
 
 
 def target_of(binder: Binder, tree: Tree) -> SqlType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -27,30 +28,43 @@ _MICROS = _SECONDS | {
     "DAY": 86400 * 10**6,
     "WEEK": 7 * 86400 * 10**6,
 }
+_LONGEST_NUMBER = 400
 _LONGEST = 106751991 * _MICROS["DAY"]  # what an INTERVAL may be at most
 _QUANTITY = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s+([A-Za-z]+)", re.ASCII)
 
 
 def number(text: str) -> Literal | None:
-    """Return the number that a text stands for, of the type that Spark gives it.
+    """Return the number that a text stands for, of the type that Spark gives it; None if too long.
 
     >>> number("1.50").type.sql, number("7").type.sql, number("1e3").value
     ('DECIMAL(3, 2)', 'INTEGER', 1000.0)
     """
     if "e" in text.lower():
-        return Literal(float(text), DOUBLE, number=True)
+        value = float(text)
+        return None if math.isinf(value) else Literal(value, DOUBLE, number=True)
+    if len(text) > _LONGEST_NUMBER:
+        return None
     if "." not in text:
         whole = int(text)
         of = integer_of(whole)
         if of is not None:
             return Literal(whole, of, number=True)
-    value = Decimal(text)
-    _, digits, exponent = value.as_tuple()
+    exact = Decimal(text)
+    _, digits, exponent = exact.as_tuple()
     scale = -int(exponent)
     precision = max(len(digits), scale)
     if precision > MAX_PRECISION:
         return None
-    return Literal(value or value.copy_abs(), decimal_type(precision, scale), number=True)
+    return Literal(exact or exact.copy_abs(), decimal_type(precision, scale), number=True)
+
+
+def hex_bytes(digits: str) -> bytes:
+    r"""Return the bytes of ``X'...'``; of an odd number of digits the first stands alone.
+
+    >>> hex_bytes("1FF")
+    b'\x01\xff'
+    """
+    return bytes.fromhex(digits if len(digits) % 2 == 0 else "0" + digits)
 
 
 def parse_date(text: str) -> date | None:
