@@ -1,19 +1,28 @@
 """The bridge's Java, compiled on first use by Janino, which Spark brings along, into a cached jar.
 
 Takes a running JVM; compiles against the very classes it has. The jar's name is the hash of the
-sources and of the versions it was compiled with, so a cached one always fits.
+sources and of the versions it was compiled with, so a cached one always fits. A jar is code that we
+run: it is kept only where no other user can put one.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import json
 import os
+import shutil
+import stat
 import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import PipelineError
+
+if TYPE_CHECKING:
+    from millstream.pipeline.wire import BridgeServer
 
 _SOURCES: Final = Path(__file__).parent / "java"
 SOURCE_FORMAT: Final = "millstream.bridge.LogSource"
@@ -46,14 +55,61 @@ def _jar(jvm: Any, versions: tuple[str, ...]) -> Path:  # noqa: ANN401
     return jar
 
 
+def introduce(session: Any, server: BridgeServer) -> dict[str, str]:  # noqa: ANN401
+    """Let the session's Java know the secret of a server; gives the options that name it.
+
+    Options are shown in plans, so the secret is none. Nor does it pass the gateway, which a debug
+    log would write down: it goes through a file that only this user can read, for a moment.
+    """
+    options = {"host": server.host, "port": str(server.port)}
+    known = {"secret": server.secret.hex(), "certificate": server.certificate.hex()}
+    with tempfile.NamedTemporaryFile("w", prefix="millstream-", suffix=".json") as file:
+        json.dump(options | known, file)
+        file.flush()
+        jvm = session.sparkContext._jvm  # noqa: SLF001
+        jvm.millstream.bridge.Address.learn(file.name)
+    return options
+
+
 def _cache() -> Path:
+    """A folder for the jar that only this user can write to: kept, or for this process alone."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     folder = Path(base) / "millstream"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(folder):
+            return folder
     except OSError:
-        folder = Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        pass
+    return _folder_of_this_process()
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can put files there, or another folder in its place."""
+    folder = folder.resolve()
+    if not _is_safe(folder, sticky=False) or not os.access(folder, os.W_OK):
+        return False
+    return all(_is_safe(each, sticky=True) for each in folder.parents)
+
+
+def _is_safe(folder: Path, *, sticky: bool) -> bool:
+    """Whether it belongs to this user or to root, who alone can write there.
+
+    Args:
+        folder: the folder.
+        sticky: others may, as in /tmp, if they cannot rename what is not theirs.
+    """
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        return False
+    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not shared or (sticky and bool(status.st_mode & stat.S_ISVTX))
+
+
+@cache
+def _folder_of_this_process() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="millstream-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

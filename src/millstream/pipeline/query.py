@@ -103,13 +103,7 @@ class Query:
             raise
 
     def _address(self) -> dict[str, str]:
-        server = self.server()
-        return {
-            "host": server.host,
-            "port": str(server.port),
-            "secret": server.secret,
-            "feed": self.feed,
-        }
+        return bridge.introduce(self.session, self.server()) | {"feed": self.feed}
 
     def result_of_nothing(self, *, rows: bool) -> tuple[pa.Schema, pa.Table | None]:
         """What the query gives for no rows, in batch: its columns, hidden ones included, and rows.

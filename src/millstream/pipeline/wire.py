@@ -1,21 +1,24 @@
-"""The server that Spark's tasks connect to: a greeting with a shared secret, then one role.
+"""The server that Spark's tasks connect to: proof of a shared secret, then one role.
 
 Every connection has a thread of its own, and belongs to one view's endpoint. What is said on it is
 up to the endpoint; here are only texts and raw bytes. ``java/millstream/bridge/Wire.java`` is the
-other side.
+other side. Off the loopback address connections are encrypted.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
+import ipaddress
 import secrets
 import socket
 import struct
 import threading
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import PipelineError
+from millstream.pipeline.certificate import make_certificate
+from millstream.pipeline.handshake import admit
 from millstream.pipeline.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -23,9 +26,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_MAGIC: Final = b"MSB1"
 _LENGTH = struct.Struct(">I")
+_SECRET_BYTES: Final = 32
 _GREETING_SECONDS: Final = 10.0
+_MAX_UNPROVEN: Final = 64
+_RETRY_SECONDS: Final = 0.1
 _MAX_TEXT: Final = 1 << 24
 _CHUNK: Final = 1 << 16
 _MOST: Final = 1 << 20
@@ -46,14 +51,19 @@ class Connection:
         receiver: who serves it when it is lent.
     """
 
-    __slots__ = ("_at", "_data", "_receiver", "_socket")
+    __slots__ = ("_at", "_data", "_deadline", "_receiver", "_socket")
 
     def __init__(self, conn: socket.socket, receiver: Receiver | None = None) -> None:
-        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = conn
         self._receiver = receiver
+        self._deadline: float | None = None
         self._data = b""  # has arrived, and was read up to here
         self._at = 0
+
+    def expect_by(self, deadline: float | None) -> None:
+        """Let reads and writes fail after a moment of the monotonic clock; None: let them wait."""
+        self._deadline = deadline
+        self._socket.settimeout(None if deadline is None else _left(deadline))
 
     def read(self, size: int) -> bytes:
         """So many bytes.
@@ -71,6 +81,8 @@ class Connection:
         parts, missing = [self._data[self._at :]], size - self.arrived
         self._data, self._at = b"", 0
         while missing > 0:
+            if self._deadline is not None:
+                self._socket.settimeout(_left(self._deadline))
             part = self._socket.recv(max(_CHUNK, min(missing, _MOST)))
             if not part:
                 raise EOFError
@@ -140,13 +152,56 @@ class Connection:
 
     def end(self) -> None:
         """End it; whoever reads or writes on either side hears of it."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        _end(self._socket)
 
     def close(self) -> None:
         """End it, and let go of it. Only by the thread that serves it."""
         self.end()
         self._socket.close()
+
+
+class EncryptedConnection(Connection):
+    """One that is encrypted: nothing can be asked of it without waiting, so its thread does all."""
+
+    __slots__ = ()
+
+    def lend(self, ready: Callable[[], bool]) -> None:
+        """Leave it to its own thread."""
+
+    def send_now(self, data: bytes) -> bytes:
+        """Nothing is sent without waiting; returns all of it."""
+        return data
+
+
+class _Unproven:
+    """The connections whose peer has not shown that it knows the secret: few at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: dict[socket.socket, None] = {}
+
+    def add(self, conn: socket.socket) -> None:
+        """One more; the oldest must go when there are too many."""
+        with self._lock:
+            if len(self._connections) >= _MAX_UNPROVEN:
+                self._end_oldest()
+            self._connections[conn] = None
+
+    def remove(self, conn: socket.socket) -> None:
+        """It has proven itself, or has gone."""
+        with self._lock:
+            self._connections.pop(conn, None)
+
+    def end_oldest(self) -> None:
+        """End the one that has taken longest, if there is any."""
+        with self._lock:
+            self._end_oldest()
+
+    def _end_oldest(self) -> None:
+        oldest = next(iter(self._connections), None)
+        if oldest is not None:
+            del self._connections[oldest]
+            _end(oldest)
 
 
 class BridgeServer:
@@ -158,16 +213,24 @@ class BridgeServer:
     Attributes:
         host: that address.
         port: the port.
-        secret: what a task must say first.
+        secret: what a task must know.
+        certificate: what it must find here, in DER; empty when connections are not encrypted.
+
+    Raises:
+        PipelineError: it is not the loopback address, and what encrypts is not installed.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.host = host
-        self.secret = secrets.token_hex(32)
+        self.secret = secrets.token_bytes(_SECRET_BYTES)
+        made = None if _is_loopback(host) else make_certificate()
+        self.certificate = b"" if made is None else made.der
+        self._context = None if made is None else made.context
         self._ends: dict[str, Endpoint] = {}
         self._open: set[Connection] = set()
+        self._unproven = _Unproven()
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = threading.Event()
         self._receiver = Receiver()
         self._listener = socket.create_server((host, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
@@ -183,7 +246,7 @@ class BridgeServer:
 
     def close(self) -> None:
         """Listen no more, and end all connections."""
-        self._closed = True
+        self._closed.set()
         with contextlib.suppress(OSError):  # a thread in accept() would keep it open
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -194,39 +257,69 @@ class BridgeServer:
         self._receiver.close()
 
     def _accept(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 conn, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError:  # it was closed, or this process has no file descriptor left
+                self._unproven.end_oldest()
+                self._closed.wait(_RETRY_SECONDS)
+                continue
+            self._unproven.add(conn)
             threading.Thread(
                 target=self._serve, args=(conn,), name="millstream-bridge-task", daemon=True
             ).start()
 
     def _serve(self, conn: socket.socket) -> None:
-        wire = Connection(conn, self._receiver)
+        deadline = time.monotonic() + _GREETING_SECONDS
+        try:
+            wire = self._connect(conn)
+        except OSError:  # its encryption is not ours
+            self._unproven.remove(conn)
+            conn.close()
+            return
         with self._lock:
             self._open.add(wire)
         try:
-            conn.settimeout(_GREETING_SECONDS)
-            role, feed, *words = self._greet(wire)
-            conn.settimeout(None)
-            end = self._ends.get(feed)
-            if end is not None and not self._closed:
-                end.serve(role, words, wire)
+            wire.expect_by(deadline)
+            if admit(self.secret, wire.read, wire.send):
+                self._unproven.remove(conn)
+                role, feed, *words = wire.receive_text().split("\t")
+                wire.expect_by(None)
+                end = self._ends.get(feed)
+                if end is not None and not self._closed.is_set():
+                    end.serve(role, words, wire)
         except (OSError, EOFError, ValueError, PipelineError):
             pass  # the task was stopped, or was none of ours
         finally:
+            self._unproven.remove(conn)
             with self._lock:
                 self._open.discard(wire)
             wire.close()
+            conn.close()
 
-    def _greet(self, wire: Connection) -> list[str]:
-        if wire.read(4) != _MAGIC:
-            raise EOFError
-        (size,) = _LENGTH.unpack(wire.read(4))
-        if size != len(self.secret):
-            raise EOFError
-        if not hmac.compare_digest(wire.read(size), self.secret.encode()):
-            raise EOFError
-        return wire.receive_text().split("\t")
+    def _connect(self, conn: socket.socket) -> Connection:
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is None:
+            return Connection(conn, self._receiver)
+        conn.settimeout(_GREETING_SECONDS)
+        # A duplicate: the raw one can still be ended, in the middle of the TLS handshake too.
+        return EncryptedConnection(self._context.wrap_socket(conn.dup(), server_side=True))
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _end(conn: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        # An encrypted one would first forget its keys, in the middle of another thread's read.
+        socket.socket.shutdown(conn, socket.SHUT_RDWR)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether all addresses of a host are this machine's own."""
+    found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    return all(ipaddress.ip_address(address).is_loopback for address in found)

@@ -64,16 +64,16 @@ public class ChangeSink implements TableProvider {
     }
 
     public StreamingWrite toStreaming() {
-      return new Epochs(new Wire.Address(info.options()), new Writers(info));
+      return new Epochs(new Address(info.options()), new Writers(info));
     }
   }
 
   /** The driver's side: an epoch is over for Spark only when the database has it on its disk. */
   public static class Epochs implements StreamingWrite {
-    private final Wire.Address address;
+    private final Address address;
     private final Writers writers;
 
-    Epochs(Wire.Address address, Writers writers) {
+    Epochs(Address address, Writers writers) {
       this.address = address;
       this.writers = writers;
     }
@@ -125,14 +125,14 @@ public class ChangeSink implements TableProvider {
   /** Makes the writers of the tasks. */
   public static class Writers implements StreamingDataWriterFactory {
     private static final long serialVersionUID = 1L;
-    private final Wire.Address address;
+    private final Address address;
     private final StructType schema;
     private final String keys;
     private final int hash;
     private final boolean live;
 
     Writers(LogicalWriteInfo info) {
-      address = new Wire.Address(info.options());
+      address = new Address(info.options());
       schema = info.schema();
       keys = info.options().get("keys");
       hash = info.options().getInt("hash", -1);

@@ -47,18 +47,18 @@ public class LogSource implements TableProvider {
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
       boolean live = options.getBoolean("live", false);
-      return new Reading(schema, new Wire.Address(options), live, options.getLong("lateness", -1L));
+      return new Reading(schema, new Address(options), live, options.getLong("lateness", -1L));
     }
   }
 
   /** A scan of all columns: Spark prunes none of a stream, so the database names what is used. */
   public static class Reading implements ScanBuilder, Scan {
     private final StructType columns;
-    private final Wire.Address address;
+    private final Address address;
     private final boolean live;
     private final long lateness;
 
-    Reading(StructType columns, Wire.Address address, boolean live, long lateness) {
+    Reading(StructType columns, Address address, boolean live, long lateness) {
       this.columns = columns;
       this.address = address;
       this.live = live;

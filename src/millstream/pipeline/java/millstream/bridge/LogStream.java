@@ -18,13 +18,13 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
  */
 public class LogStream
     implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode {
-  private final Wire.Address address;
+  private final Address address;
   private final String columns;
   private final boolean live;
   private final long lateness;
   private Wire control;
 
-  LogStream(Wire.Address address, String columns, boolean live, long lateness) {
+  LogStream(Address address, String columns, boolean live, long lateness) {
     this.address = address;
     this.columns = columns;
     this.live = live;
@@ -136,11 +136,11 @@ public class LogStream
   /** Makes the readers: whole Arrow batches for micro-batches, rows for real-time mode. */
   public static class Readers implements PartitionReaderFactory {
     private static final long serialVersionUID = 1L;
-    private final Wire.Address address;
+    private final Address address;
     private final String columns;
     private final boolean live;
 
-    Readers(Wire.Address address, String columns, boolean live) {
+    Readers(Address address, String columns, boolean live) {
       this.address = address;
       this.columns = columns;
       this.live = live;

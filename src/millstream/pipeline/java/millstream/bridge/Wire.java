@@ -8,48 +8,61 @@ import java.io.IOException;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** One connection to the database: a greeting with the shared secret, then texts and frames. */
+/** One connection to the database: proof of the shared secret, then texts and frames. */
 final class Wire {
-  private static final byte[] MAGIC = new byte[] {'M', 'S', 'B', '1'};
+  private static final byte[] MAGIC = new byte[] {'M', 'S', 'B', '2'};
+  private static final int NONCE = 32;
+  private static final SecureRandom RANDOM = new SecureRandom();
+  private static final int PROOF_MS = 60000;
   private static final int PATIENCE_MS = 250;
 
   final DataInputStream in;
   final DataOutputStream out;
   private final Socket socket;
 
-  private Wire(Socket socket) throws IOException {
+  Wire(Socket socket) throws IOException {
     this.socket = socket;
     socket.setTcpNoDelay(true);
     in = new DataInputStream(new BufferedInputStream(socket.getInputStream(), 1 << 16));
     out = new DataOutputStream(new BufferedOutputStream(socket.getOutputStream(), 1 << 16));
   }
 
-  /** Where the database listens, as the options of a source or a sink say it. */
-  static final class Address implements java.io.Serializable {
-    private static final long serialVersionUID = 1L;
-    final String host;
-    final int port;
-    final String secret;
-    final String feed;
-
-    Address(CaseInsensitiveStringMap options) {
-      host = options.get("host");
-      port = Integer.parseInt(options.get("port"));
-      secret = options.get("secret");
-      feed = options.get("feed");
+  /** Both sides prove that they know the secret, the database first. See handshake.py. */
+  void prove(byte[] secret) throws IOException {
+    byte[] ours = new byte[NONCE];
+    RANDOM.nextBytes(ours);
+    out.write(MAGIC);
+    out.write(ours);
+    out.flush();
+    byte[] theirs = new byte[NONCE];
+    byte[] proof = new byte[NONCE];
+    socket.setSoTimeout(PROOF_MS);
+    in.readFully(theirs);
+    in.readFully(proof);
+    socket.setSoTimeout(0);
+    if (!MessageDigest.isEqual(proof, proof(secret, "server", ours, theirs))) {
+      throw new IOException("millstream: another program listens on the database's port");
     }
+    out.write(proof(secret, "task", ours, theirs));
+  }
 
-    /** Connects and says what for. Parts are joined with tabs; the server knows what they mean. */
-    Wire connect(String role, String more) throws IOException {
-      Wire wire = new Wire(new Socket(host, port));
-      wire.out.write(MAGIC);
-      wire.sendText(secret);
-      wire.sendText(role + "\t" + feed + "\t" + more);
-      wire.out.flush();
-      return wire;
+  private static byte[] proof(byte[] secret, String side, byte[] task, byte[] server)
+      throws IOException {
+    try {
+      Mac mac = Mac.getInstance("HmacSHA256");
+      mac.init(new SecretKeySpec(secret, "HmacSHA256"));
+      mac.update(side.getBytes(StandardCharsets.US_ASCII));
+      mac.update(task);
+      return mac.doFinal(server);
+    } catch (GeneralSecurityException e) {
+      throw new IOException(e);
     }
   }
 

@@ -1,0 +1,78 @@
+"""A certificate for one run of the bridge, made at its start, which tasks are told to trust alone.
+
+Only for a Spark on other machines: what stays on the loopback address is not encrypted.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millstream.errors import PipelineError
+
+_VALID: Final = datetime.timedelta(days=3650)
+_CLOCKS_DIFFER: Final = datetime.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate that signs itself.
+
+    Attributes:
+        context: serves connections with it.
+        der: its public part, for the tasks to compare with.
+    """
+
+    context: ssl.SSLContext
+    der: bytes
+
+
+def make_certificate() -> Certificate:
+    """A new key, and a certificate for it; the key is in this process's memory alone.
+
+    Raises:
+        PipelineError: the package that makes keys is not installed.
+    """
+    try:
+        from cryptography import x509  # noqa: PLC0415 - only with Spark on other machines
+        from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    except ImportError as error:
+        raise PipelineError(
+            "Spark runs on other machines, and rows are not sent there unencrypted",
+            hint="pip install 'millstream[cluster]' brings what encrypts them",
+        ) from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "millstream")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(issuer_name=name, subject_name=name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(now + _VALID)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding
+    text = key.private_bytes(
+        encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ) + certificate.public_bytes(encoding.PEM)
+    return Certificate(_context(text), certificate.public_bytes(encoding.DER))
+
+
+def _context(pem: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # Python's ssl reads keys from files only: one that nobody else can read, for a moment.
+    with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+        file = Path(folder) / "bridge.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(pem)
+        context.load_cert_chain(file)
+    return context
