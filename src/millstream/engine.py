@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.model.schema import Column
     from millstream.pipeline.session import Spark
-    from millstream.sql import Predicate, Projection, Query, SelectPlan
+    from millstream.sql import Input, Predicate, Projection, Query, SelectPlan
     from millstream.viewing import Planned, Running
     from millstream.views import Changes
 
@@ -84,7 +84,7 @@ class Engine:
             spark=spark,
             flush=self.flush,
             write=self.write,
-            whole=lambda topic: self.whole(topic, None),
+            whole=self.whole,
         )
         for definition in self.catalog:
             if not definition.is_derived:
@@ -497,23 +497,36 @@ class Engine:
         """How many rows a table has."""
         return len(self._tables[definition.name])
 
-    def pull(self, statement: Query) -> Result:
+    def pull(self, statement: Query, tenant: str | None = None) -> Result:
         """The rows that a query with joins, groups or an order gives now."""
-        plan = plan_pull(statement, self.views.input)
+        plan = plan_pull(statement, self.inputs(tenant))
         lsn = self.dispatcher.barrier()
-        relations = {name: self._relation(name, plan.columns[name], lsn) for name in plan.tables}
+        relations = {
+            name: self._relation(name, plan.columns[name], lsn, tenant) for name in plan.tables
+        }
         table = self._puller.run(plan, relations)
         return Result(plan.schema, table.to_batches(), lsn=lsn)
 
-    def _relation(self, name: str, columns: Sequence[str], lsn: int) -> pa.Table:
-        """The current rows of anything, as one Arrow table; of a source with their LSNs."""
-        definition = self.catalog[name]
+    def _relation(
+        self, name: str, columns: Sequence[str], lsn: int, tenant: str | None
+    ) -> pa.Table:
+        """The current rows of anything, as one Arrow table; of a source with their LSNs.
+
+        A tenant's query is given the rows of that tenant only, so no SQL can get at others.
+        """
+        definition = self.find(name, tenant)
+        mine = None
+        if tenant is not None:
+            extra = self.tenant_column(definition, tenant)
+            mine = plan_all(definition.name, definition.schema, extra)
         schema = definition.schema.arrow.remove_metadata().append(_LSN)
         batches = [
             pa.RecordBatch.from_arrays(
                 [*definition.schema.conform(batch.arrow).columns, batch.lsns_arrow()], schema=schema
             )
-            for batch in self._stored(definition, lsn)
+            for stored in self._stored(definition, lsn)
+            for batch in [stored if mine is None else select(stored, mine)]
+            if batch is not None
         ]
         # Without any column the number of rows would be lost.
         return pa.Table.from_batches(batches, schema).select(list(columns) or [_LSN.name])
@@ -525,9 +538,9 @@ class Engine:
             if error is not None:
                 raise error.again()
 
-    def share_view(self, query: Query) -> Running:
-        """The view that answers a query, made if nobody asks for it yet."""
-        return self.views.share(query, self.create_view)
+    def share_view(self, query: Query, tenant: str | None = None) -> Running:
+        """The hidden view of a query, shared by identical queries of one tenant, or of all."""
+        return self.views.share(query, self.create_view, self.inputs(tenant), tenant)
 
     def wait_for(self, name: str, lsn: int, seconds: float | None) -> None:
         """Wait until a view has taken in everything up to an LSN.
@@ -590,30 +603,58 @@ class Engine:
 
     # ---- tenants
 
-    def tenant_column(self, definition: Definition, tenant: str | None) -> tuple[str, str] | None:
-        """What a tenant's rows are told by: a column and its value.
+    def find(self, name: str, tenant: str | None = None) -> Definition:
+        """The definition of a source, table or view.
 
         Raises:
-            TenantError: rows there belong to nobody, so no tenant may see them.
+            ObjectNotFoundError: there is none of that name.
+            TenantError: it has no tenant column, so no tenant may see it.
+        """
+        if tenant is None:
+            return self.catalog[name]
+        definition = self.catalog.get(name)
+        if definition is None:  # the hint of the catalog names what other tenants have, too
+            names = ", ".join(self.collections(tenant))
+            raise ObjectNotFoundError(
+                f"there is no source, table or view {name!r}",
+                hint=f"available to tenants: {names}" if names else "",
+            )
+        self.tenant_column(definition, tenant)
+        return definition
+
+    def inputs(self, tenant: str | None) -> Callable[[str], Input]:
+        """What planners are given: the relations that a query may read, by name."""
+        if tenant is None:
+            return self.views.input
+        return lambda name: self.views.input(self.find(name, tenant).name)
+
+    def tenant_column(self, definition: Definition, tenant: str | None) -> tuple[str, str] | None:
+        """The tenant column, and the value that it has in the rows of a tenant.
+
+        Raises:
+            TenantError: there is no tenant column, so no tenant may see the rows.
         """
         if tenant is None:
             return None
         if not isinstance(tenant, str):
-            raise TenantError(f"a tenant is a text, not {tenant!r}")
+            raise TenantError(
+                f"expected the name of a tenant, got {type(tenant).__name__}",
+                hint="tenant= takes a str",
+            )
         column = definition.options.tenant
         if column is None:
             raise TenantError(
-                f"the rows of {definition.name} belong to no tenant",
-                hint="CREATE it WITH (tenant = 'column'), where the column says whose a row is",
+                f"the {definition.kind} {definition.name} has no tenant column",
+                hint="CREATE it WITH (tenant = 'column') to let each tenant see its own rows",
             )
         return column, tenant
 
     def tenant_of(self, topic: str) -> str | None:
-        """The column that says whose the rows of a topic are, or None."""
+        """The tenant column of a topic, or None."""
         return self.catalog[topic].options.tenant if topic in self.catalog else None
 
     def collections(self, tenant: str | None = None) -> tuple[str, ...]:
-        """The sources and tables, or those that have rows of tenants."""
+        """The names of all relations; for a tenant, of those with a tenant column."""
         return tuple(
             each.name for each in self.catalog if tenant is None or each.options.tenant is not None
         )

@@ -72,11 +72,7 @@ class Executor:
 
     def __call__(self, statement: Statement) -> Result:
         """Carry out one statement."""
-        if self._tenant is not None and not isinstance(statement, _FOR_TENANTS):
-            raise TenantError(
-                f"a tenant cannot run: {statement.text}",
-                hint="tenants query, insert, update and delete; run it without tenant=",
-            )
+        self._check_allowed(statement)
         carry_out: Callable[[Executor, Any], Result] | None = _WAYS.get(type(statement))
         if carry_out is None:
             raise SqlUnsupportedError(
@@ -87,6 +83,14 @@ class Executor:
                 hint="use db.subscribe for LIVE SELECT, db.listen for LISTEN",
             )
         return carry_out(self, statement)
+
+    def _check_allowed(self, statement: Statement) -> None:
+        """Raise unless this tenant, or everybody, may run a statement."""
+        if self._tenant is not None and not isinstance(statement, _FOR_TENANTS):
+            raise TenantError(
+                f"a tenant cannot run: {statement.text}",
+                hint="tenants query, insert, update and delete; run it without a tenant",
+            )
 
     # ---- what exists
 
@@ -176,7 +180,7 @@ class Executor:
 
     def insert(self, statement: Insert) -> Result:
         """INSERT."""
-        definition = self._engine.catalog[statement.target]
+        definition = self._engine.find(statement.target, self._tenant)
         rows = plan_insert(statement, definition.schema)
         self.check_tenant(definition, rows)
         count = self._engine.insert_rows(definition, rows, statement.conflict, self._tenant)
@@ -184,7 +188,7 @@ class Executor:
 
     def update(self, statement: Update) -> Result:
         """UPDATE."""
-        definition = self._engine.catalog[statement.target]
+        definition = self._engine.find(statement.target, self._tenant)
         predicate, projection = plan_update(statement, definition.schema)
         mine = self._mine(definition, predicate)
         if self._tenant is not None:
@@ -193,22 +197,17 @@ class Executor:
 
     def delete(self, statement: Delete) -> Result:
         """DELETE."""
-        definition = self._engine.catalog[statement.target]
+        definition = self._engine.find(statement.target, self._tenant)
         predicate = plan_where(statement.where, definition.schema, statement.sql)
         return self._done(self._engine.delete(definition, self._mine(definition, predicate)))
 
     def query(self, statement: Query) -> Result:
         """SELECT with joins, groups, order and so on."""
-        if self._tenant is not None:
-            raise TenantError(
-                "a tenant's query reads one source, table or view, with WHERE and columns",
-                hint="CREATE MATERIALIZED VIEW ... WITH (tenant = 'column'), and query that",
-            )
-        return self._engine.pull(statement)
+        return self._engine.pull(statement, self._tenant)
 
     def select(self, statement: Select) -> Result:
         """SELECT."""
-        definition = self._engine.catalog[statement.target]
+        definition = self._engine.find(statement.target, self._tenant)
         return self._engine.query(definition, self.plan(definition, statement))
 
     def plan(self, definition: Definition, statement: Select) -> SelectPlan:
@@ -254,23 +253,25 @@ class Executor:
 
     def describe(self, statement: Describe) -> Result:
         """DESCRIBE."""
-        return show.describe(self._engine.catalog[statement.name])
+        return show.describe(self._engine.find(statement.name, self._tenant))
 
     def explain(self, statement: Explain) -> Result:
         """EXPLAIN."""
         inner, engine = statement.statement, self._engine
         if isinstance(inner, CreateView):
+            self._check_allowed(inner)
             planned = engine.views.plan(inner)
             if inner.or_replace and inner.name in engine.catalog:
                 engine.check_replacement(engine.catalog[inner.name], planned)
             return show.explain_view(planned)
         if isinstance(inner, Query):
-            pull = _or_error(lambda: plan_pull(inner, engine.views.input))
-            view = _or_error(lambda: plan_view(inner, engine.views.input))
+            inputs = engine.inputs(self._tenant)
+            pull = _or_error(lambda: plan_pull(inner, inputs))
+            view = _or_error(lambda: plan_view(inner, inputs))
             if isinstance(pull, SqlError) and isinstance(view, SqlError):
                 raise view
             return show.explain_query(pull, view, inner.emit or Emit())
-        definition = engine.catalog[inner.target]
+        definition = engine.find(inner.target, self._tenant)
         return show.explain(definition, self.plan(definition, inner))
 
     def show_changes(self, statement: ShowChanges) -> Result:
@@ -347,4 +348,4 @@ _WAYS: dict[type[Statement], Callable[[Executor, Any], Result]] = {
     Explain: Executor.explain,
     ShowChanges: Executor.show_changes,
 }
-_FOR_TENANTS = (Insert, Update, Delete, Select, Notify, ShowChanges, Describe, Explain)
+_FOR_TENANTS = (Insert, Update, Delete, Select, Query, Notify, ShowChanges, Describe, Explain)

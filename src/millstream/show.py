@@ -313,9 +313,10 @@ def _events(
     engine: Engine, collection: str | None, start: int | None, until: int, tenant: str | None
 ) -> Iterator[ChangeEvent]:
     maker = EventMaker(engine.tenant_of, include="both")
-    names = engine.collections(tenant) if collection is None else (engine.catalog[collection].name,)
-    if collection is not None:
-        engine.tenant_column(engine.catalog[collection], tenant)
+    if collection is None:
+        names = engine.collections(tenant)
+    else:
+        names = (engine.find(collection, tenant).name,)
     first = start
     if start is not None and all(engine.log.topic(name).low_lsn < start for name in names):
         first = start - 1  # an update has the LSN of its new row; the old one is just before it

@@ -10,7 +10,6 @@ from millstream.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
     SqlUnsupportedError,
-    TenantError,
     WrongObjectError,
 )
 from millstream.execute import Executor
@@ -103,13 +102,8 @@ class Opener:
                 "a durable subscription to such a query needs a view that lasts",
                 hint="CREATE MATERIALIZED VIEW v AS ...; then subscribe to SELECT * FROM v",
             )
-        if tenant is not None:
-            raise TenantError(
-                "a tenant's query reads one source, table or view, with WHERE and columns",
-                hint="CREATE MATERIALIZED VIEW ... WITH (tenant = 'column'), and subscribe to that",
-            )
         engine = self._engine
-        running = engine.share_view(query)
+        running = engine.share_view(query, tenant)
         try:
             engine.wait_for(running.view.name, engine.dispatcher.barrier(), None)
         except BaseException:
@@ -168,10 +162,9 @@ class Opener:
     ) -> R:
         """A subscription to every mutation of a collection, or of all of them."""
         engine = self._engine
-        definition = None if collection is None else engine.catalog[collection]
+        definition = None if collection is None else engine.find(collection, tenant)
         feed: Feed
         if definition is not None:
-            engine.tenant_column(definition, tenant)
             plan = engine.whole(definition.name, tenant)
             if plan is None:
                 raise AssertionError("the catalog knows it")
@@ -235,7 +228,7 @@ class Opener:
                 column=select.column,
                 hint="leave LIMIT out, or ask once with db.query",
             )
-        definition = self._engine.catalog[select.target]
+        definition = self._engine.find(select.target, tenant)
         return definition, Executor(self._engine, self._registry, tenant).plan(definition, select)
 
 

@@ -299,3 +299,104 @@ def test_a_token_of_another_tenant_opens_nothing(two):
     two.insert("s", [("b", 3), ("a", 3)])
     with two.subscribe("SELECT * FROM s", tenant="a", start=token) as mine:
         assert mine.recv(60).rows == [("a", 3)]
+
+
+ROWS = {
+    "s": [("a", 1), ("b", 2), ("a", 3), ("b", 40), ("A", 500), ("", 6000)],
+    "t": [(1, "a", 1), (2, "b", 2), (3, "a", 3), (4, "b", 3), (5, "A", 1)],
+}
+ANY_SELECT = [
+    "SELECT COUNT(*) AS c, SUM(n) AS n, MIN(who) AS w FROM s",
+    "SELECT who, SUM(n) AS n FROM s GROUP BY who ORDER BY who",
+    "SELECT n FROM s ORDER BY n DESC LIMIT 2",
+    "SELECT DISTINCT who FROM S",
+    'SELECT x."n" FROM "s" AS x ORDER BY 1',
+    "SELECT s.n, t.id FROM s JOIN t ON s.n = t.n ORDER BY 1, 2",
+    "SELECT s.n, t.id FROM s LEFT JOIN t ON s.n = t.n ORDER BY 1, 2",
+    "SELECT s.n, t.id FROM s RIGHT JOIN t ON s.n = t.n ORDER BY 1, 2",
+    "SELECT s.n, t.id FROM s FULL JOIN t ON s.n = t.n ORDER BY 1, 2",
+    "SELECT one.id, two.id AS other FROM t AS one, t AS two WHERE one.n = two.n ORDER BY 1, 2",
+    "SELECT n FROM s WHERE n IN (SELECT n FROM t) ORDER BY n",
+    "SELECT n FROM s WHERE n NOT IN (SELECT n FROM t WHERE n IS NOT NULL) ORDER BY n",
+    "SELECT n FROM s WHERE EXISTS (SELECT 1 FROM t WHERE t.n = s.n) ORDER BY n",
+    "SELECT n, (SELECT COUNT(*) FROM t WHERE t.n = s.n) AS c FROM s ORDER BY n",
+    "SELECT (SELECT MAX(n) FROM s) AS m",
+    "SELECT * FROM (SELECT * FROM (SELECT n FROM s) AS a) AS b ORDER BY n",
+    "WITH s AS (SELECT id AS n FROM t) SELECT n FROM s ORDER BY n",
+    "WITH c AS (SELECT n FROM s), d AS (SELECT n + 1 AS n FROM c) SELECT SUM(n) AS n FROM d",
+    "SELECT n FROM s UNION SELECT n FROM t ORDER BY 1",
+    "SELECT n FROM s UNION ALL SELECT id FROM t ORDER BY 1",
+    "SELECT n FROM s EXCEPT SELECT n FROM t ORDER BY 1",
+    "SELECT n FROM s INTERSECT SELECT n FROM t ORDER BY 1",
+    "SELECT n, SUM(n) OVER (ORDER BY n) AS r FROM s ORDER BY n",
+    "SELECT n FROM s SEMI JOIN t ON s.n = t.n ORDER BY n",
+    "SELECT who FROM s WHERE who = 'b' OR 1 = 1 ORDER BY n",
+    "SELECT SUM(10 / (n - 2)) AS x FROM s",  # fails for b, and for nobody else
+    "SELECT who, n FROM v ORDER BY n",
+    "SELECT s.n FROM s JOIN v ON s.n = v.n ORDER BY s.n",
+]
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    """A database with rows of everybody, and one with the rows of each tenant alone."""
+    opened = {}
+    for tenant in (None, "a", "b", "A", "", "nobody"):
+        db = opened[tenant] = ms.open(tmp_path_factory.mktemp("world") / "db")
+        db.execute(f"{SOURCE}; {TABLE}; CREATE SOURCE open (n BIGINT)")
+        db.execute(
+            "CREATE MATERIALIZED VIEW v WITH (tenant = 'who') AS SELECT who, n FROM s WHERE n > 1"
+        )
+        for name, rows in ROWS.items():
+            place = 0 if name == "s" else 1
+            db.insert(name, [row for row in rows if tenant in (None, row[place])])
+        db.insert("open", [(1,), (2,)])
+        db.wait_for("v", timeout=60)
+    yield opened
+    for db in opened.values():
+        db.close()
+
+
+def answer(db, sql, tenant):
+    try:
+        result = db.query(sql, tenant=tenant)
+    except errors.ExpressionError as error:
+        return str(error)
+    return result.schema, result.fetchall()
+
+
+@pytest.mark.parametrize("sql", ANY_SELECT)
+def test_any_select_of_a_tenant_is_as_if_there_were_no_other(worlds, sql):
+    for tenant, alone in worlds.items():
+        if tenant is not None:
+            assert answer(worlds[None], sql, tenant) == answer(alone, sql, None)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) AS n FROM open",
+        "SELECT s.n FROM s JOIN open ON s.n = open.n",
+        "SELECT n FROM s WHERE n IN (SELECT n FROM OPEN)",
+        'SELECT (SELECT MAX(n) FROM "open") AS m FROM s',
+        "WITH c AS (SELECT n FROM open) SELECT n FROM c",
+        "WITH c AS (SELECT n FROM open) SELECT n FROM s",
+        "SELECT n FROM s UNION ALL SELECT n FROM open",
+        "SELECT n FROM s EXCEPT SELECT n FROM (SELECT n FROM open) AS x",
+        "DESCRIBE open",
+        "EXPLAIN SELECT COUNT(*) AS n FROM open",
+        "EXPLAIN SELECT s.n FROM s JOIN open ON s.n = open.n",
+    ],
+)
+def test_a_relation_without_a_tenant_column_has_no_place_in_a_tenants_query(worlds, sql):
+    with pytest.raises(errors.TenantError, match="open has no tenant column") as caught:
+        worlds[None].query(sql, tenant="a")
+    assert "tenant = 'column'" in caught.value.hint
+
+
+def test_errors_name_nothing_that_a_tenant_may_not_see(worlds):
+    for sql in ("SELECT * FROM opne", "SELECT COUNT(*) AS n FROM opne", "DESCRIBE opne"):
+        with pytest.raises(errors.ObjectNotFoundError) as caught:
+            worlds[None].query(sql, tenant="a")
+        assert "open" not in str(caught.value)
+        assert caught.value.hint == "available to tenants: s, t, v"

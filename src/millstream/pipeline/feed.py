@@ -157,6 +157,7 @@ class Feed:
 
     def _read(self, first: int, last: int) -> Iterator[tuple[int, ChangeBatch]]:
         places = {topic: place for place, topic in enumerate(self._reads.topics)}
+        keep = self._reads.keep
         kept = max(self._log.topic(each).low_lsn for each in places)
         start: int | Literal["earliest"] = first if kept <= first else "earliest"
         with self._log.read(*places, start=start) as reader:
@@ -166,7 +167,8 @@ class Feed:
                 low, high = max(first - batch.first_lsn, 0), last - batch.first_lsn + 1
                 if batch.lsn >= first:
                     whole = low == 0 and batch.lsn <= last
-                    yield places[batch.topic], batch if whole else batch.slice(low, high)
+                    wanted = batch if whole else batch.slice(low, high)
+                    yield places[batch.topic], wanted if keep is None else keep(wanted)
 
     def _split(self, start: Offset, end: Offset) -> Iterator[str]:
         """The parts that are read at the same time, of about as many rows each."""

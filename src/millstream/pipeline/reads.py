@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from millstream.model.batch import ChangeBatch
 
 if TYPE_CHECKING:
     from millstream.model.schema import Schema
     from millstream.sql.planner.plan import Lookup, Window
+
+Keep = Callable[[ChangeBatch], ChangeBatch]
+"""Takes a batch of a log, gives some of its rows; LSNs and watermark stay those of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,7 @@ class Reads:
         lateness: for how long after its end a window still takes rows, in microseconds.
         start: the first LSN that is read.
         lookups: joins with tables.
+        keep: filters each batch before anything else sees it; None: all rows are read.
     """
 
     topics: tuple[str, ...]
@@ -31,3 +38,4 @@ class Reads:
     lateness: int = 0
     start: int = 1
     lookups: tuple[Lookup, ...] = ()
+    keep: Keep | None = None

@@ -30,6 +30,7 @@ class Tail:
         topics: the logs.
         plan_of: the plan of a whole log.
         lsn: everything after it is wanted.
+        keep: filters each batch; None: all rows are given.
     """
 
     def __init__(
@@ -39,7 +40,10 @@ class Tail:
         topics: tuple[str, ...],
         plan_of: Callable[[str], SelectPlan | None],
         lsn: int,
+        *,
+        keep: Callable[[ChangeBatch], ChangeBatch] | None = None,
     ) -> None:
+        self._keep = keep
         plan = plan_of(topics[0]) if len(topics) == 1 else None
         if plan is not None:
             self._feed = Feed(log, dispatcher, plan)
@@ -73,7 +77,7 @@ class Tail:
             )
         if batch is None and self._inbox.is_over and self._inbox.error is not None:
             raise self._inbox.error.again()
-        return batch
+        return batch if batch is None or self._keep is None else self._keep(batch)
 
     def wait(self, seconds: float) -> None:
         """Until there is one, or ``rouse``, or the time is up."""
@@ -87,7 +91,10 @@ class Tail:
 
         It is called once, with None when somebody has called ``rouse`` instead.
         """
-        return self._inbox.hand_to(taker)
+        keep = self._keep
+        if keep is None:
+            return self._inbox.hand_to(taker)
+        return self._inbox.hand_to(lambda batch: taker(None if batch is None else keep(batch)))
 
     def rouse(self) -> None:
         """Let who waits look around."""

@@ -38,6 +38,7 @@ class Planned:
         select: what this process does; None when Spark does it.
         keeper: its rows.
         nothing: what it shows before any row has come; only a global aggregate shows something.
+        tenant: whose rows it reads; None: all rows. Only hidden views have one.
     """
 
     statement: CreateView
@@ -46,6 +47,7 @@ class Planned:
     select: SelectPlan | None
     keeper: Groups | Lines
     nothing: pa.Table | None = None
+    tenant: str | None = None
 
     @property
     def keeps_rows(self) -> bool:

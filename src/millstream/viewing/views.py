@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from millstream.catalog import Definition, Options
-from millstream.dispatch import Commit
+from millstream.dispatch import Commit, select
 from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
@@ -23,7 +23,7 @@ from millstream.pipeline.feed import Feed
 from millstream.pipeline.gears import Runner
 from millstream.pipeline.live import Encodings
 from millstream.pipeline.query import Query as SparkQuery
-from millstream.pipeline.reads import Reads
+from millstream.pipeline.reads import Keep, Reads
 from millstream.pipeline.results import Results
 from millstream.pipeline.wire import BridgeServer
 from millstream.sql import CreateView, Emit, parse, plan_view
@@ -63,7 +63,7 @@ class Views:
         spark: started when it is needed.
         flush: puts all that was pushed on the disk, and says up to which LSN.
         write: the same, but only so that it can be read.
-        whole: the plan of a whole log.
+        whole: the plan of all rows of a log, or of those of one tenant.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Views:
         spark: Spark,
         flush: Callable[[], int],
         write: Callable[[], int],
-        whole: Callable[[str], SelectPlan | None],
+        whole: Callable[[str, str | None], SelectPlan | None],
     ) -> None:
         self._log = log
         self._dispatcher = dispatcher
@@ -262,7 +262,7 @@ class Views:
 
         def open_tail(lsn: int) -> Tail:
             first = max(lsn + 1, start, self._log.topic(select.target).low_lsn)
-            return self._tail((select.target,), first - 1)
+            return self._tail((select.target,), first - 1, None)
 
         holds = self._holds((select.target,), max(view.cause + 1, start))
         return Running(
@@ -274,8 +274,28 @@ class Views:
             [self._log.hold(each, lsn=max(lsn, self._log.topic(each).low_lsn)) for each in topics]
         )
 
-    def _tail(self, topics: tuple[str, ...], lsn: int) -> Tail:
-        return Tail(self._log, self._dispatcher, topics, self._whole, lsn)
+    def _tail(self, topics: tuple[str, ...], lsn: int, keep: Keep | None) -> Tail:
+        return Tail(
+            self._log,
+            self._dispatcher,
+            topics,
+            lambda topic: self._whole(topic, None),
+            lsn,
+            keep=keep,
+        )
+
+    def _keep(self, tenant: str | None) -> Keep | None:
+        """What filters the batches of a feed: the rows of one tenant, at unchanged LSNs."""
+        if tenant is None:
+            return None
+
+        def keep(batch: ChangeBatch) -> ChangeBatch:
+            plan = self._whole(batch.topic, tenant)
+            kept = None if plan is None else select(batch, plan)
+            # Its watermark counts, and so do its LSNs, even if no row is left of it.
+            return batch.keep_places(()) if kept is None else kept
+
+        return keep
 
     def _run_on_spark(self, planned: Planned, view: View) -> Running:
         plan, definition = planned.plan, planned.definition
@@ -298,6 +318,7 @@ class Views:
             plan.lateness,
             definition.begins,
             plan.lookups,
+            self._keep(planned.tenant),
         )
         running: Running
         place = self._place_of(definition)
@@ -312,7 +333,7 @@ class Views:
         feed = Feed(
             reads,
             self._log,
-            open_tail=lambda lsn: self._tail(plan.inputs, lsn),
+            open_tail=lambda lsn: self._tail(plan.inputs, lsn, reads.keep),
             make_durable=self._flush,
             make_readable=self._write,
             on_late=on_late,
@@ -390,20 +411,33 @@ class Views:
 
     # ---- views that subscriptions share
 
-    def share(self, query: Query, make: Callable[[Planned], None]) -> Running:
-        """The view of a query, used once more; ``make`` makes it when there is none."""
+    def share(
+        self,
+        query: Query,
+        make: Callable[[Planned], None],
+        inputs: Callable[[str], Input],
+        tenant: str | None,
+    ) -> Running:
+        """The hidden view of a query, with one more user.
+
+        Args:
+            query: the query.
+            make: creates the view when there is none yet.
+            inputs: what the query may read; raises when a tenant may not.
+            tenant: whose rows the view reads; each tenant has a view of its own. None: all rows.
+        """
         with self._sharing:
             statement = CreateView(
                 name="", kind="view", query=query, emit=query.emit or Emit(), sql=query.sql
             )
-            plan = plan_view(statement, self.input)
-            text = f"{plan.fingerprint} {statement.emit} {plan.inputs}"
+            plan = plan_view(statement, inputs)
+            text = f"{plan.fingerprint} {statement.emit} {plan.inputs} {tenant!r}"
             name = HIDDEN + hashlib.sha256(text.encode()).hexdigest()[:16]
             running = self._running.get(name)
             if running is None or running.view.error is not None:
                 if running is not None:
                     self._remove(running)
-                make(self.plan(statement, name))
+                make(replace(self.plan(statement, name), tenant=tenant))
                 running = self._running[name]
             running.users += 1
             return running
