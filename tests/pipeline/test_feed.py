@@ -37,7 +37,7 @@ class Frames:
         ours.settimeout(30)
         self._socket = ours
         self._in = ours.makefile("rb")
-        self._wire = _connection(theirs)
+        self._wire = Connection(theirs)
         self._thread = threading.Thread(target=self._serve, args=(serve,), daemon=True)
         self._thread.start()
         self.schema = pa.ipc.read_schema(self._in)
@@ -73,13 +73,6 @@ class Frames:
         self._socket.close()
         self._thread.join(30)
         assert not self._thread.is_alive()
-
-
-def _connection(end):
-    """A connection over a pair of sockets, which know no TCP."""
-    wire = object.__new__(Connection)
-    wire._socket, wire._receiver, wire._data, wire._at = end, None, b"", 0
-    return wire
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +287,7 @@ def test_after_the_end_of_a_batch_it_is_parked(opened):
     assert not feed.live.wait_parked(0)
     ours, theirs = socket.socketpair()
     parked = threading.Thread(
-        target=until_it_ends, args=(feed.tail, NAMES, end, _connection(theirs))
+        target=until_it_ends, args=(feed.tail, NAMES, end, Connection(theirs))
     )
     parked.start()
     assert feed.live.wait_parked(30)
@@ -323,10 +316,10 @@ def test_what_the_driver_asks(opened):
     feed = play.feed()
     ours, theirs = socket.socketpair()
     asked = threading.Thread(
-        target=until_it_ends, args=(feed.control, _connection(theirs)), daemon=True
+        target=until_it_ends, args=(feed.control, Connection(theirs)), daemon=True
     )
     asked.start()
-    wire = _connection(ours)
+    wire = Connection(ours)
     wire.send_text("initial")
     assert json.loads(wire.receive_text()[1:]) == {"lsn": 0, "watermarks": [None], "late": 0}
     wire.send_text("committed\t" + Offset(7, (None,)).json)
