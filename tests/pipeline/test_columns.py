@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from millstream.model import ChangeBatch, Schema
-from millstream.pipeline.columns import Columns, feed_schema, name_in_feed
+from millstream.pipeline.columns import Columns, feed_schema, name_in_feed, used
 
 ONE = Schema.of(symbol="VARCHAR", qty="BIGINT")
 OTHER = Schema.of(symbol="VARCHAR", price="DOUBLE")
-HIDDEN = ["_log", "_lsn", "_weight", "_wm"]
+HIDDEN = ["_log", "_lsn", "_weight", "_wm", "_row_lsn"]
 
 
 def batch(schema, rows, first_lsn=10, weights=None):
@@ -19,7 +19,7 @@ def batch(schema, rows, first_lsn=10, weights=None):
 
 def test_names_of_one_log_are_its_own():
     assert feed_schema([ONE]).names == ["symbol", "qty", *HIDDEN]
-    assert [each.nullable for each in feed_schema([ONE])][2:] == [False, False, False, True]
+    assert [each.nullable for each in feed_schema([ONE])][2:] == [False, False, False, True, True]
 
 
 def test_names_of_several_say_which():
@@ -39,6 +39,7 @@ def test_rows_of_one_log():
             "_lsn": 10,
             "_weight": 1,
             "_wm": made["_wm"][0].as_py(),
+            "_row_lsn": None,
         },
         {
             "symbol": None,
@@ -47,6 +48,7 @@ def test_rows_of_one_log():
             "_lsn": 11,
             "_weight": -1,
             "_wm": made["_wm"][1].as_py(),
+            "_row_lsn": None,
         },
     ]
     assert made["_wm"].cast(pa.int64()).to_pylist() == [5, 5]
@@ -92,3 +94,8 @@ def test_rows_that_a_filter_left_have_their_own_lsns():
     kept = batch(ONE, [("a", 1), ("b", 2), ("c", 3)]).keep_places([0, 2])
     made = Columns([ONE], ["qty", "_lsn"]).batch(0, kept, None)
     assert made.to_pylist() == [{"qty": 1, "_lsn": 10}, {"qty": 3, "_lsn": 12}]
+
+
+def test_a_backtick_in_a_name_is_written_twice():
+    schema = feed_schema([Schema.of({"c`d": "INT", "e": "INT"})])
+    assert used(schema, "SELECT SUM(`c``d`) FROM __feed").names == ["c`d"]

@@ -29,6 +29,7 @@ class Play:
         self.tables = [{} for _ in schemas]
         self.main = Counter()
         self.sent = Counter()
+        self.placed = Counter()  # with the LSN of the main log's row
         self.lsn = 0
         self.joiner = self.made()
 
@@ -58,8 +59,9 @@ class Play:
         if made is not None:
             assert made.schema.names == self.joiner.schema.names
             assert all(batch.first_lsn <= lsn <= batch.lsn for lsn in made.lsns)
-            for row, weight in zip(made.rows, made.weights, strict=True):
-                self.sent[row] += weight
+            for (*row, row_lsn), weight in zip(made.rows, made.weights, strict=True):
+                self.sent[tuple(row)] += weight
+                self.placed[(*row, row_lsn)] += weight
 
     def push(self, *rows, weights=None):
         weights = weights or [1] * len(rows)
@@ -109,6 +111,17 @@ class Play:
     def check(self):
         self.sent = Counter({row: weight for row, weight in self.sent.items() if weight})
         assert self.sent == self.joined()
+        if all(batch.is_insert_only for log, batch in self.logs if log == 0):
+            # A row is taken back under the LSN that it came with.
+            assert min(self.placed.values(), default=0) >= 0
+            places = {
+                lsn: row
+                for log, batch in self.logs
+                if log == 0
+                for lsn, row in zip(batch.lsns, batch.rows, strict=True)
+            }
+            for (*row, lsn), weight in self.placed.items():
+                assert weight == 0 or tuple(row[: len(places[lsn])]) == places[lsn]
 
 
 NUMBERS = st.none() | st.integers(0, 3)
@@ -195,7 +208,7 @@ def test_not_a_number_fits_not_a_number():
     joiner.load(1, ChangeBatch.from_rows(table, [(nan(), nan())]))
     made = joiner.join(0, ChangeBatch.from_rows(main, [(nan(),), (1.0,)]))
     assert made is not None, "NaN = NaN in Spark's SQL"
-    assert [all(map(math.isnan, row)) for row in made.rows] == [True]
+    assert [all(map(math.isnan, row[:-1])) for row in made.rows] == [True]
     joiner.load(1, ChangeBatch.from_rows(table, [(nan(), nan())], weights=[-1]))
     assert joiner.join(0, ChangeBatch.from_rows(main, [(nan(),)])) is None
 
@@ -216,8 +229,9 @@ def test_a_column_that_was_added_meanwhile(wide):
     user = ChangeBatch.from_rows(users, [widened((1, 5), users)])
     play.joiner.load(1, user)
     made = play.joiner.join(0, ChangeBatch.from_rows(main, [widened((1, 2), main)]))
-    assert made.rows == [(1, 2, 1, 5)]
-    assert made.arrow.to_pylist() == [{"_0_k": 1, "_0_n": 2, "_1_id": 1, "_1_city": 5}]
+    assert made.rows == [(1, 2, 1, 5, 0)]
+    wanted = {"_0_k": 1, "_0_n": 2, "_1_id": 1, "_1_city": 5, "_row_lsn": 0}
+    assert made.arrow.to_pylist() == [wanted]
 
 
 def test_nothing_to_say():

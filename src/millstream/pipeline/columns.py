@@ -2,7 +2,8 @@
 
 One log: its columns under their own names. Several: ``_log`` says which one a row is of, and each
 log's columns are named ``_<log>_<column>``. Always there: ``_lsn``, ``_weight`` and ``_wm``, the
-watermark that held before the row's batch.
+watermark that held before the row's batch. Of joins also ``_row_lsn``, the LSN of the main log's
+row: ``_lsn`` is that of the change, which may be one of a table.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ LOG: Final = "_log"
 LSN: Final = "_lsn"
 WEIGHT: Final = "_weight"
 WATERMARK: Final = "_wm"
+ROW_LSN: Final = "_row_lsn"
 
 _FEW: Final = 64
 _TIME = pa.timestamp("us", "UTC")
@@ -42,13 +44,14 @@ def feed_schema(schemas: Sequence[Schema]) -> pa.Schema:
         pa.field(LSN, pa.int64(), nullable=False),
         pa.field(WEIGHT, pa.int64(), nullable=False),
         pa.field(WATERMARK, _TIME),
+        pa.field(ROW_LSN, pa.int64()),
     ]
     return pa.schema(fields)
 
 
 def used(columns: pa.Schema, sql: str) -> pa.Schema:
     """The columns that a query names. One at least: without any, rows could not be counted."""
-    named = [each for each in columns if f"`{each.name}`" in sql]
+    named = [each for each in columns if f"`{each.name.replace('`', '``')}`" in sql]
     return pa.schema(named or [columns.field(LSN)])
 
 

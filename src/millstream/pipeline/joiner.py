@@ -22,7 +22,8 @@ from millstream.errors import SchemaMismatchError
 from millstream.model.arrow_values import column_values
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Column, Schema
-from millstream.pipeline.columns import name_in_feed
+from millstream.model.types import BIGINT
+from millstream.pipeline.columns import ROW_LSN, name_in_feed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,11 +43,12 @@ Key = tuple[Any, ...]
 
 @dataclass(slots=True)
 class _Rows:
-    """Some rows, joined so far, each with its weight and its LSN."""
+    """Some rows, joined so far, each with its weight, its LSN and that of the main log's row."""
 
     columns: list[pa.Array]
     weights: pa.Array
     lsns: pa.Array
+    row_lsns: pa.Array
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -54,7 +56,8 @@ class _Rows:
     def take(self, places: pa.Array) -> _Rows:
         """The rows at some places."""
         columns = [each.take(places) for each in self.columns]
-        return _Rows(columns, self.weights.take(places), self.lsns.take(places))
+        rest = (each.take(places) for each in (self.weights, self.lsns, self.row_lsns))
+        return _Rows(columns, *rest)
 
 
 class Joiner:
@@ -75,13 +78,12 @@ class Joiner:
         self._history = history
         self._width = len(schemas[0].columns)
         self._order = (0, *(each.table for each in lookups))
-        self.schema = Schema(
-            tuple(
-                Column(name_in_feed(log, column.name, len(schemas)), column.type)
-                for log in self._order
-                for column in schemas[log].columns
-            )
-        )
+        columns = [
+            Column(name_in_feed(log, column.name, len(schemas)), column.type)
+            for log in self._order
+            for column in schemas[log].columns
+        ]
+        self.schema = Schema((*columns, Column(ROW_LSN, BIGINT)))
         starts = _starts(self._order, schemas)
         self._tables = [
             _Table(each, schemas[each.table], self.schema.columns, starts, schemas)
@@ -105,7 +107,8 @@ class Joiner:
     def _main(self, batch: ChangeBatch) -> _Rows:
         """The rows of the main log, without columns that were added after the view was made."""
         columns = batch.arrow.columns[: self._width]
-        return _Rows(columns, batch.weights_arrow(), batch.lsns_arrow())
+        lsns = batch.lsns_arrow()
+        return _Rows(columns, batch.weights_arrow(), lsns, lsns)
 
     def _joined(self, rows: _Rows) -> _Rows:
         for table in self._tables:
@@ -122,7 +125,7 @@ class Joiner:
             found = [row[: self._width]]
             for table in self._tables:
                 found = [each + match for each in found for match in table.matches(each)]
-            rows += found
+            rows += [(*each, lsn) for each in found]
             weights += [weight] * len(found)
             lsns += [lsn] * len(found)
         return self._batch(batch, rows, None, pa.array(weights, pa.int64()), lsns)
@@ -148,7 +151,10 @@ class Joiner:
         if not parts:
             return None
         arrow = self.schema.arrow
-        made = [pa.RecordBatch.from_arrays(each.columns, schema=arrow) for each in parts]
+        made = [
+            pa.RecordBatch.from_arrays([*each.columns, each.row_lsns], schema=arrow)
+            for each in parts
+        ]
         data = made[0] if len(made) == 1 else pa.concat_batches(made)
         weights = pa.concat_arrays([each.weights for each in parts])
         return self._batch(batch, None, data, weights, pa.concat_arrays([p.lsns for p in parts]))
@@ -256,7 +262,7 @@ class _Table:
             rows, first = rows.take(pa.array(lefts)), first[lefts] + nth
         table = self._schema.rows_to_arrow(found)
         more = [each.take(pa.array(first)) for each in table.columns]
-        return _Rows([*rows.columns, *more], rows.weights, rows.lsns)
+        return _Rows([*rows.columns, *more], rows.weights, rows.lsns, rows.row_lsns)
 
     def _asked(self, rows: _Rows) -> tuple[list[Key], NDArray[np.int64]]:
         """The distinct keys that some rows ask for, and for each row which of them."""

@@ -21,10 +21,10 @@ def feed_table(plan, logs, changes, watermark=None):
     """
     inputs = [logs[name] for name in plan.inputs]
     rows = [
-        ({log: row}, weight, log)
+        ({log: row, "place": place}, weight, log)
         for log, each in enumerate(inputs)
         if all(lookup.table != log for lookup in plan.lookups)
-        for row, weight in changes[each.name]
+        for place, (row, weight) in enumerate(changes[each.name])
     ]
     for lookup in plan.lookups:
         rows = [joined for row in rows for joined in _looked_up(row, lookup, inputs, changes)]
@@ -33,6 +33,8 @@ def feed_table(plan, logs, changes, watermark=None):
         "_weight": pa.array([weight for _, weight, _ in rows], pa.int64()),
         "_wm": pa.array([watermark] * len(rows), pa.timestamp("us", "UTC")),
     }
+    if plan.lookups:
+        columns["_row_lsn"] = pa.array([parts["place"] for parts, _, _ in rows], pa.int64())
     if len(inputs) > 1:
         columns["_log"] = pa.array([log for _, _, log in rows], pa.int32())
     for log, each in enumerate(inputs):

@@ -44,6 +44,8 @@ class Ground:
         time: its column with the event time, by which FIRST and LAST go; None when there is none.
         is_feed: whether it is the feed itself.
         retracts: whether its rows may disappear.
+        row_lsn: its column with the place of a row in the log, the same when the row comes and when
+            it is taken back; None when there is none.
     """
 
     source: exp.Expr
@@ -51,6 +53,7 @@ class Ground:
     time: str | None = None
     is_feed: bool = True
     retracts: bool = False
+    row_lsn: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

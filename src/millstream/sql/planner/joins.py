@@ -62,7 +62,9 @@ class Joiner:
         self._check(tree, on, rest, outer=outer)
         self._logs.lookups.append(Lookup(index, tuple(on), outer))
         # When the table changes, the feed takes back what it has joined.
-        ground = replace(self.flow.ground, retracts=True)
+        is_kept = not self._logs.inputs[self.flow.log].retracts
+        row_lsn = "_row_lsn" if is_kept else None
+        ground = replace(self.flow.ground, retracts=True, row_lsn=row_lsn)
         self.flow = replace(self.flow, ground=ground, where=both([self.flow.where, *rest]))
 
     def _side(self, tree: exp.Join) -> bool:

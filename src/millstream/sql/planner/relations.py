@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millstream.sql.planner.telling import Teller
 
 _KEPT = re.compile(
-    r"_[agkux]?\d+(_.*)?|_(log|lsn|weight|wm|w|c|e|n|r|s|t|end|start)", re.IGNORECASE
+    r"_[agkux]?\d+(_.*)?|_(log|lsn|row_lsn|weight|wm|w|c|e|n|r|s|t|end|start)", re.IGNORECASE
 )
 """Names of columns that the feed or the planner uses itself."""
 

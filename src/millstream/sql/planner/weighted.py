@@ -199,21 +199,24 @@ def _truth(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
 
 
 def _first(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
-    if ground.time is None:
+    keys = [column(name) for name in (ground.time, ground.row_lsn) if name is not None]
+    if not keys:
         hint = "Write MIN_BY(x, y) or MAX_BY(x, y) with a column y to go by."
         what = f"{aggregate.name.upper()} over rows that change has no order to go by"
         teller.refuse(aggregate.tree, what, hint)
-    value = aggregate.args[0]
-    # Not the LSN: a row that disappears has another one than when it came.
-    order = call("struct", column(ground.time), value)
-    return call(f"ms_{aggregate.name}", value, order, _weight(aggregate))
+    # Not _lsn: a row that disappears has another one than when it came. Where all keys are equal,
+    # ms_first and ms_last go by the value.
+    return call(
+        f"ms_{aggregate.name}", aggregate.args[0], call("struct", *keys), _weight(aggregate)
+    )
 
 
-def _by(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
+def _by(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
     value, by = aggregate.args[:2]
     weight = iff(is_null(by), _ZERO, _weight(aggregate))
     name = "ms_first" if aggregate.name == "min_by" else "ms_last"
-    return call(name, value, call("struct", by, value), weight)
+    keys = [by] if ground.row_lsn is None else [by, column(ground.row_lsn)]
+    return call(name, value, call("struct", *keys), weight)
 
 
 _WEIGHTED: dict[str, Callable[[Aggregate, Ground, Teller], exp.Expr]] = {
