@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.model.batch import ChangeBatch
     from millstream.sources import Source
-    from millstream.sql import Statement
+    from millstream.sql import ParameterValues, Statement
     from millstream.subscriptions import (
         AsyncListener,
         ChangeEvent,
@@ -146,10 +146,25 @@ class Database:
 
     # ---- SQL
 
-    def execute(self, sql: str, *, tenant: str | None = None) -> Result | Subscription:
+    def execute(
+        self, sql: str, parameters: ParameterValues = None, *, tenant: str | None = None
+    ) -> Result | Subscription:
         """Run statements, separated by semicolons; returns what the last one gives.
 
         ``LIVE SELECT`` gives a Subscription, all others a Result.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE TABLE users (id BIGINT PRIMARY KEY, name VARCHAR)")
+        ...     _ = db.execute("INSERT INTO users VALUES (?, ?)", [1, "O'Hara"])
+        ...     db.query("SELECT name FROM users WHERE id = :id", {"id": 1}).fetchall()
+        [("O'Hara",)]
+
+        Args:
+            sql: the statements.
+            parameters: the values of the parameters: a list for each ``?`` in the order of the
+                text, or a dict for ``:name``. A list in ``IN (?)`` stands for all its values.
+            tenant: run them as this tenant.
 
         Raises:
             SqlError: a statement that is refused; it says where, why, and what to write instead.
@@ -157,24 +172,31 @@ class Database:
                 that failed stay done.
         """
         self._check()
-        statements = parse(sql)
+        statements = parse(sql, parameters)
         result: Result | Subscription = Result.of_rows(_STATUS, [])
         for statement in statements:
             result = self._run(statement, tenant)
         return result
 
-    def query(self, sql: str, *, tenant: str | None = None) -> Result:
+    def query(
+        self, sql: str, parameters: ParameterValues = None, *, tenant: str | None = None
+    ) -> Result:
         """The rows that a query gives now; what was pushed before by this thread is in it.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
         ...     _ = db.execute("CREATE SOURCE s (n BIGINT)")
         ...     _ = db.insert("s", [(1,), (2,), (3,)])
-        ...     db.query("SELECT n * 10 AS tens FROM s WHERE n > 1").to_pylist()
+        ...     db.query("SELECT n * 10 AS tens FROM s WHERE n > ?", [1]).to_pylist()
         [{'tens': 20}, {'tens': 30}]
+
+        Args:
+            sql: a SELECT, SHOW, DESCRIBE or EXPLAIN.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            tenant: only this tenant's rows.
         """
         self._check()
-        statements = parse(sql)
+        statements = parse(sql, parameters)
         for statement in statements:
             if not isinstance(statement, _QUERIES):
                 raise SqlUnsupportedError(
@@ -189,9 +211,10 @@ class Database:
 
     sql = query
 
-    def explain(self, sql: str) -> str:
+    def explain(self, sql: str, parameters: ParameterValues = None) -> str:
         """How a query runs, as text."""
-        rows = self.query(sql if sql.lstrip()[:7].upper() == "EXPLAIN" else f"EXPLAIN {sql}")
+        explains = isinstance(sql, str) and sql.lstrip()[:7].upper() == "EXPLAIN"
+        rows = self.query(sql if explains else f"EXPLAIN {sql}", parameters)
         return "\n".join(line for (line,) in rows)
 
     def _run(self, statement: Statement, tenant: str | None) -> Result | Subscription:
@@ -327,6 +350,7 @@ class Database:
     def subscribe(
         self,
         query: str,
+        parameters: ParameterValues = None,
         *,
         start: Start = None,
         backpressure: str = "block",
@@ -342,6 +366,7 @@ class Database:
         Args:
             query: a SELECT. With groups, joins or the like it becomes a view, shared by all who
                 ask the same.
+            parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
             start: None: for a source what comes now, for a table its rows and then their changes;
                 or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
             backpressure: what happens when the reader is too slow: ``block`` (nothing is lost, the
@@ -359,6 +384,7 @@ class Database:
         return self._opener.query(
             Subscription,
             query,
+            parameters,
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,
@@ -374,6 +400,7 @@ class Database:
         query: str,
         on_change: Callable[[ChangeBatch], object],
         *,
+        parameters: ParameterValues = None,
         on_error: Callable[[BaseException], object] | None = None,
         on_complete: Callable[[], object] | None = None,
         inline: bool = False,
@@ -392,6 +419,7 @@ class Database:
             query: a SELECT. With groups, joins or the like it becomes a view, shared by all who
                 ask the same.
             on_change: called with each batch, one at a time.
+            parameters: the values of ``?`` or ``:name`` in the query, as for ``execute``.
             on_error: called with what ``on_change`` raises, and with what ends the subscription.
             on_complete: called at the end, when the database closes.
             inline: call on the pusher's thread instead, before the row is committed; such a
@@ -418,10 +446,18 @@ class Database:
                 demand=demand,
                 name=name,
             )
-            return self._opener.inline(query, tenant, on_change, on_error, on_complete)
+            return self._opener.inline(
+                query,
+                parameters,
+                tenant=tenant,
+                on_change=on_change,
+                on_error=on_error,
+                on_complete=on_complete,
+            )
         subscription = self._opener.query(
             CallbackSubscription,
             query,
+            parameters,
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,
@@ -440,6 +476,7 @@ class Database:
     def subscribe_stream(
         self,
         query: str,
+        parameters: ParameterValues = None,
         *,
         start: Start = None,
         backpressure: str = "block",
@@ -455,6 +492,7 @@ class Database:
         return self._opener.query(
             AsyncSubscription,
             query,
+            parameters,
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,

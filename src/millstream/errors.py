@@ -290,6 +290,12 @@ class SqlTypeError(SqlError):
     code = "SQL_TYPE"
 
 
+class SqlParameterError(SqlError):
+    """A parameter without a value, a value without a parameter, or one that cannot stand there."""
+
+    code = "SQL_PARAMETER"
+
+
 class SqlOptionError(SqlError):
     """An option in WITH (...) that there is not, or with a value that it cannot have."""
 

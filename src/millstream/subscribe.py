@@ -13,7 +13,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.execute import Executor
-from millstream.sql import Query, Select, parse, plan_all, plan_select, quote_string
+from millstream.sql import Query, Select, parse, plan_all, plan_select
 from millstream.subscriptions import (
     BusFeed,
     EventMaker,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.engine import Engine
     from millstream.model.batch import ChangeBatch
-    from millstream.sql import SelectPlan
+    from millstream.sql import ParameterValues, SelectPlan
     from millstream.subscriptions import Inbox, Include, Start
     from millstream.viewing import Running, Views
 
@@ -54,6 +54,7 @@ class Opener:
         self,
         style: type[R],
         sql: str | Select | Query,
+        parameters: ParameterValues = None,
         *,
         start: Start = None,
         backpressure: str = "block",
@@ -66,7 +67,7 @@ class Opener:
         **more: Any,  # noqa: ANN401 - the callbacks of a style
     ) -> R:
         """A subscription to the changes of a query's result."""
-        select = _select(sql) if isinstance(sql, str) else sql
+        select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
         if isinstance(select, Query):
             hidden, plan = self._hidden(select, tenant, name)
             definition = hidden.planned.definition
@@ -119,13 +120,15 @@ class Opener:
     def inline(
         self,
         sql: str,
+        parameters: ParameterValues,
+        *,
         tenant: str | None,
         on_change: Callable[[ChangeBatch], object],
         on_error: Callable[[BaseException], object] | None,
         on_complete: Callable[[], object] | None,
     ) -> InlineSubscription:
         """A callback on the pusher's own thread."""
-        select = _select(sql)
+        select = _select(sql, parameters)
         if isinstance(select, Query):
             raise WrongObjectError(
                 "inline callbacks are for a SELECT of one source, with WHERE and columns",
@@ -141,7 +144,7 @@ class Opener:
         made = InlineSubscription(
             inlet,
             plan,
-            sql=sql,
+            sql=select.text,
             on_change=on_change,
             on_error=on_error,
             on_complete=on_complete,
@@ -203,10 +206,13 @@ class Opener:
     def listen(self, style: type[R], channels: Sequence[str], tenant: str | None, **more: Any) -> R:  # noqa: ANN401
         """A subscription to notifications on some channels, or on all."""
         engine = self._engine
-        where = f" WHERE channel IN ({', '.join(map(quote_string, channels))})" if channels else ""
-        sql = f"SELECT channel, payload FROM {NOTIFICATIONS}{where}"  # noqa: S608 - quoted above
+        sql = f"SELECT channel, payload FROM {NOTIFICATIONS}"  # noqa: S608 - a name of ours
         extra = None if tenant is None else ("tenant", tenant)
-        select = cast("Select", _select(sql))  # one log, a filter, two columns
+        # One log, a filter, two columns: a plain SELECT.
+        if channels:
+            select = cast("Select", _select(f"{sql} WHERE channel IN (?)", [channels]))
+        else:
+            select = cast("Select", _select(sql, None))
         plan = plan_select(select, engine.notifications.schema, extra=extra)
         feed = Feed(engine.log, engine.dispatcher, plan)
         names = ", ".join(channels) or "*"
@@ -249,8 +255,8 @@ class SharedFeed(Feed):
             release()
 
 
-def _select(sql: str) -> Select | Query:
-    statements = parse(sql)
+def _select(sql: str, parameters: ParameterValues) -> Select | Query:
+    statements = parse(sql, parameters)
     statement = statements[0]
     if len(statements) != 1 or not isinstance(statement, Select | Query):
         raise InvalidOptionError(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model import Column, Schema, parse_type
+from millstream.model.names import quote_string
 from millstream.sql import (
     CreateSource,
     CreateTable,
@@ -16,7 +17,6 @@ from millstream.sql import (
     create_table,
     parse,
     parse_expression,
-    quote_string,
 )
 from millstream.sql.dialect import Millstream
 

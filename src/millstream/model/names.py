@@ -138,3 +138,12 @@ def _suggestion(name: str, what: str) -> str:
 
 def _shown(name: str) -> str:
     return repr(name if len(name) <= 60 else name[:57] + "...")
+
+
+def quote_string(text: str) -> str:
+    r"""Return a text as a string of SQL.
+
+    >>> print(quote_string("it's"))
+    'it''s'
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

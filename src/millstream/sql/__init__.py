@@ -8,6 +8,7 @@ Never knows: what exists, where rows are, who asks; it does no I/O and reads no 
 from millstream.sql.dialect import Millstream
 from millstream.sql.durations import duration_text, parse_duration
 from millstream.sql.expr.compiled import Predicate, Projection
+from millstream.sql.parameters import ParameterValues
 from millstream.sql.parse import parse, parse_expression
 from millstream.sql.plan import (
     SelectPlan,
@@ -19,7 +20,7 @@ from millstream.sql.plan import (
 from millstream.sql.planner.plan import FEED, Input, Lookup, ViewPlan, Window
 from millstream.sql.planner.view import plan_view
 from millstream.sql.query import as_query
-from millstream.sql.render import create_source, create_table, quote_string
+from millstream.sql.render import create_source, create_table
 from millstream.sql.statements import (
     AddColumn,
     CreateSource,
@@ -64,6 +65,7 @@ __all__ = [
     "Millstream",
     "Notify",
     "Option",
+    "ParameterValues",
     "Predicate",
     "Projection",
     "Query",
@@ -91,5 +93,4 @@ __all__ = [
     "plan_update",
     "plan_view",
     "plan_where",
-    "quote_string",
 ]

@@ -55,6 +55,7 @@ def read_explain(reader: Reader) -> Explain:
         return Explain(statement=reader.located(read_live(reader), begin))
     if reader.word in QUERY_WORDS:
         return Explain(statement=reader.located(read_query(reader), begin))
+    reader.refuse_parameters()
     view = read_create_view(reader) if reader.skip("CREATE") else None
     if view is None:
         hint = "Only a SELECT, or the CREATE of a view, can be explained."

@@ -42,8 +42,17 @@ class MillstreamParser(SparkParser):
     # SESSION is a word of other dialects' SET; here it is a window.
     FUNC_TOKENS = SparkParser.FUNC_TOKENS | {TokenType.SESSION}
 
+    # A parameter stands where a literal may, and nowhere else; sqlglot takes it for a name, too.
+    PLACEHOLDER_PARSERS: ClassVar = {}
+    COLUMN_OPERATORS: ClassVar = {
+        kind: read
+        for kind, read in SparkParser.COLUMN_OPERATORS.items()
+        if kind is not TokenType.PLACEHOLDER
+    }
     PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base
         **SparkParser.PRIMARY_PARSERS,
+        TokenType.PLACEHOLDER: lambda self, token: self.parameter(token),
+        TokenType.COLON: lambda self, token: self.parameter(token),
         TokenType.NULL: lambda self, token: self.expression(exp.Null(), token),
         TokenType.TRUE: lambda self, token: self.expression(exp.Boolean(this=True), token),
         TokenType.FALSE: lambda self, token: self.expression(exp.Boolean(this=False), token),
@@ -55,6 +64,10 @@ class MillstreamParser(SparkParser):
         if token:
             raise MisreadError(message, offset=token.start, found=token.text)
         raise MisreadError(message, offset=self._prev.end + 1 if self._prev else 0, found="")
+
+    def parameter(self, token: Token) -> exp.Expr:
+        """Return what a parameter stands for; the token, ``?`` or the colon, was read."""
+        raise MisreadError("no parameter", offset=token.start, found=token.text)
 
     def _parse_unary(self) -> exp.Expr | None:
         # Every operand comes this way: CASE, CAST, NOT and parentheses get their places here.

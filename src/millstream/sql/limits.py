@@ -43,7 +43,7 @@ CLAUSES: Mapping[str, tuple[str, str]] = {
 """The first word of each clause that is refused: what it is called, and what to do instead."""
 
 _STATEMENT = "Write it as a statement of its own."
-_VALUE = "Write the value itself, strings in single quotes."
+_COLLECTION = "A parameter that is a list stands in IN (?), or is the value of an INSERT."
 _NODES: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Query, "a subquery", "Run it first, and write its result into this statement."),
     (exp.Window, "a window function", _GROUP),
@@ -52,16 +52,14 @@ _NODES: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.AggFunc, "an aggregate", _GROUP),
     (exp.Aliases, "a list of aliases", "Give each expression one alias: AS name."),
     (exp.Command, "a command", _STATEMENT),
-    (exp.Placeholder, "a parameter", _VALUE),
-    (exp.Parameter, "a parameter", _VALUE),
+    (exp.Placeholder, "a list or dict here", _COLLECTION),
 )
 _NEVER: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Into, "SELECT INTO", "Leave INTO out."),
     (exp.TableSample, "TABLESAMPLE", "Write a condition on a column, such as id % 10 = 0."),
     (exp.Lock, "FOR UPDATE", "Leave it out; a SELECT reads the newest rows, and locks nothing."),
     (exp.Command, "a command", _STATEMENT),
-    (exp.Placeholder, "a parameter", _VALUE),
-    (exp.Parameter, "a parameter", _VALUE),
+    (exp.Placeholder, "a list or dict here", _COLLECTION),
 )
 _REFUSED: tuple[type[exp.Expr], ...] = (exp.Star, *(kind for kind, _, _ in _NODES))
 
@@ -89,7 +87,7 @@ def check_query(tree: exp.Query, sql: str) -> None:
     """Refuse what no query may have.
 
     Raises:
-        SqlUnsupportedError: a parameter, a SELECT INTO, a function after FROM.
+        SqlUnsupportedError: a SELECT INTO, a function after FROM.
         SqlSyntaxError: the name of a table with a schema before it.
     """
     for node in tree.walk(bfs=False):

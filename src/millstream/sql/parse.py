@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlglot import Token, TokenType
 from sqlglot.errors import SqlglotError, TokenError
 
-from millstream.errors import SqlError, SqlSyntaxError
+from millstream.errors import InvalidOptionError, SqlError, SqlSyntaxError
 from millstream.sql.create import read_alter, read_create, read_drop
 from millstream.sql.create_view import read_explain
 from millstream.sql.dialect import Millstream, MisreadError
 from millstream.sql.number_tokens import numbers_apart
+from millstream.sql.parameters import Parameters
 from millstream.sql.positions import place_at
 from millstream.sql.query import QUERY_WORDS, read_live, read_query
 from millstream.sql.reader import Reader
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
+    from millstream.sql.parameters import ParameterValues
     from millstream.sql.statements import Statement
 
 _T = TypeVar("_T")
@@ -88,8 +90,12 @@ _MISSING_QUOTE = re.compile(r"Missing (?P<quote>.+) from \d+:(?P<offset>\d+)")
 _TOO_DEEP = "Write it with fewer parentheses inside each other; use IN (...) for a long list of OR."
 
 
-def parse(sql: str) -> list[Statement]:
+def parse(sql: str, parameters: ParameterValues = None) -> list[Statement]:
     """Return the statements of a text, which are separated by semicolons.
+
+    Args:
+        sql: the text.
+        parameters: the values of its parameters: a list for ``?``, a dict for ``:name``.
 
     >>> [show] = parse("SHOW SOURCES LIKE 'tr%';")
     >>> show
@@ -98,12 +104,21 @@ def parse(sql: str) -> list[Statement]:
     Raises:
         SqlSyntaxError: the text is no statement; it says where and what to write instead.
         SqlUnsupportedError: it is one, but not one that can be answered yet.
+        SqlParameterError: a parameter without a value, or a value without a parameter.
         SqlError: a column or a type in it is wrong.
     """
+    if not isinstance(sql, str):
+        raise InvalidOptionError(
+            f"expected the text of a statement, got {type(sql).__name__}",
+            hint="Give a str, such as 'SELECT * FROM trades'.",
+        )
     chunks = [chunk for chunk in _chunks(sql) if chunk]
     if not chunks:
         raise SqlSyntaxError("there is no statement", sql=sql, hint="Write SELECT * FROM trades.")
-    return [guarded(sql, chunk, _statement) for chunk in chunks]
+    given = Parameters(sql, (token for chunk in chunks for token in chunk), parameters)
+    statements = [guarded(sql, chunk, given, _statement) for chunk in chunks]
+    given.check_used()
+    return statements
 
 
 def parse_expression(sql: str) -> exp.Expression:
@@ -116,7 +131,7 @@ def parse_expression(sql: str) -> exp.Expression:
         SqlError: the text is no expression, or more than one.
     """
     tokens = [token for chunk in _chunks(sql) for token in chunk]
-    return guarded(sql, tokens, _expression)
+    return guarded(sql, tokens, Parameters(sql, tokens), _expression)
 
 
 def _expression(reader: Reader) -> exp.Expression:
@@ -134,6 +149,8 @@ def _statement(reader: Reader) -> Statement:
         raise _no_statement(reader)
     else:
         reader.skip(word)
+        if word in {"CREATE", "ALTER"}:
+            reader.refuse_parameters()
         statement = read(reader)
     reader.end()
     return reader.located(statement, begin)
@@ -164,11 +181,15 @@ def _chunks(sql: str) -> list[list[Token]]:
 
 
 def guarded(
-    sql: str, tokens: list[Token], read: Callable[[Reader], _T], grammar: type[Reader] = Reader
+    sql: str,
+    tokens: list[Token],
+    parameters: Parameters,
+    read: Callable[[Reader], _T],
+    grammar: type[Reader] = Reader,
 ) -> _T:
     """Read, and turn what sqlglot raises into an error of ours."""
     try:
-        return read(grammar(sql, tokens))
+        return read(grammar(sql, tokens, parameters))
     except MisreadError as error:
         line, column = place_at(sql, error.offset)
         message, hint = _in_our_words(error)
@@ -189,6 +210,8 @@ def _in_our_words(error: MisreadError) -> tuple[str, str]:
         return f"expected {what}, got {found}", "A parenthesis or a word may be missing before it."
     if error.description.startswith("Required keyword"):
         hint = "Operators need a value on both sides, functions all their arguments."
+        if error.found in {"$", "@"}:
+            hint = "Parameters are written ? or :name."
         return f"something is missing before {found}", hint
     counts = _COUNTS.match(error.description)
     if counts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from millstream.errors import Error, SqlColumnError, SqlTypeError
+from millstream.errors import Error, SchemaMismatchError, SqlColumnError, SqlTypeError
 from millstream.model.schema import Column, Row, Schema
 from millstream.model.types import BOOLEAN
 from millstream.sql.expr.assign import assign, present
@@ -29,10 +29,12 @@ from millstream.sql.expr.nodes import (
     conjuncts,
     joined,
 )
+from millstream.sql.parameters import COLLECTION
 from millstream.sql.parse import parse_expression
 from millstream.sql.positions import place_at
 
 if TYPE_CHECKING:
+    from millstream.model.types import SqlType
     from millstream.sql.statements import Insert, Select, Update
 
 Equality = tuple[int, frozenset[Any]]
@@ -147,10 +149,8 @@ def plan_insert(insert: Insert, schema: Schema) -> list[Row]:
             )
         row: list[Any] = [None] * len(schema.columns)
         for place, tree in zip(places, trees, strict=True):
-            node = binder.bind(tree)
             where = f"row {number}, column {schema.names[place]}"
-            stored = assign(binder, tree, node, schema.columns[place].type, where)
-            row[place] = evaluate(stored)
+            row[place] = evaluate(_stored(binder, tree, schema.columns[place].type, where))
         rows.append(tuple(row))
     return schema.check_rows(rows)
 
@@ -168,10 +168,20 @@ def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Proje
     _check_once([schema.names[place] for place in places], update.sql)
     for place, (_, tree) in zip(places, update.assignments, strict=True):
         column = schema.columns[place]
-        node = assign(binder, tree, binder.bind(tree), column.type, f"column {column.name}")
+        node = _stored(binder, tree, column.type, f"column {column.name}")
         nodes[place] = node if column.nullable else present(binder, tree, node, column.name)
     predicate = plan_where(update.where, schema, update.sql, alias=update.target)
     return predicate, Projection(nodes, schema)
+
+
+def _stored(binder: Binder, tree: exp.Expr, of: SqlType, where: str) -> Node:
+    """Return the value of a column, of the column's type."""
+    if not isinstance(tree, exp.Placeholder):
+        return assign(binder, tree, binder.bind(tree), of, where)
+    try:  # a list or a dict, given as a parameter: there are no literals of these
+        return Literal(of.check(tree.meta[COLLECTION]), of)
+    except SchemaMismatchError as error:
+        return binder.mismatch(tree, f"{where}: {error.message}", error.hint)
 
 
 def _place(schema: Schema, name: str, statement: Insert | Update | None = None) -> int:

@@ -59,12 +59,19 @@ def read_body(reader: Reader) -> Select | Query:
         raise reader.expected("SELECT", hint="Write AS SELECT ... FROM ...")
     begin, tokens = reader.offset, reader.tokens_left
     tokens = tokens[: _length(tokens)]
-    body = _read_plain(Reader(reader.sql, tokens)) or _read_any(Reader(reader.sql, tokens))
+    given = reader.parameters
+    plain = _read_plain(Reader(reader.sql, tokens, given))
+    body = plain or _read_any(Reader(reader.sql, tokens, given))
     reader.pass_over(len(tokens))
-    text = reader.sql[begin : tokens[-1].end + 1]
     line, column = reader.place_of(begin)
     return dataclasses.replace(
-        body, tokens=tuple(tokens), sql=reader.sql, text=text, line=line, column=column
+        body,
+        tokens=tuple(tokens),
+        parameters=given,
+        sql=reader.sql,
+        text=given.text(reader.sql, begin, tokens[-1].end + 1),
+        line=line,
+        column=column,
     )
 
 
@@ -93,6 +100,7 @@ def as_query(body: Select | Query) -> Query:
         tables=(body.target,),
         live=body.live,
         tokens=body.tokens,
+        parameters=body.parameters,
         sql=body.sql,
         text=body.text,
         line=body.line,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlglot import TokenType, exp
 
-from millstream.errors import Error
+from millstream.errors import Error, SqlParameterError
 from millstream.sql.durations import parse_duration
 from millstream.sql.limits import check_expression
 from millstream.sql.words import Words
@@ -16,6 +17,8 @@ from millstream.sql.words import Words
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
+
+    from sqlglot import Token
 
 _NUMBER = re.compile(r"[0-9]{1,300}(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _DEEPER = {TokenType.LT: 1, TokenType.L_PAREN: 1, TokenType.GT: -1, TokenType.R_PAREN: -1}
@@ -28,8 +31,69 @@ _BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, Valu
 class Reader(Words):
     """What reads a statement: words, names, values, expressions, and lists of them."""
 
+    # --- Parameters -------------------------------------------------------------------------------
+
+    def parameter(self, token: Token) -> exp.Expr:
+        """Return the literal of a parameter; the token, ``?`` or the colon, was read."""
+        name, end = "", token.end
+        if token.token_type is TokenType.COLON:
+            if not self._names_parameter(token, self._curr):
+                raise self.error(
+                    "a name must follow the colon", hint="Write :name, or ?.", at=token.start
+                )
+            name, end = self._curr.text, self._curr.end
+            self._advance()
+        made = self.parameters.bind(name, token.start, end + 1)
+        made.update_positions(token)
+        if isinstance(made, exp.Neg):
+            made.this.update_positions(token)
+        return made
+
+    def refuse_parameters(self) -> None:
+        """Let none stand in what follows."""
+        self.parameters = self.parameters.refused(
+            "a definition is stored, and has no parameters", "Write the value into the text."
+        )
+
+    def _names_parameter(self, colon: Token, name: Token) -> bool:
+        return bool(name) and name.start == colon.end + 1 and name.text.isidentifier()
+
+    def _value(self, what: str, fits: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - the user's
+        """Read a parameter whose value must fit; None, with nothing read, if there is none.
+
+        For the places where our own grammar takes one token, and no expression.
+        """
+        token = self._curr
+        is_named = token.token_type is TokenType.COLON and self._names_parameter(token, self._next)
+        if token.token_type is not TokenType.PLACEHOLDER and not is_named:
+            return None
+        name = self._next.text if is_named else ""
+        value = self.parameters.value(name, token.start)
+        if isinstance(value, bool) or not fits(value):
+            raise self.error(
+                f"{what} is {value!r}", hint="Give another value.", kind=SqlParameterError
+            )
+        self._advance()
+        self.parameter(token)
+        return value
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        made = super()._parse_in(this, alias)
+        values = made.expressions or [made.args.get("field")]
+        if not any(isinstance(each, exp.Placeholder) for each in values):
+            return made
+        listed = [one for each in values for one in self.parameters.spread(each)]
+        if listed:
+            return self.expression(exp.In(this=made.this, expressions=listed))
+        return cast("exp.In", exp.false())  # nothing is in an empty list
+
+    # --- Values -----------------------------------------------------------------------------------
+
     def string(self, what: str) -> str:
         """Read a string in single quotes."""
+        given: str | None = self._value(what, lambda value: isinstance(value, str))
+        if given is not None:
+            return given
         token = self._curr
         if token.token_type not in _STRINGS:
             raise self.expected(what, hint="Write it in single quotes: '...'.")
@@ -38,6 +102,11 @@ class Reader(Words):
 
     def integer(self, what: str) -> int:
         """Read a whole number, zero or more."""
+        given: int | None = self._value(
+            what, lambda value: isinstance(value, int) and 0 <= value < 10**18
+        )
+        if given is not None:
+            return given
         text = self._curr.text
         if self._curr.token_type is not TokenType.NUMBER or not (
             text.isascii() and text.isdecimal()
@@ -50,6 +119,11 @@ class Reader(Words):
 
     def constant(self) -> str | int | float | None:
         """Read a string or a number with its sign; None when there is neither."""
+        given: str | int | float | datetime | None = self._value(
+            "the parameter", lambda value: isinstance(value, (str, int, float, datetime))
+        )
+        if given is not None:
+            return given.isoformat() if isinstance(given, datetime) else given
         if self._curr.token_type in _STRINGS:
             return self.string("a string")
         sign = self._curr if self._curr.token_type is TokenType.DASH else None
@@ -112,6 +186,15 @@ class Reader(Words):
     def operand(self, what: str) -> exp.Expression:
         """Read an expression without an alias, such as a condition."""
         return self._checked(self._parse_disjunction, what)
+
+    def stored(self, what: str) -> exp.Expression:
+        """Read the value of a column: an expression, or a parameter that is a list or a dict."""
+        at = self._index
+        value = self._read(self._parse_disjunction, what)
+        if isinstance(value, exp.Placeholder):
+            return cast("exp.Expression", value)
+        self._retreat(at)
+        return self.operand(what)
 
     def condition(self) -> exp.Expression:
         """Read what follows WHERE."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from millstream.model.names import quote_name
+from millstream.model.names import quote_name, quote_string
 from millstream.sql.durations import duration_text
 from millstream.sql.statements import Option
 
@@ -59,15 +59,6 @@ def create_table(
     parts = [column.ddl for column in schema.columns]
     parts.append(f"PRIMARY KEY ({', '.join(map(quote_name, schema.key))})")
     return _create("TABLE", name, parts, options, if_not_exists=if_not_exists)
-
-
-def quote_string(text: str) -> str:
-    r"""Return a text as a string of SQL.
-
-    >>> print(quote_string("it's"))
-    'it''s'
-    """
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _create(

@@ -13,6 +13,8 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from millstream.sql.parameters import NO_PARAMETERS, Parameters
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -204,6 +206,7 @@ class Select(Statement):
         live: whether it was written as ``LIVE SELECT``: its changes are wanted, not its rows.
         alias: the other name that the query gives to the target.
         tokens: what it was read from, for those who read it by another grammar.
+        parameters: the values of the parameters among the tokens.
     """
 
     target: str
@@ -213,6 +216,7 @@ class Select(Statement):
     live: bool = False
     alias: str | None = None
     tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
+    parameters: Parameters = field(default=NO_PARAMETERS, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +249,7 @@ class Query(Statement):
         emit: its EMIT clause; None when it has none.
         live: whether it was written as ``LIVE SELECT``.
         tokens: what it was read from, for those who read it by another grammar.
+        parameters: the values of the parameters among the tokens.
     """
 
     tree: exp.Query
@@ -252,6 +257,7 @@ class Query(Statement):
     emit: Emit | None = None
     live: bool = False
     tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
+    parameters: Parameters = field(default=NO_PARAMETERS, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from millstream.sql.positions import place_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from millstream.sql.parameters import Parameters
     from millstream.sql.statements import Statement
 
 _S = TypeVar("_S", bound="Statement")
@@ -51,9 +52,10 @@ class Words(MillstreamParser):
     in front, so that the grammar of our statements is ours alone.
     """
 
-    def __init__(self, sql: str, tokens: list[Token]) -> None:
+    def __init__(self, sql: str, tokens: list[Token], parameters: Parameters) -> None:
         super().__init__(dialect=Millstream)
         self.sql = sql
+        self.parameters = parameters
         self._chunks = [tokens]
         self._advance_chunk()
 
@@ -247,6 +249,8 @@ class Words(MillstreamParser):
 
     def expected(self, what: str, *, hint: str = "") -> SqlError:
         """Return the error of another token than ``what``."""
+        if self._prev and self._curr and self._curr.token_type is TokenType.PLACEHOLDER:
+            hint = "A parameter stands for a value in a query, an INSERT, an UPDATE or a DELETE."
         return self.error(f"expected {what}, got {self._shown()}", hint=hint)
 
     def unsupported(self, message: str, *, hint: str, at: int | None = None) -> SqlError:
@@ -262,7 +266,7 @@ class Words(MillstreamParser):
     def located(self, statement: _S, begin: int) -> _S:
         """Return a statement with its text, from an offset to the last token, and its place."""
         line, column = place_at(self.sql, begin)
-        text = self.sql[begin : self._tokens[-1].end + 1]
+        text = self.parameters.text(self.sql, begin, self._tokens[-1].end + 1)
         return dataclasses.replace(statement, sql=self.sql, text=text, line=line, column=column)
 
     def _shown(self) -> str:

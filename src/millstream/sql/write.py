@@ -53,7 +53,7 @@ def read_update(reader: Reader) -> Update:
             raise reader.error(f"{column} is set twice", hint="Set it once.", at=at)
         reader.expect("=", hint=f"Write {column} = value.")
         _refuse_default(reader)
-        assignments[column.lower()] = (column, reader.operand(f"the value of {column}"))
+        assignments[column.lower()] = (column, reader.stored(f"the value of {column}"))
 
     reader.listed(read_assignment)
     return Update(target=target, assignments=tuple(assignments.values()), where=_read_where(reader))
@@ -138,7 +138,7 @@ def _read_rows(reader: Reader, width: int | None) -> tuple[_Row, ...]:
 
 def _read_value(reader: Reader) -> exp.Expression:
     _refuse_default(reader)
-    return reader.operand("a value")
+    return reader.stored("a value")
 
 
 def _refuse_default(reader: Reader) -> None:

@@ -41,7 +41,7 @@ def read_tree(query: Select | Query) -> exp.Query:
     """Return the tree of a query; one that was not read from a text has its own."""
     if not query.tokens:
         return as_query(query).tree
-    return guarded(query.sql, list(query.tokens), _whole, FaithfulReader)
+    return guarded(query.sql, list(query.tokens), query.parameters, _whole, FaithfulReader)
 
 
 def _whole(reader: Reader) -> exp.Query:
