@@ -493,3 +493,50 @@ def test_a_forked_child_can_neither_use_nor_harm_it(log, rows, read):
     log.append("t", rows(1, 10), wal_mode="sync")
     assert read(log, "t") == rows(11)
     assert not list(log.verify())
+
+
+class TestTimesOfCommits:
+    @pytest.fixture
+    def clock(self):
+        return ManualClock(1_000_000)
+
+    @pytest.fixture
+    def merged(self, tmp_path, schema, rows, clock):
+        """Ten commits, a second and more apart, of 1, 2, ... 10 rows, in few frames."""
+        with Log(tmp_path / "merged", clock=clock) as log:
+            log.create_topic("t", schema)
+            times = []
+            with log._writer._encode:  # nothing is written yet
+                for n in range(10):
+                    clock.advance(1_000_000 + n)
+                    log.append("t", rows(n + 1))
+                    times += [clock()] * (n + 1)
+            log.flush()
+        with Log(tmp_path / "merged", clock=clock) as log:
+            yield log, times
+
+    def test_each_row_has_the_time_of_its_own_commit(self, merged):
+        log, times = merged
+        batches = list(log.read("t"))
+        assert len(batches) < 10
+        assert [b.commit_time(lsn) for b in batches for lsn in b.lsns] == times
+        half = list(log.read("t", start=20))
+        assert [b.commit_time(lsn) for b in half for lsn in b.lsns] == times[19:]
+
+    def test_a_time_is_found_within_a_frame(self, merged):
+        log, times = merged
+        for committed_at in times:
+            first = times.index(committed_at) + 1
+            assert log.lsn_at(committed_at) == log.lsn_at(committed_at - 1) == first
+        assert log.lsn_at(times[-1] + 1) == len(times) + 1
+
+    def test_commits_hours_apart_do_not_share_a_frame(self, tmp_path, schema, rows, clock):
+        with Log(tmp_path / "hours", clock=clock) as log:
+            log.create_topic("t", schema)
+            with log._writer._encode:
+                for _ in range(3):
+                    clock.advance(3_600_000_000)
+                    log.append("t", rows(1))
+            log.flush()
+            times = [b.commit_time(lsn) for b in log.read("t") for lsn in b.lsns]
+        assert times == [1_000_000 + 3_600_000_000 * n for n in (1, 2, 3)]

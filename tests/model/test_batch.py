@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from millstream.errors import RowError, SchemaMismatchError
 from millstream.model import ChangeBatch, ResumeToken, Schema
 from millstream.model.change import Gap
+from millstream.model.commits import Commits
 
 SCHEMA = Schema.of(key=("k",), k="BIGINT", v="VARCHAR")
 rows = st.lists(
@@ -291,6 +292,30 @@ def test_concat_keeps_the_newest_watermark_and_the_first_gap():
     assert ResumeToken.parse(whole.token).lsn == 11
 
 
+@given(st.lists(placed_batches(), min_size=1, max_size=6), st.data())
+def test_each_row_keeps_the_time_of_its_commit(parts, data):
+    """However batches are joined, cut, filtered and projected."""
+    placed, lsn, time = [], 1, 1
+    for part in parts:
+        time += data.draw(st.integers(0, 1))
+        placed.append(part.placed("t", lsn, committed_at=time, origin=ORIGIN))
+        lsn = placed[-1].lsn + 1
+    times = {lsn: part.committed_at for part in placed for lsn in part.lsns}
+    whole = ChangeBatch.concat(placed)
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, len(whole)))
+    places = range(0, len(whole), data.draw(st.integers(1, 3)))
+    for batch in (
+        whole,
+        whole.slice(start, stop),
+        whole.piece(start, stop),
+        whole.keep_places(places),
+        whole.take(pa.array(places, pa.int64())).told(kind="snapshot"),
+    ):
+        assert [batch.commit_time(n) for n in batch.lsns] == [times[n] for n in batch.lsns]
+    assert whole.committed_at == placed[-1].committed_at
+
+
 def test_concat_of_one_is_itself():
     batch = ChangeBatch.from_rows(SCHEMA, [(1, "a")])
     assert ChangeBatch.concat([batch]) is batch
@@ -325,8 +350,10 @@ def test_netted_stands_for_all_from_the_first():
         ChangeBatch.from_rows(SCHEMA, [(n, "x")]).placed("t", n, committed_at=n, origin=ORIGIN)
         for n in (10, 20)
     )
-    net = last.netted(first.told(gap=Gap(1, 9, 9)), [(1, "a"), (1, "b")], [-1, 1], [15, 15])
-    assert (net.first_lsn, net.lsn, net.committed_at) == (10, 20, 10)
+    rows, weights, lsns = [(1, "a"), (1, "b")], [-1, 1], [15, 15]
+    net = last.netted(first.told(gap=Gap(1, 9, 9)), rows, weights, lsns, Commits.of([15], [13]))
+    assert (net.first_lsn, net.lsn, net.committed_at) == (10, 20, 20)
+    assert net.commit_time(15) == 13
     assert content(net) == [((1, "a"), -1, 15), ((1, "b"), 1, 15)]
     assert [change.op for change in net] == ["update"]
     assert net.gap == Gap(1, 9, 9)

@@ -254,3 +254,73 @@ def test_stream(db, table):
         return None
 
     assert asyncio.run(main()) == ["a", "b"]
+
+
+class TestTimes:
+    """Each event has the time of its own commit, on every path."""
+
+    UPDATES = 20
+
+    @pytest.fixture
+    def docs(self, db):
+        db.execute(
+            "CREATE TABLE docs (who VARCHAR NOT NULL, id BIGINT NOT NULL, n BIGINT, "
+            "PRIMARY KEY (who, id)) WITH (tenant = 'who')"
+        )
+        return db
+
+    def commit(self, db, live):
+        """Commits one by one, and the time of each as a reader that keeps up has it."""
+        db.execute("INSERT INTO docs VALUES ('a', 1, 0), ('b', 1, 0)")
+        times = {e.lsn: e.timestamp for e in events(live, 2)}
+        for n in range(self.UPDATES):
+            db.execute(f"UPDATE docs SET n = {n + 1} WHERE id = 1")
+            times |= {e.lsn: e.timestamp for e in events(live, 2)}
+        assert len(set(times.values())) == self.UPDATES + 1
+        return times
+
+    def test_of_a_reader_that_lags(self, docs):
+        live, lagging, all_of_them = docs.changes("docs"), docs.changes("docs"), docs.changes()
+        tenant = docs.changes("docs", "a")
+        times = self.commit(docs, live)
+        for bus in (lagging, all_of_them):
+            assert {e.lsn: e.timestamp for e in events(bus, len(times))} == times
+        mine = {e.lsn: e.timestamp for e in events(tenant, self.UPDATES + 1)}
+        assert mine.items() <= times.items()
+
+    def test_from_the_log(self, docs):
+        times = self.commit(docs, docs.changes("docs"))
+        for start in ("earliest", 1, min(times)):
+            again = docs.changes("docs", start=start)
+            assert {e.lsn: e.timestamp for e in events(again, len(times))} == times
+        shown = docs.query("SHOW CHANGES FOR docs").to_pylist()
+        assert {row["lsn"]: row["timestamp"] for row in shown} == times
+        mine = docs.query("SHOW CHANGES FOR docs", tenant="b").to_pylist()
+        assert {row["lsn"]: row["timestamp"] for row in mine}.items() <= times.items()
+        assert len(mine) == self.UPDATES + 1
+
+    def test_of_changes_that_were_netted(self, docs):
+        netted = docs.changes("docs", backpressure="conflate")
+        times = self.commit(docs, docs.changes("docs"))
+        assert all(e.timestamp == times[e.lsn] for e in events(netted, 2))
+
+    def test_of_a_source_whose_commits_share_frames(self, db, source):
+        live = db.changes("s", include="after")
+        times = {}
+        with db._engine.log._writer._encode:  # nothing is written yet
+            for n in range(10):
+                source.push((n, None))
+                event = live.recv(PATIENCE)
+                times[event.lsn] = event.timestamp
+        assert len(set(times.values())) == 10
+        again = db.changes("s", start="earliest")
+        assert {e.lsn: e.timestamp for e in events(again, 10)} == times
+
+    def test_of_notifications(self, db):
+        now, later = db.listen("a"), db.listen("a")
+        times = []
+        for n in range(5):
+            db.notify("a", str(n))
+            times.append(now.recv(PATIENCE).timestamp)
+        assert [later.recv(PATIENCE).timestamp for _ in range(5)] == times
+        assert len(set(times)) == 5

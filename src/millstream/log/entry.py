@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millstream.errors import LogError, RowsLostError, RowTooLargeError
 from millstream.log.frame import COMMIT, Encoded, Kind, encode
 from millstream.log.payload import encode_rows
-from millstream.model.batch import ChangeBatch
+from millstream.model.batch import ChangeBatch, joined_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from millstream.log.topics import Topic
 
 _MERGE_BYTES: Final = 1 << 20
+_MERGE_MICROS: Final = 1 << 31
+"""Commits that share a frame are no further apart: their times are kept as 32-bit distances."""
+
 _ROW_ESTIMATE: Final = 64
 
 
@@ -156,7 +159,11 @@ def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         may_merge = _may_merge(entry)
         size += entry.nbytes
         if run and not (
-            is_open and may_merge and size <= _MERGE_BYTES and _follows(run[-1], entry)
+            is_open
+            and may_merge
+            and size <= _MERGE_BYTES
+            and _follows(run[-1], entry)
+            and _is_near(run[0], entry)
         ):
             yield run
             run, size = [], entry.nbytes
@@ -186,6 +193,11 @@ def _follows(one: Entry, other: Entry) -> bool:
     )
 
 
+def _is_near(first: Entry, last: Entry) -> bool:
+    times = (first.parts[0].batch.committed_at, last.parts[0].batch.committed_at)
+    return times[1] - times[0] < _MERGE_MICROS
+
+
 def _merge(run: list[Entry]) -> Entry:
     first, last = run[0].parts[0], run[-1].parts[0].batch
     rows = [row for entry in run for row in entry.parts[0].batch.held_rows]
@@ -199,5 +211,6 @@ def _merge(run: list[Entry]) -> Entry:
         lsn=last.lsn,
         committed_at=last.committed_at,
         cause=last.cause,
+        commits=joined_commits([entry.parts[0].batch for entry in run]),
     )
     return Entry([Part(first.topic, first.version, batch)], batch.first_lsn)

@@ -15,7 +15,7 @@ offset size field
 20     4    topic
 24     8    first LSN
 32     4    how many LSNs the frame takes
-36     4    zero
+36     4    how many bytes at the end of the payload list the commits; 0 when it holds one
 40     8    time of the commit, microseconds since 1970 UTC
 48     8    watermark after this frame, microseconds since 1970 UTC; -2^63 when unknown
 56     8    the LSN up to which the log was durable when the frame was written
@@ -79,7 +79,7 @@ class Frame(NamedTuple):
     topic: int
     first_lsn: int
     span: int
-    zero: int
+    commits_size: int
     committed_at: int
     watermark: int
     durable_lsn: int
@@ -121,6 +121,7 @@ def encode(
     watermark: int = NO_WATERMARK,
     durable_lsn: int = 0,
     cause: int = 0,
+    commits_size: int = 0,
 ) -> Encoded:
     """A frame around a payload."""
     size = len(payload)
@@ -133,7 +134,7 @@ def encode(
         topic,
         first_lsn,
         span,
-        0,
+        commits_size,
         committed_at,
         watermark,
         durable_lsn,

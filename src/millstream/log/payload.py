@@ -2,6 +2,9 @@
 
 Its columns are those of the topic's schema at the frame's version, and last, only when some row has
 a weight other than +1, ``_weight`` as int64. The schema itself is not repeated in each frame.
+
+When a frame holds several commits of different times, a list of them follows the message: for each
+the number of its rows, and how many microseconds it was before the frame's time, both as u32.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from millstream.log.frame import (
     encode,
 )
 from millstream.model.batch import ChangeBatch
+from millstream.model.commits import Commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,23 +56,36 @@ def encode_rows(
     lsn, frames = batch.first_lsn, list[Encoded]()
     for rows, payload in _payloads(batch):
         last = lsn + rows > batch.lsn
+        committed_at = batch.commit_time(lsn + rows - 1)
+        held = batch.commits
+        commits = b"" if held is None else held.encode(lsn, rows, committed_at)
         frames.append(
             encode(
                 Kind.ROWS,
-                payload,
+                b"".join((payload, commits)) if commits else payload,
                 flags=flags | COMMIT if last and ends_commit else flags,
                 version=version,
                 topic=topic,
                 first_lsn=lsn,
                 span=rows,
-                committed_at=batch.committed_at,
+                committed_at=committed_at,
                 watermark=watermark if last else NO_WATERMARK,  # it holds after all the rows
                 durable_lsn=durable_lsn,
                 cause=batch.cause,
+                commits_size=len(commits),
             )
         )
         lsn += rows
     return frames
+
+
+def decode_commits(frame: Frame, payload: pa.Buffer) -> Commits | None:
+    """The commits that a frame's rows are from; None when it is one."""
+    size = frame.commits_size
+    if not size:
+        return None
+    listed = payload.slice(len(payload) - size)
+    return Commits.decode(listed, frame.first_lsn, frame.committed_at)
 
 
 def decode_rows(
@@ -76,7 +93,9 @@ def decode_rows(
 ) -> ChangeBatch:
     """The batch that a ROWS or WATERMARK frame holds, in the topic's newest schema."""
     schema, rows, data, weights = topic.schema, None, None, None
-    if frame.kind == Kind.ROWS:
+    commits = None
+    if frame.kind == Kind.ROWS and payload is not None:
+        commits = decode_commits(frame, payload)
         written_by, weighted = topic.schemas[frame.version], bool(frame.flags & WEIGHTS)
         data = pa.ipc.read_record_batch(payload, _stored_schema(written_by, weighted=weighted))
         if weighted:
@@ -98,6 +117,7 @@ def decode_rows(
         committed_at=frame.committed_at,
         cause=frame.cause,
         origin=origin,
+        commits=commits,
     )
 
 

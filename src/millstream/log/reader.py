@@ -6,13 +6,14 @@ one topic steps over the others' frames by their headers.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError, TopicNotFoundError
 from millstream.log.files import missing
-from millstream.log.payload import decode_rows
+from millstream.log.payload import decode_commits, decode_rows
 from millstream.log.segment import start_of
 from millstream.log.walk import DamageError, walk, whole_frames
 
@@ -254,7 +255,19 @@ def find_time(writer: Writer, files: SegmentFiles, time: int) -> int:
         if index is not None and index.last_time < time:
             continue
         start = start if index is None else index.offset_at(time, start)
-        for _, frame, _ in whole_frames(file.fd, start, extent.end):
+        for offset, frame, _ in whole_frames(file.fd, start, extent.end):
             if frame.span and frame.committed_at >= time:
-                return frame.first_lsn
+                return _find_commit(file.fd, offset, frame, time)
     return next_lsn
+
+
+def _find_commit(fd: int, offset: int, frame: Frame, time: int) -> int:
+    """The first LSN of a frame that was committed at a time or later."""
+    if not frame.commits_size:
+        return frame.first_lsn
+    with contextlib.suppress(DamageError):  # whoever reads it is told
+        for _, _, payload in walk(fd, offset, offset + frame.size):
+            commits = decode_commits(frame, payload) if payload is not None else None
+            if commits is not None:
+                return commits.first_since(time, frame.first_lsn)
+    return frame.first_lsn

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from millstream.errors import SchemaMismatchError, TimeRangeError
 from millstream.model.change import Change, Gap
 from millstream.model.clock import from_datetime
+from millstream.model.commits import Commits
 from millstream.model.lsn import NO_LSN
 from millstream.model.token import ResumeToken
 
@@ -65,13 +66,15 @@ class ChangeBatch:
         lsn: the last one: who has handled this batch has handled everything up to here.
         kind: ``"changes"``, or ``"snapshot"`` when the rows are a state and not a step.
         watermark: the event time, in microseconds since 1970 UTC, that has passed; None if unknown.
-        committed_at: when the log took it, in microseconds since 1970 UTC; 0 before that.
+        committed_at: when the log took it, in microseconds since 1970 UTC; 0 before that. Of a
+            batch of several commits, the time of the last one; ``commit_time`` has each.
         gap: what this reader was not given just before this batch, or None.
         cause: of a view's batch, the LSN up to which its inputs count in it; else 0.
     """
 
     __slots__ = (
         "_arrow",
+        "_commits",
         "_lsns",
         "_origin",
         "_rows",
@@ -104,6 +107,7 @@ class ChangeBatch:
         gap: Gap | None = None,
         origin: tuple[UUID, int] | None = None,
         cause: int = 0,
+        commits: Commits | None = None,
     ) -> None:
         self.schema = schema
         self._rows = rows
@@ -119,6 +123,7 @@ class ChangeBatch:
         self.gap = gap
         self._origin = origin
         self.cause = cause
+        self._commits = commits  # None: one commit
 
     @classmethod
     def of_row(cls, schema: Schema, topic: str, row: Row) -> ChangeBatch:
@@ -126,7 +131,7 @@ class ChangeBatch:
         batch = cls.__new__(cls)
         batch.schema = schema
         batch._rows = [row]
-        batch._arrow = batch._weights = batch._lsns = batch._origin = None
+        batch._arrow = batch._weights = batch._lsns = batch._origin = batch._commits = None
         batch.watermark = batch.gap = None
         batch.first_lsn = batch.lsn = batch.committed_at = batch.cause = 0
         batch.topic = topic
@@ -258,6 +263,15 @@ class ChangeBatch:
         return pa.array(self._lsns, pa.int64())
 
     @property
+    def commits(self) -> Commits | None:
+        """The commits that its rows are from; None when it is one."""
+        return self._commits
+
+    def commit_time(self, lsn: int) -> int:
+        """When the row at an LSN was committed, in microseconds since 1970 UTC."""
+        return self.committed_at if self._commits is None else self._commits.time(lsn)
+
+    @property
     def token(self) -> str:
         """The text from which a reader resumes just after this batch; empty outside a log."""
         if self._origin is None:
@@ -325,7 +339,7 @@ class ChangeBatch:
         self.lsn = first_lsn + size - 1 if size else first_lsn
         self.committed_at = committed_at
         self._origin = origin
-        self._lsns = None
+        self._lsns = self._commits = None
 
     def with_watermark(self, watermark: int | datetime) -> ChangeBatch:
         """The same batch with a watermark that holds after it."""
@@ -370,11 +384,16 @@ class ChangeBatch:
         return self._with(self.schema, None, self.arrow.take(places), weights, lsns)
 
     def netted(
-        self, first: ChangeBatch, rows: list[Row], weights: list[int], lsns: list[int]
+        self,
+        first: ChangeBatch,
+        rows: list[Row],
+        weights: list[int],
+        lsns: list[int],
+        commits: Commits,
     ) -> ChangeBatch:
         """A batch that stands for everything from ``first`` up to this one."""
         net = self._with(self.schema, rows, None, pa.array(weights, pa.int64()), lsns)
-        net.first_lsn, net.committed_at, net.gap = first.first_lsn, first.committed_at, first.gap
+        net.first_lsn, net.gap, net._commits = first.first_lsn, first.gap, commits
         return net
 
     def slice(self, start: int, stop: int | None = None) -> ChangeBatch:
@@ -397,6 +416,7 @@ class ChangeBatch:
             part.first_lsn = self._lsn_at(start - 1) + 1
         if stop < size:
             part.lsn = self._lsn_at(stop - 1) if stop > start else part.first_lsn - 1
+            part.committed_at = self.commit_time(part.lsn)
         return part
 
     def piece(self, start: int, stop: int) -> ChangeBatch:
@@ -433,7 +453,8 @@ class ChangeBatch:
         if not all(batch.is_insert_only for batch in batches):
             weights = pa.concat_arrays([batch.weights_arrow() for batch in batches])
         joined = first._with(first.schema, rows, arrow, weights, _joined_lsns(batches))
-        joined.lsn = last.lsn
+        joined.lsn, joined.committed_at = last.lsn, last.committed_at
+        joined._commits = joined_commits(batches)
         marks = [batch.watermark for batch in batches if batch.watermark is not None]
         joined.watermark = marks[-1] if marks else None
         return joined
@@ -462,6 +483,7 @@ class ChangeBatch:
             gap=self.gap,
             origin=self._origin,
             cause=self.cause,
+            commits=self._commits,
         )
 
     def _lsn_at(self, place: int) -> int:
@@ -525,6 +547,15 @@ def _joined_lsns(batches: Sequence[ChangeBatch]) -> list[int] | pa.Array | None:
     if all(batch.is_arrow for batch in batches):
         return pa.concat_arrays([batch.lsns_arrow() for batch in batches])
     return [lsn for batch in batches for lsn in batch.lsns]
+
+
+def joined_commits(batches: Sequence[ChangeBatch]) -> Commits | None:
+    """The commits of batches that follow each other; None when all were committed at one time."""
+    if all(batch.commits is None for batch in batches):
+        if batches[0].committed_at == batches[-1].committed_at:  # times never run back
+            return None
+        return Commits.of([b.lsn for b in batches], [b.committed_at for b in batches])
+    return Commits.joined([b.commits or Commits.of([b.lsn], [b.committed_at]) for b in batches])
 
 
 def _same(left: pa.Array, right: pa.Array) -> pa.Array:

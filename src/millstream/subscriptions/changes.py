@@ -73,8 +73,12 @@ class EventMaker:
 
     def __call__(self, batch: ChangeBatch) -> Iterator[ChangeEvent]:
         """The events of a batch, in order."""
-        timestamp, tenant = to_datetime(batch.committed_at), self._tenant_of(batch.topic)
+        tenant = self._tenant_of(batch.topic)
+        time, timestamp = batch.committed_at, to_datetime(batch.committed_at)
         for change in batch:
+            if batch.commit_time(change.lsn) != time:
+                time = batch.commit_time(change.lsn)
+                timestamp = to_datetime(time)
             before, after, changed = self._images(change)
             yield ChangeEvent(
                 lsn=change.lsn,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from millstream.model.commits import Commits
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,9 +19,10 @@ class Net:
     __slots__ = ("_changes", "_first", "_last", "rows")
 
     def __init__(self) -> None:
-        # By key: the rows whose weights do not add up to 0, and the latest LSN. Mostly it is the
-        # row that the reader has and the one that it should have; rows need not be hashable.
-        self._changes: dict[Row, tuple[list[tuple[Row, int]], int]] = {}
+        # By key: the rows whose weights do not add up to 0, and the latest LSN with its time.
+        # Mostly it is the row that the reader has and the one that it should have; rows need not
+        # be hashable.
+        self._changes: dict[Row, tuple[list[tuple[Row, int]], int, int]] = {}
         self._first: ChangeBatch | None = None
         self._last: ChangeBatch | None = None
         self.rows = 0
@@ -39,18 +42,18 @@ class Net:
         changes, rows = self._changes, self.rows
         for row, weight, lsn in zip(batch.held_rows, batch.weights, batch.lsns, strict=True):
             key = tuple(row[place] for place in places)
-            known, _ = changes.pop(key, ((), 0))
+            known, _, _ = changes.pop(key, ((), 0, 0))
             net = _added(known, row, weight)
             rows += len(net) - len(known)
             if net:
-                changes[key] = (net, lsn)
+                changes[key] = (net, lsn, batch.commit_time(lsn))
         self.rows = rows
 
     def _widen(self, width: int) -> None:
         """Columns were added: rows from before have NULL in them."""
-        for key, (net, lsn) in self._changes.items():
+        for key, (net, lsn, time) in self._changes.items():
             wide = [(row + (None,) * (width - len(row)), weight) for row, weight in net]
-            self._changes[key] = (wide, lsn)
+            self._changes[key] = (wide, lsn, time)
 
     def take(self) -> ChangeBatch | None:
         """All of it as one batch, each key once; None when nothing is left to tell."""
@@ -62,12 +65,13 @@ class Net:
         rows: list[Row] = []
         weights: list[int] = []
         lsns: list[int] = []
-        for net, lsn in changes.values():
+        for net, lsn, _ in changes.values():
             for row, weight in sorted(net, key=itemgetter(1)):  # what goes, then what comes
                 rows.append(row)
                 weights.append(weight)
                 lsns.append(lsn)
-        return last.netted(first, rows, weights, lsns)
+        commits = sorted((lsn, time) for _, lsn, time in changes.values())
+        return last.netted(first, rows, weights, lsns, Commits.of(*zip(*commits, strict=True)))
 
 
 def _added(net: Sequence[tuple[Row, int]], row: Row, weight: int) -> list[tuple[Row, int]]:

@@ -44,9 +44,8 @@ AsyncListener = AsyncEvents[Notification]
 
 def notifications_of(batch: ChangeBatch) -> Iterator[Notification]:
     """The notifications in a batch."""
-    timestamp = to_datetime(batch.committed_at)
     for row, lsn in zip(batch.held_rows, batch.lsns, strict=True):
-        yield Notification(row[0], row[1], lsn, timestamp)
+        yield Notification(row[0], row[1], lsn, to_datetime(batch.commit_time(lsn)))
 
 
 class Channels:
