@@ -26,6 +26,7 @@ from millstream.log import Log
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
+from millstream.model.shown import public_names
 from millstream.pipeline.session import Spark
 from millstream.sources import Writer
 from millstream.sources.batches import as_batches
@@ -662,6 +663,9 @@ class Database:
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
         return f"<Database {self.path} {state}>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self)
 
     def _check(self) -> None:
         if not self._finalizer.alive:

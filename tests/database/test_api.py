@@ -78,3 +78,68 @@ def test_an_inline_callback_has_no_place_in_the_log(db, option):
     db.execute("CREATE SOURCE s (n BIGINT)")
     with pytest.raises(ms.errors.InvalidOptionError, match=f"no {next(iter(option))}"):
         db.subscribe_callback("SELECT * FROM s", print, inline=True, **option)
+
+
+# --- What people see ------------------------------------------------------------------------------
+
+
+def test_reprs_say_what_it_is_in_a_line(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR, n INT)")
+    db.execute("CREATE SOURCE s (n BIGINT)")
+    bus, listener = db.changes("t", include="changed"), db.listen("c")
+    subscription = db.subscribe("SELECT *\n  FROM t\n  WHERE id > 0", name="mine", start="now")
+    callback = db.subscribe_callback("SELECT * FROM s", print)
+    inline = db.subscribe_callback("SELECT * FROM s", print, inline=True)
+    db.execute("INSERT INTO t VALUES (1, 'Ada', 2)")
+    n = db.lsn
+    assert repr(next(iter(subscription.recv(timeout=60)))) == (
+        f"<Change insert at LSN {n}: id=1, name='Ada', n=2>"
+    )
+    db.execute("UPDATE t SET n = 3")
+    batch = subscription.recv(timeout=60)
+    assert repr(batch) == f"<ChangeBatch of t: 2 rows, LSN {n + 1}..{n + 2}>"
+    assert [repr(change) for change in batch] == [
+        f"<Change update at LSN {n + 2}: id=1, name='Ada', n=3 (before: n=2)>"
+    ]
+    assert repr(subscription) == "<Subscription 'mine' active: SELECT * FROM t WHERE id > 0>"
+    assert repr(callback) == "<CallbackSubscription active: SELECT * FROM s>"
+    assert repr(inline) == "<InlineSubscription active: SELECT * FROM s>"
+    event = (bus.recv(timeout=60), bus.recv(timeout=60))[1]
+    assert repr(event) == (
+        f"<ChangeEvent update t at LSN {n + 2}, key={{'id': 1}}, changed={{'n': 3}}, "
+        f"{event.timestamp.isoformat()}>"
+    )
+    assert repr(bus) == "<Events active: changes of t>"
+    assert repr(listener) == "<Events active: LISTEN c>"
+    with db.source("s") as source, db.writer("s") as writer:
+        assert repr(source) == "<Source s: n BIGINT>"
+        writer.write((1,))
+        assert repr(writer) == "<Writer s: 1 of 1024 rows pending>"
+    long = db.subscribe(f"SELECT * FROM t WHERE name = '{'x' * 5000}'")
+    assert len(repr(long)) < 120
+    for each in (event, batch, subscription, long, callback, inline, bus, db):
+        assert "\n" not in repr(each)
+
+
+def test_dir_shows_what_is_public(db):
+    db.execute("CREATE SOURCE s (n BIGINT)")
+    with (
+        db.source("s") as source,
+        db.writer("s") as writer,
+        db.subscribe("SELECT * FROM s") as subscription,
+        db.subscribe_callback("SELECT * FROM s", print) as callback,
+        db.subscribe_callback("SELECT * FROM s", print, inline=True) as inline,
+        db.changes() as bus,
+    ):
+        source.push((1,))
+        batch = subscription.recv(timeout=60)
+        things = [db, source, writer, subscription, callback, inline, bus, batch]
+        for each in (*things, db.query("SELECT n FROM s")):
+            assert not [name for name in dir(each) if name.startswith("_")]
+            assert all(hasattr(each, name) for name in dir(each))
+        assert {"rows", "to_arrow", "to_pandas", "gap", "token", "kind", "lsn"} <= set(dir(batch))
+        assert not {"held_rows", "put_at", "of_row", "with_columns", "cause"} & set(dir(batch))
+        assert not {"poll", "poll_again", "check", "start"} & {*dir(subscription), *dir(callback)}
+        assert {"recv", "try_recv", "ack", "metrics", "pause", "token"} <= set(dir(subscription))
+        assert {"push", "push_batch", "push_arrow", "watermark"} <= set(dir(source))
+    assert set(dir(ms)) == set(ms.__all__)

@@ -107,6 +107,8 @@ class TestForms:
         assert pa.table(batch).num_rows == 2
         assert pl.DataFrame(batch)["_op"].to_list() == ["insert", "insert"]
         assert list(pd.DataFrame.from_arrow(batch)["k"]) == [1, 2]
+        assert list(batch.to_pandas()["_lsn"]) == batch.to_polars()["_lsn"].to_list()
+        assert batch.to_pandas()["k"].to_list() == [1, 2]
 
 
 class TestChanges:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from pyarrow import parquet
 
 from millstream.errors import (
     InvalidOptionError,
@@ -105,6 +106,22 @@ def test_a_frame_may_be_changed(result):
 def test_integers_without_null_are_numpys():
     result = Result.of_rows(Schema.of(n="INT", m="TINYINT"), [(1, None)])
     assert list(map(str, result.to_pandas().dtypes)) == ["int32", "Int8"]
+
+
+def test_the_short_names():
+    result = of_rows(ROWS)
+    assert result.arrow() == result.to_arrow()
+    assert result.df().equals(result.to_pandas())
+    assert result.pl().equals(result.to_polars())
+
+
+def test_parquet(tmp_path):
+    result = of_rows(ROWS)
+    for path in (tmp_path / "a.parquet", str(tmp_path / "b.parquet")):
+        result.to_parquet(path)
+        assert parquet.read_table(path) == result.to_arrow()
+    with pytest.raises(InvalidOptionError):
+        result.to_parquet(5)
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars"])

@@ -13,7 +13,9 @@ from millstream.errors import SchemaMismatchError, TimeRangeError
 from millstream.model.change import Change, Gap
 from millstream.model.clock import from_datetime
 from millstream.model.commits import Commits
+from millstream.model.frames import pandas_frame, polars_frame
 from millstream.model.lsn import NO_LSN
+from millstream.model.shown import public_names
 from millstream.model.token import ResumeToken
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ Row = tuple[Any, ...]
 # Listed; or as Arrow; or the batch and the mask that they are counted out from when asked for.
 _Lsns: TypeAlias = "list[int] | pa.Array | tuple[ChangeBatch, pa.BooleanArray] | None"
 
+_MAKERS = {"of_row", "keep_mask", "keep_places", "netted", "piece", "placed", "put_at", "take"}
+_INTERNAL = _MAKERS | {"cause", "held_rows", "is_arrow", "is_counted", "told"}
+_INTERNAL |= {"commits", "with_columns", "with_watermark"}
 _HIDDEN = (
     pa.field("_op", pa.string(), nullable=False),
     pa.field("_weight", pa.int64(), nullable=False),
@@ -196,7 +201,10 @@ class ChangeBatch:
 
     def __repr__(self) -> str:
         name = f" of {self.topic}" if self.topic else ""
-        return f"<ChangeBatch{name}: {len(self)} rows, LSN {self.first_lsn}..{self.lsn}>"
+        rows = "1 row" if len(self) == 1 else f"{len(self)} rows"
+        kind = "" if self.kind == "changes" else f" {self.kind}"
+        gap = "" if self.gap is None else ", after a gap"
+        return f"<ChangeBatch{kind}{name}: {rows}, LSN {self.first_lsn}..{self.lsn}{gap}>"
 
     @property
     def rows(self) -> list[Row]:
@@ -293,6 +301,25 @@ class ChangeBatch:
         batch = self.arrow
         columns = [*batch.columns, self._ops_arrow(), self.weights_arrow(), self.lsns_arrow()]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*batch.schema, *_HIDDEN]))
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas need not be there
+        """What ``to_arrow`` gives, as a pandas frame.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return pandas_frame(pa.Table.from_batches([self.to_arrow()]))
+
+    def to_polars(self) -> Any:  # noqa: ANN401 - polars need not be there
+        """What ``to_arrow`` gives, as a polars frame.
+
+        Raises:
+            MissingExtraError: polars is not installed.
+        """
+        return polars_frame(pa.Table.from_batches([self.to_arrow()]))
+
+    def __dir__(self) -> list[str]:
+        return public_names(self, _INTERNAL)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """What pandas, polars, DuckDB and pyarrow read a batch through, without a copy."""

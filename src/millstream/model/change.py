@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from millstream.errors import ColumnNotFoundError
+from millstream.model.shown import shown_values
 
 if TYPE_CHECKING:
     from millstream.model.schema import Schema
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 Op = Literal["insert", "update", "delete"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Change:
     """A row appeared, was replaced, or disappeared.
 
@@ -37,6 +38,16 @@ class Change:
     before: tuple[Any, ...] | None
     lsn: int
     schema: Schema
+
+    def __repr__(self) -> str:
+        names = self.schema.names
+        row = shown_values(names, self.row)
+        if self.op == "update" and self.before is not None:
+            pairs = zip(names, self.before, self.row, strict=True)
+            changed = [(name, old) for name, old, new in pairs if old is not new and old != new]
+            before = shown_values([name for name, _ in changed], [old for _, old in changed])
+            row = f"{row} (before: {before})"
+        return f"<Change {self.op} at LSN {self.lsn}: {row}>"
 
     def __getitem__(self, column: str) -> Any:  # noqa: ANN401 - a value of the user's
         """The value of a column in ``row``."""

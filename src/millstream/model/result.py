@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import html
-import importlib
 from itertools import islice
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.errors import InvalidOptionError, MissingExtraError, SchemaMismatchError
+from millstream.errors import InvalidOptionError, SchemaMismatchError
+from millstream.model.frames import pandas_frame, polars_frame
 from millstream.model.lsn import NO_LSN
+from millstream.model.shown import public_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import ModuleType
 
     from millstream.model.schema import Row, Schema
 
@@ -107,11 +109,11 @@ class Result:
         """The next rows, at most ``size`` of them; none after the last.
 
         Raises:
-            InvalidOptionError: the size is negative.
+            InvalidOptionError: the size is no number, or negative.
         """
-        if size < 0:
+        if type(size) is not int or size < 0:
             raise InvalidOptionError(
-                f"{size} rows cannot be fetched", hint="Give a size of 0 or more."
+                f"{size!r} rows cannot be fetched", hint="Give a size of 0 or more."
             )
         return list(islice(self._cursor(), size))
 
@@ -147,15 +149,7 @@ class Result:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        pandas = _extra("pandas")
-        table = self.to_arrow()
-        # pandas' own way is a float, which a large integer does not survive.
-        dtypes = {
-            column.type: getattr(pandas, f"Int{column.type.bit_width}Dtype")()
-            for column in table.columns
-            if pa.types.is_integer(column.type) and column.null_count
-        }
-        return table.to_pandas(types_mapper=dtypes.get)
+        return pandas_frame(self.to_arrow())
 
     def to_polars(self) -> Any:  # noqa: ANN401 - polars need not be there
         """The rows as a polars frame.
@@ -163,9 +157,31 @@ class Result:
         Raises:
             MissingExtraError: polars is not installed.
         """
-        return _extra("polars").from_arrow(self.to_arrow())
+        return polars_frame(self.to_arrow())
+
+    def to_parquet(self, path: str | PathLike[str]) -> None:
+        """Write the rows to a Parquet file, which must be a path of this machine.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if not isinstance(path, (str, PathLike)):
+            raise InvalidOptionError(
+                f"the path is a {type(path).__name__}", hint="Give a str or a Path."
+            )
+        from pyarrow import parquet  # noqa: PLC0415 - takes longer to import than all the rest
+
+        with Path(path).open("wb") as file:
+            parquet.write_table(self.to_arrow(), file)
+
+    arrow = to_arrow
+    df = to_pandas
+    pl = to_polars
 
     # ---- for people
+
+    def __dir__(self) -> list[str]:
+        return public_names(self, {"of_rows"})
 
     def __repr__(self) -> str:
         try:
@@ -230,13 +246,3 @@ def _cut(text: str) -> str:
     text = text[: _SHOWN_WIDTH + 1]
     text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
     return text if len(text) <= _SHOWN_WIDTH else f"{text[: _SHOWN_WIDTH - 1]}…"
-
-
-def _extra(name: str) -> ModuleType:
-    """An optional package that is named like the extra which installs it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{name} is not installed", hint=f"pip install 'millstream[{name}]'"
-        ) from error

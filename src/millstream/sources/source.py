@@ -12,6 +12,7 @@ import pyarrow as pa
 from millstream.errors import ClosedError, InvalidOptionError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
+from millstream.model.shown import one_line, public_names
 from millstream.sources.batches import as_batches
 from millstream.sources.fast_push import make_push
 from millstream.sources.inlet import Inlet, Parcel
@@ -217,7 +218,10 @@ class Source:
         return self.producer_count > 1
 
     def __repr__(self) -> str:
-        return f"<Source {self.name}: {self.schema.ddl}>"
+        return f"<Source {self.name}: {one_line(self.schema.ddl)}>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self)
 
     # ---- lifecycle
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import InvalidOptionError
+from millstream.model.shown import public_names
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -81,6 +82,12 @@ class Writer:
             self.push()
         finally:
             self._source.close()
+
+    def __repr__(self) -> str:
+        return f"<Writer {self._source.name}: {self.pending} of {self._batch_rows} rows pending>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self)
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.dispatch import select
 from millstream.errors import Error, SubscriptionEndedError
 from millstream.model.batch import ChangeBatch
+from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -232,3 +233,9 @@ class InlineSubscription:
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.state}: {one_line(self.sql)}>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self, {"batch", "fail", "finish", "row"})

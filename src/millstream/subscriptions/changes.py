@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from millstream.errors import InvalidOptionError
 from millstream.model.clock import to_datetime
+from millstream.model.shown import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ Include = Literal["keys", "after", "both", "changed"]
 _INCLUDES = ("keys", "after", "both", "changed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ChangeEvent:
     """One mutation.
 
@@ -45,6 +46,15 @@ class ChangeEvent:
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     changed: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        told = [
+            one_line(f", {name}={value!r}")
+            for name in ("key", "tenant", "before", "after", "changed")
+            if (value := getattr(self, name)) is not None
+        ]
+        place = f"{self.collection} at LSN {self.lsn}"
+        return f"<ChangeEvent {self.op} {place}{''.join(told)}, {self.timestamp.isoformat()}>"
 
 
 class EventMaker:

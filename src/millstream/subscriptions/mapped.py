@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from millstream.errors import ClosedError, ReceiveTimeoutError
+from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.reading import deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ class Mapped(Generic[T]):
         self.subscription.cancel()
 
     close = cancel
+
+    def __repr__(self) -> str:
+        of, name = self.subscription, type(self).__name__
+        return f"<{name} {of.state}: {one_line(of.sql)}>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self)
 
     @property
     def metrics(self) -> SubscriptionMetrics:

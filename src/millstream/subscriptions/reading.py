@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from millstream.dispatch import forked
 from millstream.errors import ClosedError, InvalidOptionError, ReceiveTimeoutError
 from millstream.model.clock import system_clock
+from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.backlog import MERGED_ROWS
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 State = Literal["active", "paused", "cancelled", "completed", "failed"]
 
+_INTERNAL: Final = frozenset({"check", "is_here", "poll", "poll_again", "start"})
 _numbers: Final = itertools.count(1)
 
 
@@ -332,7 +334,10 @@ class Reading:
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        return f"<{type(self).__name__}{name} {self.state}: {self.sql}>"
+        return f"<{type(self).__name__}{name} {self.state}: {one_line(self.sql)}>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self, _INTERNAL)
 
 
 def deadline_of(timeout: float | None) -> float | None:
