@@ -18,6 +18,7 @@ from millstream.engine import Engine
 from millstream.errors import (
     ClosedError,
     InvalidOptionError,
+    LogError,
     SqlUnsupportedError,
     WrongObjectError,
 )
@@ -314,6 +315,9 @@ class Database:
         """Wait until all that was pushed is on the disk and handed to subscribers.
 
         Returns the newest LSN.
+
+        Raises:
+            LogFullError: the disk is full. What was pushed waits and is written when there is room.
         """
         self._check()
         return self._engine.flush()
@@ -336,7 +340,7 @@ class Database:
         """
         self._check()
         if lsn is None:
-            lsn = self._engine.dispatcher.barrier()
+            lsn = self._engine.dispatcher.barrier(complete=True)
         definition = self._engine.catalog[view]
         if definition.name not in self._engine.views:
             raise WrongObjectError(
@@ -649,7 +653,8 @@ class Database:
         """Commit what was pushed, complete the subscriptions, close the log. Twice is fine.
 
         Raises:
-            LogFullError: rows that nobody was promised could not be written; it says how many.
+            LogFullError: the disk is full, and rows that were pushed without waiting are lost; the
+                message and ``rows_lost`` say how many.
         """
         if self._finalizer.detach() is not None:
             self._closer()
@@ -720,9 +725,23 @@ class _Closer:
             if self._temporary is not None:
                 self._engine.views.saver.abandon()
                 steps.callback(shutil.rmtree, self._temporary, ignore_errors=True)
-            steps.callback(self._engine.log.close)
+            steps.push(self._close_log)
             steps.callback(self._registry.end_all)
             self._engine.close()
+
+    def _close_log(
+        self, _: type[BaseException] | None, raised: BaseException | None, __: object
+    ) -> None:
+        """Close the log; rows that are lost here and rows that were before are one number."""
+        try:
+            self._engine.log.close()
+        except LogError as error:
+            before = raised.rows_lost if isinstance(raised, LogError) else 0
+            if before and isinstance(error.__cause__, LogError):
+                raise error.__cause__.with_lost(before + error.rows_lost) from error
+            if before:
+                raise error.with_lost(before) from error
+            raise
 
 
 def _close_forgotten(closer: _Closer) -> None:

@@ -388,14 +388,22 @@ class Engine:
         return name in self.catalog and self.catalog[name].born == definition.born
 
     def flush(self) -> int:
-        """Wait until all that was pushed is on the disk and handed to subscribers."""
-        lsn = self.dispatcher.barrier()
+        """Wait until all that was pushed is on the disk and handed to subscribers.
+
+        Raises:
+            LogFullError: the disk is full; what was pushed waits until there is room.
+        """
+        lsn = self.dispatcher.barrier(complete=True)
         self.log.flush()
         return lsn
 
     def write(self) -> int:
-        """Wait until all that was pushed can be read from the log; returns the last LSN."""
-        lsn = self.dispatcher.barrier()
+        """Wait until all that was pushed can be read from the log; returns the last LSN.
+
+        Raises:
+            LogFullError: the disk is full.
+        """
+        lsn = self.dispatcher.barrier(complete=True)
         self.log.wait_written(lsn)
         return lsn
 
@@ -593,13 +601,18 @@ class Engine:
             if batch is None:
                 if self.log.written_lsn >= until:
                     return
+                if self.log.is_stalled:  # the disk is full: what waits for room is in memory
+                    for rest in reader.rest():
+                        if rest.first_lsn <= until:
+                            yield _first_rows(rest, until)
+                    return
                 self.log.write_soon()
                 batch = reader.next(timeout=0.05)
             if batch is None:
                 continue
             if batch.first_lsn > until:
                 return
-            yield batch if batch.lsn <= until else batch.slice(0, until - batch.first_lsn + 1)
+            yield _first_rows(batch, until)
 
     # ---- tenants
 
@@ -703,6 +716,11 @@ class Engine:
             self.dispatcher.stop()
             for inlet in inlets:
                 inlet.abandon()
+
+
+def _first_rows(batch: ChangeBatch, until: int) -> ChangeBatch:
+    """The rows of a batch up to an LSN."""
+    return batch if batch.lsn <= until else batch.slice(0, until - batch.first_lsn + 1)
 
 
 def _event_time(definition: Definition, value: int | None) -> EventTime:

@@ -143,9 +143,23 @@ class TopicNotFoundError(Error):
 
 
 class LogError(Error):
-    """The root of what can go wrong between the log and its directory."""
+    """The root of what can go wrong between the log and its directory.
+
+    Attributes:
+        rows_lost: of ``close``: how many rows that were pushed without waiting are not in the log.
+    """
 
     code = "LOG"
+    rows_lost: int = 0
+
+    def with_lost(self, rows: int) -> Self:
+        """The same error, which says that so many rows are lost by it."""
+        error = self.again()
+        if rows:
+            many = "1 row that was" if rows == 1 else f"{rows:,} rows that were"
+            error.message = f"{many} pushed could not be written: {self.message}"
+            error.rows_lost, error.__cause__ = rows, self
+        return error
 
 
 class LogLockedError(LogError):

@@ -164,13 +164,14 @@ def _table(definition: Definition, engine: Engine) -> Row:
 def _view(definition: Definition, engine: Engine) -> Row:
     running = engine.views[definition.name]
     view, runner, emit = running.view, running.runner, running.planned.statement.emit
+    error = running.error
     mark = view.watermark
     return (
         definition.name,
         definition.schema.ddl,
         ", ".join(definition.schema.key),
         emit.mode if emit.every is None else f"every {duration_text(emit.every)}",
-        runner.state,
+        running.state,
         len(view),
         view.changes,
         view.reached,
@@ -179,7 +180,7 @@ def _view(definition: Definition, engine: Engine) -> Row:
         None if mark is None else to_datetime(mark),
         runner.shifts,
         runner.restarts,
-        None if runner.error is None else str(runner.error.message),
+        None if error is None else error.message,
         definition.query,
     )
 

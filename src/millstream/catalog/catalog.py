@@ -14,6 +14,7 @@ from millstream.catalog.options import Options
 from millstream.errors import (
     Error,
     InvalidNameError,
+    LogError,
     ObjectExistsError,
     ObjectNotFoundError,
     WrongObjectError,
@@ -119,12 +120,15 @@ class Catalog:
                     entries.pop(entry["name"], None)
                 else:
                     entries[entry["name"]] = entry
-        for name, entry in entries.items():
-            self._objects[name.lower()] = _from_json(entry, self._log.topic(name).schema)
-        # A crash between two steps of CREATE or DROP leaves a topic that nobody knows.
-        for topic in self._log.topics:
-            if not topic.startswith(SYSTEM) and topic not in entries:
-                self._log.drop_topic(topic)
+        for name in set(self._log.topics) & entries.keys():
+            topic, entry = self._log.topic(name), entries[name]
+            if entry.get("topic", topic.id) == topic.id:  # else it was dropped, and made anew
+                self._objects[name.lower()] = _from_json(entry, topic.schema)
+        # A crash between two steps of CREATE leaves a topic that nobody knows.
+        known = {each.name for each in self}
+        for name in self._log.topics:
+            if not name.startswith(SYSTEM) and name not in known:
+                self._log.drop_topic(name)
 
     # ---- what there is
 
@@ -180,9 +184,9 @@ class Catalog:
         self.check_new(definition)
         name = definition.name
         definition = replace(definition, born=self._log.lsn + 1)
-        self._log.create_topic(name, definition.schema, retention=definition.options.kept)
+        topic = self._log.create_topic(name, definition.schema, retention=definition.options.kept)
         try:
-            self._write(_to_json(definition))
+            self._write({**_to_json(definition), "topic": topic.id})
         except Error:
             with contextlib.suppress(Error):  # else it is dropped when the log is opened again
                 self._log.drop_topic(name)
@@ -210,11 +214,14 @@ class Catalog:
             )
 
     def drop(self, name: str) -> Definition:
-        """Remove an object and its rows."""
+        """Remove an object and its rows, on a full disk as well."""
         definition = self[name]
-        self._write({"kind": "dropped", "name": definition.name})
-        del self._objects[name.lower()]
+        # Without its topic it does not exist, whatever its entry says: so this is one step.
         self._log.drop_topic(definition.name)
+        del self._objects[name.lower()]
+        entry = json.dumps({"kind": "dropped", "name": definition.name})
+        with contextlib.suppress(LogError):
+            self._log.append(TOPIC, [(entry,)], wal_mode="async")
         return definition
 
     def add_column(self, name: str, column: Column) -> Definition:

@@ -9,6 +9,10 @@ everything that was pushed before it.
 
 A thread that commits while nobody takes a turn may take one itself, which spares two wake-ups:
 there is one turn at a time, whoever takes it.
+
+When the log takes nothing, since the disk is full, say, no turn waits for it. Whoever waits for a
+commit is refused at once. Rows that nobody waits for are held, their sources are not drained, and
+both are tried again; calls go on to be made, so whatever only reads works.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.dispatch.errands import Call, Commit
+from millstream.dispatch.held import Held, not_refusable
 from millstream.dispatch.joining import commits, joined
 from millstream.dispatch.route import Routes
 from millstream.errors import (
@@ -74,6 +79,8 @@ class Dispatcher:
         self._log = log
         self._pid = os.getpid()
         self._errands: list[Commit | Call] = []
+        self._held = Held()
+        self._all_intakes: tuple[Intake, ...] = ()
         # The intakes and the buffers of a cut, in one assignment, so that they always match.
         self._inflow: tuple[tuple[Intake, ...], tuple[list[Any], ...], bool]
         self._set_intakes(())
@@ -101,21 +108,22 @@ class Dispatcher:
         """Drain one more inlet."""
         with self._lock:
             # Those of the database's own come last in a commit: a NOTIFY after what was pushed.
-            ordered = sorted((*self._intakes, intake), key=lambda each: each.is_system)
+            ordered = sorted((*self._all_intakes, intake), key=lambda each: each.is_system)
             self._set_intakes(tuple(ordered))
+        intake.inlet.stall(self._held.error)
 
     def remove(self, intake: Intake) -> None:
-        """Drain it no more."""
+        """Drain it no more. Called by the dispatcher's thread."""
         with self._lock:
-            self._set_intakes(tuple(each for each in self._intakes if each is not intake))
+            self._set_intakes(tuple(each for each in self._all_intakes if each is not intake))
+        self._held.forget(intake.topic)
 
     def _set_intakes(self, intakes: tuple[Intake, ...]) -> None:
+        self._all_intakes = intakes
+        if self._held.error is not None:  # rows that nobody waits for stay where they are
+            intakes = tuple(each for each in intakes if each.inlet.sync)
         buffers: tuple[list[Any], ...] = (self._errands, *(i.inlet.items for i in intakes))
         self._inflow = (intakes, buffers, any(each.inlet.drops for each in intakes))
-
-    @property
-    def _intakes(self) -> tuple[Intake, ...]:
-        return self._inflow[0]
 
     def commit(self, commit: Commit) -> int:
         """Commit changes; returns the last LSN once they are applied and handed to subscribers."""
@@ -150,7 +158,8 @@ class Dispatcher:
         return True
 
     def post(self, commit: Commit) -> None:
-        """Commit changes, some time soon."""
+        """Commit changes, some time soon; while the log takes nothing, they wait for it."""
+        commit.is_posted = True
         self._hand_in(commit)
 
     def soon(self, function: Callable[[], None]) -> None:
@@ -170,9 +179,26 @@ class Dispatcher:
         result: T = call.result
         return result
 
-    def barrier(self) -> int:
-        """Wait until all that was pushed so far is committed and handed to subscribers."""
-        return self.call(lambda: self.lsn)
+    def barrier(self, *, complete: bool = False) -> int:
+        """Wait until all that was pushed so far is committed and handed to subscribers.
+
+        While the log takes nothing, rows that nobody waits for are not committed: then this returns
+        without them.
+
+        Raises:
+            LogError: with ``complete``, why some rows could not be committed.
+        """
+
+        def reached() -> int:
+            if complete and self._held.error is not None:
+                raise self._held.error.again()
+            return self.lsn
+
+        return self.call(reached)
+
+    def wait_for_room(self) -> bool:
+        """Wait for a moment, after the log took nothing; False when this is about to end."""
+        return not self._over.wait(_RETRY)
 
     def is_here(self) -> bool:
         """Whether this is the dispatcher's thread, or one that takes a turn for it."""
@@ -251,6 +277,8 @@ class Dispatcher:
 
     def _turn(self, errands: int | None = None) -> bool:
         """One cut, and all errands or so many; False when there is nothing to do."""
+        if self._held:
+            self._place_held()
         intakes, buffers, may_drop = self._inflow
         removed: list[int] = []
         sizes = list(map(len, buffers))
@@ -260,15 +288,13 @@ class Dispatcher:
             sizes, removed = _exact_cut(intakes, buffers)
         batches: list[tuple[str, ChangeBatch]] = []
         tickets = self._tickets = []
-        patient = False
         for place, (intake, size) in enumerate(zip(intakes, sizes[1:], strict=True)):
             if size:
                 gone = removed[place] if removed else 0
                 batches += self._drained(intake, size, gone, tickets)
-                patient |= not intake.inlet.sync
         for commit in commits(batches) if len(batches) > 1 and not tickets else (batches,):
             if commit:
-                self._commit(commit, tickets, patient=patient)
+                self._commit(commit, tickets)
         for _ in range(sizes[0] if errands is None else errands):
             errand = self._next_errand()
             if errand is not None:
@@ -293,11 +319,12 @@ class Dispatcher:
         if stopping:
             with self._turning:
                 self._guarded(self._tidy)
+                self._give_up_held()
             return False
         turns = self._turns
         self._lingers = bool(self._fanned_out)
         if not self._lingers:
-            bell.sleep()
+            bell.sleep(_RETRY if self._held else None)
         elif not bell.sleep(_LINGER) and (self._turns == turns or turns > self._tidied + _PATIENCE):
             with self._turning:
                 self._guarded(self._tidy)
@@ -330,53 +357,77 @@ class Dispatcher:
                 batches.append((intake.topic, batch))
         return batches
 
-    def _commit(self, batches: Batches, tickets: list[Ticket], *, patient: bool) -> None:
+    def _commit(self, batches: Batches, tickets: list[Ticket]) -> None:
         """Commit a cut, and tell who waits for it how it went."""
         self._add_to_log()
-        sync = bool(tickets)
-        error = self._place(batches, sync=sync, patient=patient)
+        # What is held was pushed before: nothing may be committed ahead of it.
+        error = self._held.error or self._place(batches, sync=bool(tickets))
         if error is None:
             self._fan_out(batches)
+        elif self._failure is None and isinstance(error, LogError):
+            self._hold(not_refusable(batches, self._all_intakes), error)
         for ticket in tickets:
             ticket.settle(self.lsn, error)
 
-    def _place(self, batches: Batches, *, sync: bool, patient: bool) -> Error | None:
-        """Give batches their place in the log; returns why they have none, and never will.
+    def _place(self, batches: Batches, *, sync: bool) -> Error | None:
+        """Give batches their place in the log; returns why they have none."""
+        try:
+            self._placed = self._log.place(batches, sync=sync)
+        except LogFailedError as error:
+            self._fail(error)
+            return error
+        except (LogError, TopicNotFoundError) as error:
+            return error
+        return None
 
-        Args:
-            batches: the rows.
-            sync: whether they must be on the disk.
-            patient: whether some of them are waited for by nobody. Those must not be lost when the
-                disk is full: they are tried again, and producers are told once their buffer is
-                full, too.
-        """
-        stalled = False
-        while True:
-            try:
-                self._placed = self._log.place(batches, sync=sync)
-            except LogFailedError as error:
-                self._fail(error)
-                return error
-            except TopicNotFoundError as error:
-                return error
-            except LogError as error:
-                if not patient or isinstance(error, RowTooLargeError):
-                    return error
-                stalled = self._stall(error)
-                if self._stopping:
-                    self._lost = _lost(error, batches)
-                    self._fail(self._lost)
-                    return self._lost
-                self._over.wait(_RETRY)  # not for the bell: another thread may sleep by it
-            else:
-                if stalled:
-                    self._stall(None)
-                return None
+    def _hold(self, batches: Batches, error: LogError) -> None:
+        """Keep rows that nobody waits for until the log takes them."""
+        if batches:
+            self._held.commits.append(batches)
+            if not isinstance(error, RowTooLargeError):
+                self._stall(error)
+            elif self._held.error is None:  # of another row of the cut, which somebody waits for
+                self._place_held()
 
-    def _stall(self, error: LogError | None) -> bool:
-        for intake in self._intakes:
+    def _place_held(self) -> None:
+        """Try again what the log did not take, in order."""
+        held = self._held
+        self._add_to_log()
+        while held.commits and self._failure is None:
+            error = self._place(held.commits[0], sync=False)
+            if isinstance(error, LogError):
+                self._stall(error)
+                return
+            batches = held.commits.popleft()
+            if error is None:
+                self._fan_out(batches)
+                self._add_to_log()
+        if held.error is not None:
+            self._stall(None)
+        self._errands[:0] = held.postponed
+        held.postponed.clear()
+
+    def _stall(self, error: LogError | None) -> None:
+        """The log takes nothing, or None: it does again."""
+        was, self._held.error = self._held.error, error
+        if (was is None) != (error is None):
+            with self._lock:
+                self._set_intakes(self._all_intakes)
+        for intake in self._all_intakes:
             intake.inlet.stall(error)
-        return True
+
+    def _give_up_held(self) -> None:
+        """At the end, when the log still takes nothing: count what is lost."""
+        held, error = self._held, self._held.error
+        if error is None or self._failure is not None:
+            return
+        rows = held.rows()
+        for intake in self._all_intakes:
+            drained, _ = intake.inlet.drain(len(intake.inlet.items))
+            rows += sum(map(len, drained))
+        held.commits.clear()
+        self._lost = error.with_lost(rows)
+        self._fail(self._lost)
 
     def _fan_out(self, batches: Batches) -> None:
         """Offer placed batches to everybody."""
@@ -412,11 +463,20 @@ class Dispatcher:
                 errand.result = errand.function()
         except BaseException as raised:  # noqa: BLE001 - it is told to who waits for it
             error = raised
-        errand.ticket.settle(self.lsn, error)
+        if isinstance(errand, Commit) and errand.is_posted and self._may_try_again(error):
+            self._held.postponed.append(errand)
+        else:
+            errand.ticket.settle(self.lsn, error)
+
+    def _may_try_again(self, error: BaseException | None) -> bool:
+        final = (LogFailedError, RowTooLargeError)
+        return isinstance(error, LogError) and not isinstance(error, final) and not self._stopping
 
     def _run_commit(self, commit: Commit) -> None:
         try:
             batches = commit.batches() if callable(commit.batches) else commit.batches
+            if self._held.error is not None:
+                raise self._held.error.again()
             self._placed = self._log.place(batches, sync=commit.sync)
         except LogFailedError as error:
             self._fail(error)
@@ -447,7 +507,7 @@ class Dispatcher:
 
     def _fail(self, error: Error) -> None:
         self._failure = error
-        for intake in self._intakes:
+        for intake in self._all_intakes:
             intake.inlet.close(error)
             intake.inlet.abandon()
         for routes in (*self._routes.values(), self._everything):
@@ -476,13 +536,6 @@ def _exact_cut(
             return sizes, removed
 
 
-def _lost(error: LogError, batches: Batches) -> LogError:
-    """The error of a log that takes nothing at the very end."""
-    rows = sum(len(batch) for _, batch in batches)
-    told = f"{rows:,} rows that were pushed could not be written, and are lost; "
-    return type(error)(error.message, hint=told + error.hint)
-
-
 def _closed() -> ClosedError:
     return ClosedError("the database is closed", hint="open it again")
 
@@ -501,7 +554,7 @@ _FORKED: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 def _in_child() -> None:
     """Threads do not survive a fork: let every producer in the child hear it at once."""
     for dispatcher in _FORKED:
-        for intake in dispatcher._intakes:  # noqa: SLF001 - this module's own
+        for intake in dispatcher._all_intakes:  # noqa: SLF001 - this module's own
             intake.inlet.close(forked())
 
 

@@ -36,9 +36,12 @@ class Commit:
         batches: the topics and what is added to them, or a function that says so at the time.
         applied: called with the batches at their places, before anybody else sees them.
         sync: whether the ticket is settled only when they are on the disk.
+
+    Attributes:
+        is_posted: nobody waits for it, so it may wait itself.
     """
 
-    __slots__ = ("applied", "batches", "sync", "ticket")
+    __slots__ = ("applied", "batches", "is_posted", "sync", "ticket")
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Commit:
         self.batches = batches
         self.applied = applied
         self.sync = sync
+        self.is_posted = False
         self.ticket = Ticket()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ClosedError, Error
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.log.writer import Writer
+
+_SHORTEST: Final = 0.1
+"""Seconds between two rounds of retention on a disk that is full."""
 
 _logger = logging.getLogger("millstream.log")
 
@@ -38,6 +41,7 @@ class Keeper:
         self._retain = retain
         self._sync_interval = sync_interval
         self._retention_interval = retention_interval
+        self._shortest = min(retention_interval, _SHORTEST)
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=target, name=f"millstream-log-{name}", daemon=True)
@@ -54,6 +58,7 @@ class Keeper:
         """Wait for the threads to end, once the writer is closing."""
         self._stopping.set()
         self._writer.dirty.set()
+        self._writer.short.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -78,11 +83,18 @@ class Keeper:
                 raise
 
     def _let_go(self) -> None:
-        while not self._stopping.wait(self._retention_interval):
+        """A round of retention now and then, and when the disk is full."""
+        short = self._writer.short
+        while not self._stopping.is_set():
+            if short.wait(self._retention_interval) and self._stopping.wait(self._shortest):
+                return
+            short.clear()
             try:
                 self._retain()
             except ClosedError:
                 return
+            except Error as error:
+                _logger.warning("retention failed, and is tried again: %s", error.message)
             except Exception:
                 # Nothing is lost by it but space; the next round tries again.
                 _logger.exception("retention failed")

@@ -190,13 +190,16 @@ class Log:
     def set_retention(self, topic: str, retention: Retention) -> Topic:
         """Change how much of a topic is kept, from the next round of retention on."""
         with self._writer.ddl:
-            self._writer.define(replace(self.topic(topic), retention=retention))
+            self._writer.define(replace(self.topic(topic), retention=retention), makes_room=True)
         return self.topic(topic)
 
     def drop_topic(self, topic: str) -> None:
-        """Drop a topic and its rows; a topic of the same name may be made anew."""
+        """Drop a topic and its rows, on a full disk as well; one of the same name may be made anew.
+
+        Its space comes back with the next round of retention: on a full disk, that is at once.
+        """
         with self._writer.ddl:
-            self._writer.define(replace(self.topic(topic), dropped=True))
+            self._writer.define(replace(self.topic(topic), dropped=True), makes_room=True)
 
     # ---- appending
 
@@ -305,14 +308,25 @@ class Log:
         self._writer.write_soon()
 
     def wait_written(self, lsn: int) -> None:
-        """Wait until everything up to an LSN can be read, which is sooner than on the disk."""
+        """Wait until everything up to an LSN can be read, which is sooner than on the disk.
+
+        Raises:
+            LogFullError: the disk is full.
+        """
         while True:
             written = self._writer.written
             if written.lsn >= lsn:
                 return
             self.check()
+            if self._writer.is_stalled:
+                self._writer.drain()
             self.write_soon()
             self._writer.wait_beyond(written, 0.05)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether rows wait that the disk did not take: it is full, say."""
+        return self._writer.is_stalled
 
     def check(self) -> None:
         """Raise if the log is closed, or has failed."""
@@ -373,7 +387,13 @@ class Log:
         When nothing was committed since, the LSN that the next row will have.
         """
         micros = from_datetime(time) if isinstance(time, datetime) else time
-        return find_time(self._writer, self._files, micros)
+        end = self._writer.next_lsn
+        written, waiting = self._writer.unwritten()
+        found = find_time(self._writer, self._files, micros)
+        for entry in waiting:
+            if entry.parts and entry.committed_at >= micros:
+                return min(found, entry.first_lsn)
+        return found if found <= written else end
 
     def token(self, lsn: int) -> str:
         """The text from which a reader resumes after an LSN."""

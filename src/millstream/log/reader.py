@@ -92,6 +92,19 @@ class Reader:
         while (batch := self.next_nowait()) is not None:
             yield batch
 
+    def rest(self) -> Iterator[ChangeBatch]:
+        """What is written, and then what waits to be, at this moment. The reader ends with it."""
+        written, waiting = self._writer.unwritten()
+        while self.position < written:
+            batch = self.next_nowait()
+            if batch is None or batch.first_lsn > written:  # it is one of those that waited
+                break
+            yield batch
+        for topic, _, batch in (part for entry in waiting for part in entry.parts):
+            floor = self._floors.get(topic.id)
+            if floor is not None and len(batch) and batch.lsn >= floor:
+                yield batch if floor <= batch.first_lsn else batch.slice(floor - batch.first_lsn)
+
     def close(self) -> None:
         """Let go of the files. Closing twice is fine."""
         self._closed = True

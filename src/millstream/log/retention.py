@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import LogCorruptError
+from millstream.errors import LogCorruptError, LogFullError
 from millstream.log.index import SegmentIndex
 from millstream.log.storage import sync_directory, translate, write_file
 from millstream.log.walk import DamageError, walk
@@ -86,10 +86,11 @@ def is_dead(topic: Topic | None, last_lsn: int) -> bool:
 
 def dead_share(index: SegmentIndex, topics: Mapping[int, Topic]) -> float:
     """How much of a segment is dead, from 0 to 1; 1 for a segment without rows. Pure."""
-    total = sum(extent.size for extent in index.extents.values())
+    extents = tuple(index.extents.items())  # one step: that of the last segment grows
+    total = sum(extent.size for _, extent in extents)
     dead = sum(
         extent.size
-        for topic_id, extent in index.extents.items()
+        for topic_id, extent in extents
         if is_dead(topics.get(topic_id), extent.last_lsn)
     )
     return dead / total if total else 1.0
@@ -114,11 +115,13 @@ class Collector:
             trimmed = self._trim(self._clock())
             collected = self._collect()
             self._forget_topics()
+            self._writer.refill_reserve()
             return Retained(trimmed, *collected)
 
     def _trim(self, now: int) -> dict[str, int]:
         """Trim each topic to what its retention and its readers ask for."""
         self._roll_if_old(now)
+        self._roll_if_dead()
         sealed = [file.seal.index for file in self._settled() if file.seal is not None]
         trimmed: dict[str, int] = {}
         for name in [topic.name for topic in self._writer.written.topics]:
@@ -129,7 +132,7 @@ class Collector:
                 topic = topics[name]
                 low = low_lsn(topic, sealed, now=now, needed=self._holds.needed(topic.id))
                 if low > topic.low_lsn:
-                    self._writer.define(replace(topic, low_lsn=low))
+                    self._writer.define(replace(topic, low_lsn=low), makes_room=True)
                     trimmed[name] = low
         return trimmed
 
@@ -153,8 +156,11 @@ class Collector:
                 continue
             leading = False
             if share >= _DEAD_SHARE and file.seal.index.extents:
-                rewritten += 1
-                freed += self._rewrite(file)
+                try:
+                    freed += self._rewrite(file)
+                    rewritten += 1
+                except LogFullError as error:  # others may still give space back
+                    _logger.warning("retention: %s", error.message)
         return removed, rewritten, freed
 
     def _forget_topics(self) -> None:
@@ -180,6 +186,13 @@ class Collector:
         ages, first = [age for age in limits if age is not None], written.index.first_time
         if ages and first and first < now - min(ages):
             self._writer.roll()
+
+    def _roll_if_dead(self) -> None:
+        """The same on a full disk, when much of the segment that is being written is dead."""
+        if self._writer.is_stalled:
+            written = self._writer.written
+            if dead_share(written.index, written.topics.by_id) >= _DEAD_SHARE:
+                self._writer.roll()
 
     def _remove(self, file: SegmentFile) -> None:
         self._writer.forget(file.ref)
@@ -208,9 +221,20 @@ class Collector:
         try:
             write_file(file.path, buffers)
         except OSError as error:
-            raise translate(error, file.path, "rewrite") from error
+            failed = translate(error, file.path, "rewrite")
+            if not (isinstance(failed, LogFullError) and self._rewrite_in_reserve(file, buffers)):
+                raise failed from error
         self._files.forget(file.ref)
         return before - sum(map(len, buffers))
+
+    def _rewrite_in_reserve(self, file: SegmentFile, buffers: list[bytes | pa.Buffer]) -> bool:
+        """The same on a full disk; False when what is live in it is too much for the reserve."""
+        try:
+            with self._writer.with_reserve():
+                write_file(file.path, buffers)
+        except OSError:
+            return False
+        return True
 
 
 def _live_buffers(file: SegmentFile, seal: Seal, live: set[int]) -> list[bytes | pa.Buffer]:

@@ -9,7 +9,8 @@ Async appends wake a background thread that drains the queue; sync appends drain
 the queue is full, the appender drains it too: the pressure falls on who makes it.
 
 A full disk loses nothing that was taken: async rows stay in the queue and are written when there is
-room again; the append that finds out raises, and its own rows are withdrawn.
+room again; the append that finds out raises, and its own rows are withdrawn. What makes room (that
+a topic was dropped or trimmed) is written ahead of the queue, in the space of the ``reserve``.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from millstream.log.active import ActiveSegment
 from millstream.log.entry import Entry, Part, encode_entries, held_bytes
 from millstream.log.frame import Encoded, Kind
 from millstream.log.index import SegmentIndex
+from millstream.log.reserve import SIZE as RESERVE_SIZE
+from millstream.log.reserve import Reserve
 from millstream.log.segment import Head, SegmentRef
 from millstream.log.topics import Topic, encode_json
 from millstream.log.turns import Turns
 from millstream.log.written import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -71,12 +74,14 @@ class Writer:
         durable_lsn: everything up to here is on the disk.
         ddl: a definition is looked up, changed and written under this lock.
         dirty: set when something was written that nobody waits to be durable.
+        short: set when the disk was found full, or some of a full disk can be had back.
     """
 
     def __init__(self, directory: Path, state: State, *, segment_bytes: int, clock: Clock) -> None:
         self.database = state.database
         self.ddl = threading.RLock()
         self.dirty = threading.Event()
+        self.short = threading.Event()
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._group_bytes = min(GROUP_BYTES, segment_bytes)
@@ -88,6 +93,7 @@ class Writer:
         epochs = seal.epochs.begin(epoch, index.end_lsn)
         self.origin = (state.database, epoch)
         self._active = ActiveSegment(directory, state.segments[-1], index, seal.end)
+        self._reserve = Reserve(directory)
         self._unsynced: list[ActiveSegment] = []  # sealed, and not yet on the disk for sure
         self._next_lsn = index.end_lsn
         self._last_time = state.last_time
@@ -162,6 +168,16 @@ class Writer:
             self._next_lsn = parts[-1].batch.lsn + 1
             self._enqueue(Entry(parts, first, nbytes=nbytes))
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the disk did not take what is first in the queue."""
+        return self._stalled
+
+    def unwritten(self) -> tuple[int, list[Entry]]:
+        """The last LSN that is written, and the entries that are not."""
+        with self._write, self._order:
+            return self.written.lsn, list(self._queue)
+
     def begin(self) -> tuple[int, int, tuple[UUID, int]]:
         """The LSN, the time and the origin of the next commit, for which there is room.
 
@@ -179,8 +195,13 @@ class Writer:
                 self._asleep = False
                 self._wake.notify()
 
-    def define(self, topic: Topic) -> None:
-        """Make a topic's new definition hold; it is on the disk when this returns."""
+    def define(self, topic: Topic, *, makes_room: bool = False) -> None:
+        """Make a topic's new definition hold; it is on the disk when this returns.
+
+        Args:
+            topic: the topic.
+            makes_room: on a full disk, write it ahead of all rows that wait, into the reserve.
+        """
         self.check()
         definition = encode_json(topic.to_json())
         with self._order:
@@ -190,9 +211,51 @@ class Writer:
                 self._dropped.add(topic.id)
         try:
             self._see_through(entry, sync=True)
+        except LogFullError:
+            if not (makes_room and self._write_ahead(entry)):
+                self._dropped.discard(topic.id)
+                raise
         except LogError:
             self._dropped.discard(topic.id)
             raise
+
+    def _write_ahead(self, entry: Entry) -> bool:
+        """Write a definition before what is queued, into the reserve; False: not even that fits."""
+        topic = entry.topic
+        if topic is None:
+            raise AssertionError("rows are written in the order of their LSNs")
+        with self._encode, self._write, self._careful(), self._reserve.given_back():
+            with self._order:  # one whose writer was interrupted is out of date now
+                for old in [e for e in self._queue if e.topic and e.topic.id == topic.id]:
+                    self._queue.remove(old)
+                    self._queued -= old.nbytes
+            entry.first_lsn = self.written.lsn + 1
+            try:
+                self._active.write(encode_entries([entry], self.durable_lsn))
+            except LogFullError:
+                return False
+            self._sync_files()
+            topics = self.written.topics.with_topic(topic)
+            self._publish(replace(self.written, offset=self._active.offset, topics=topics))
+        self.short.set()
+        return True
+
+    def _sync_files(self) -> None:
+        """Wait for the disk, with the write lock held: nothing is written meanwhile."""
+        for segment in (*self._unsynced, self._active):
+            segment.sync()
+
+    @contextlib.contextmanager
+    def with_reserve(self) -> Iterator[None]:
+        """Leave the space of the reserve to what is written meanwhile, and to nobody else here."""
+        with self._write, self._reserve.given_back():
+            yield
+
+    def refill_reserve(self) -> None:
+        """Make the reserve whole again, if there is room."""
+        if self._reserve.size < RESERVE_SIZE:
+            with self._write:
+                self._reserve.fill()
 
     def flush(self) -> int:
         """Wait until everything taken so far is on the disk; returns the last LSN that is."""
@@ -318,7 +381,9 @@ class Writer:
             self._failed = error
             raise
         except LogError:
-            self._stalled = True
+            if not self._stalled:
+                self._stalled = True
+                self.short.set()
             raise
         except BaseException:
             # Ctrl-C, say. What is in the file and what is in the queue may not agree any more.
@@ -366,14 +431,23 @@ class Writer:
 
     def roll(self) -> None:
         """Begin a new segment now, so that retention may drop the one before."""
-        self._drain(self._sequence)
+        with contextlib.suppress(LogFullError):
+            self._drain(self._sequence)
         with self._write:
             if self._active.index.extents:
                 with self._careful():
                     old = self._active
-                    self._roll()
+                    self._at_any_rate(self._roll)
                     old.sync()
                     old.synced = True
+
+    def _at_any_rate(self, step: Callable[[], None]) -> None:
+        """Take a step, on a full disk in the space of the reserve; with the write lock held."""
+        try:
+            step()
+        except LogFullError:
+            with self._reserve.given_back():
+                step()
 
     def _roll(self) -> None:
         """Seal the segment and begin the next one. The disk catches up in the background."""
@@ -457,7 +531,8 @@ class Writer:
 
     def forget_topics(self, ids: set[int]) -> None:
         """Topics were dropped, and no frame of theirs is left."""
-        with self._write:
+        with self._write, self._order:
+            ids -= {part.topic.id for entry in self._queue for part in entry.parts}
             self._publish(replace(self.written, topics=self.written.topics.without(ids)))
 
     # ---- in the background
@@ -483,6 +558,7 @@ class Writer:
                 self.fail(error)
                 raise
             self.dirty.set()
+            self.refill_reserve()
 
     def fail(self, error: Exception) -> None:
         """Something that nobody foresaw went wrong in the background: say so to all who come."""
@@ -515,12 +591,11 @@ class Writer:
         try:
             self._turns.wait_for(self._sequence)
             with self._write, self._careful():
-                self._active.seal(self.written.epochs, self.written.topics, closed=True)
+                self._at_any_rate(self._seal_for_good)
                 self._active.sync()
         except LogError as error:
             rows = sum(len(part.batch) for entry in self._queue for part in entry.parts)
-            lost = f"{rows:,} rows that were not acknowledged are lost; " if rows else ""
-            raise type(error)(error.message, hint=lost + error.hint) from error
+            raise error.with_lost(rows) from error
         finally:
             with self._write:
                 self._finished = True
@@ -538,7 +613,11 @@ class Writer:
         with contextlib.suppress(LogFullError):
             # A full log can still be read, and be made smaller; the epoch is first in the queue,
             # so it is written before any row.
-            self._turns.wait_for(self._sequence)
+            self._at_any_rate(lambda: self._turns.wait_for(self._sequence))
+        self.short.clear()  # whoever opens it may first say what retention has to keep
+
+    def _seal_for_good(self) -> None:
+        self._active.seal(self.written.epochs, self.written.topics, closed=True)
 
 
 def _closed() -> ClosedError:

@@ -13,7 +13,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from millstream.errors import Error, ViewFailedError
+from millstream.errors import (
+    Error,
+    LogError,
+    LogFailedError,
+    RowTooLargeError,
+    ViewFailedError,
+)
 from millstream.pipeline.checkpoint import offset_in
 from millstream.pipeline.live import FAR_BEHIND
 
@@ -38,6 +44,7 @@ _PATIENCE: Final = 4  # looks
 _PARK_SECONDS: Final = 30.0
 _LITTLE: Final = 500_000
 _PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
+_FULL_PAUSE: Final = 2.0
 _HOPELESS: Final = 2
 """After so many failures at the same place subscribers are told."""
 
@@ -160,11 +167,16 @@ class Runner:
                 if _NOT_ONE_THREAD in str(raised) and not self._query.needs_exchange:
                     self._query.needs_exchange = True
                     continue
-                failures = failures + 1 if self._watcher.reached == place else 1
-                place = self._watcher.reached
                 # What failed here is why Spark says that a connection has ended.
-                self._fail(self._trouble or raised, hopeless=failures >= _HOPELESS)
-                self._wake.wait(_PAUSES[min(failures, len(_PAUSES)) - 1])
+                reason = self._trouble or raised
+                if _is_full(reason):
+                    failures, pause = 0, _FULL_PAUSE
+                else:
+                    failures = failures + 1 if self._watcher.reached == place else 1
+                    pause = _PAUSES[min(failures, len(_PAUSES)) - 1]
+                place = self._watcher.reached
+                self._fail(reason, hopeless=failures >= _HOPELESS)
+                self._wake.wait(pause)
                 self._wake.clear()
                 self.restarts += 1
         self.state = "stopped"
@@ -303,6 +315,13 @@ def failure(name: str, raised: BaseException) -> ViewFailedError:
         hint="it is tried again by itself; if the query cannot take such a row, drop it and write "
         "it so that it can, for instance with try_divide, try_cast or a WHERE",
     )
+
+
+def _is_full(raised: BaseException) -> bool:
+    """Whether the log, or Spark for its checkpoint, found no room: not the fault of any row."""
+    if isinstance(raised, LogError):
+        return not isinstance(raised, LogFailedError | RowTooLargeError)
+    return "No space left on device" in str(raised)
 
 
 def _said(text: str) -> str:

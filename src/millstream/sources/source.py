@@ -172,6 +172,9 @@ class Source:
         """Wait until all that was pushed is on the disk and handed to subscribers.
 
         Returns the newest LSN; everything up to it is durable.
+
+        Raises:
+            LogFullError: the disk is full. What was pushed waits and is written when there is room.
         """
         return self._flush()
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import Commit
-from millstream.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from millstream.errors import LogFullError, SubscriptionExistsError, SubscriptionNotFoundError
 from millstream.log import Retention
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
@@ -141,12 +141,18 @@ class Positions:
         return wanted
 
     def drop(self, name: str) -> None:
-        """Forget a durable subscription; what was kept for it may go."""
+        """Forget a durable subscription; what was kept for it may go.
+
+        On a full disk that is what makes room, so it does not fail there: it is written later.
+        """
         with self._lock:
             self[name]
             del self._durable[name]
             self._holds.pop(name).release()
-        self.write()
+        try:
+            self.write()
+        except LogFullError:
+            self._dispatcher.post(self._commit(sync=True))
 
     def drop_target(self, target: str) -> None:
         """Forget those that read a log that is dropped."""

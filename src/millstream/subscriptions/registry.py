@@ -198,7 +198,6 @@ class Registry:
         if from_datetime(start) > system_clock():
             raise InvalidOptionError(f"start is {start}, which is in the future", hint='"now"')
         inbox.feed.dispatcher.barrier()
-        self._log.flush()  # what is committed can be looked for once it is written
         return self._log.lsn_at(start)
 
     def _resume(self, inbox: Inbox, token: str, wish: Wish) -> None:

@@ -89,6 +89,16 @@ class Running:
     ticker: Ticker | None = None
 
     @property
+    def state(self) -> str:
+        """What it is doing; ``waiting`` when the disk is full."""
+        return self.runner.state if self.view.waits is None else "waiting"
+
+    @property
+    def error(self) -> Error | None:
+        """Why it failed the last time, or waits."""
+        return self.view.waits or self.runner.error
+
+    @property
     def late_rows(self) -> int:
         """How many rows came too late for it."""
         return 0 if self.feed is None else self.feed.live.late
@@ -103,6 +113,7 @@ class Running:
         """Begin its end."""
         if self.ticker is not None:
             self.ticker.stop()
+        self.view.stop()
         self.runner.stop(gracefully=gracefully)
 
     def probe(self, lsn: int) -> None:

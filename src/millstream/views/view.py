@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.dispatch import Commit
+from millstream.errors import LogError, LogFailedError, RowTooLargeError
 from millstream.model.batch import ChangeBatch
 from millstream.views.saved import NEVER, Saved
 
@@ -87,6 +88,8 @@ class View:
             beginning, besides what was saved.
         due: when so many were written, ``on_due`` is called, once.
         error: why its query cannot go on, or None.
+        waits: why what it has worked out cannot be committed for now, the disk is full, say; or
+            None. It goes on by itself.
     """
 
     def __init__(
@@ -110,7 +113,8 @@ class View:
         self.due = NEVER
         self.on_due: Callable[[], None] = lambda: None
         self.error: ViewFailedError | None = None
-        self._is_over = False
+        self.waits: LogError | None = None
+        self._is_stopping = self._is_over = False
         self._placed = 0  # the LSN of the last change, of whatever topic
         self._keeper = keeper
         self._dispatcher = dispatcher
@@ -160,10 +164,15 @@ class View:
         """Return when all that was taken is on the disk."""
         self._settle()
 
+    def stop(self) -> None:
+        """Wait for room on the disk no more."""
+        self._is_stopping = True
+
     def end(self) -> None:
         """Commit nothing any more: another view of this name may be about to be made."""
+        self._is_over = True  # before the lock: who has it may wait for room on the disk
         with self._working:
-            self._is_over = True
+            pass
 
     def _commit(self, step: Step | None, lsn: int) -> None:
         if step is None or self._is_over:
@@ -188,7 +197,28 @@ class View:
                 self.due = NEVER
                 self.on_due()
 
-        self._dispatcher.commit_here(Commit(step.parts, applied))
+        self._place(step.parts, applied)
+
+    def _place(self, parts: Parts, applied: Callable[[list[ChangeBatch]], None]) -> None:
+        """Commit changes; while the disk is full, wait for room."""
+        while not self._is_over:
+            try:
+                self._dispatcher.commit_here(Commit(parts, applied))
+            except (LogFailedError, RowTooLargeError):
+                raise
+            except LogError as error:
+                self._wait_for_room(error)
+            else:
+                self.waits = None
+                return
+
+    def _wait_for_room(self, error: LogError) -> None:
+        """The log takes nothing, so wait: to fail would end the subscriptions."""
+        self.waits = error
+        with self._moved:
+            self._moved.notify_all()
+        if self._is_stopping or not self._dispatcher.wait_for_room():
+            raise error
 
     def _has_reached(self, lsn: int) -> None:
         with self._moved:
@@ -218,12 +248,14 @@ class View:
 
         Raises:
             ViewFailedError: its query cannot go on.
+            LogFullError: the disk is full, and it waits for room.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._moved:
             while self.reached < lsn:
-                if self.error is not None:
-                    raise self.error.again()
+                stopped_by = self.error or self.waits
+                if stopped_by is not None:
+                    raise stopped_by.again()
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
