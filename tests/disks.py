@@ -24,7 +24,7 @@ class Disk:
 
     def free(self):
         """Give all room back that ``fill`` took."""
-        self._ballast.unlink()
+        self._ballast.unlink(missing_ok=True)
 
     @property
     def room(self):

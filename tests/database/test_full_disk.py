@@ -54,6 +54,7 @@ def db(disk):
     db.insert("other", [(n, PAYLOAD) for n in range(2000)])
     db.flush()
     yield db
+    disk.free()
     db.close()
 
 
