@@ -74,7 +74,6 @@ if TYPE_CHECKING:
         Start,
     )
 
-_STATUS = Schema.of(status="VARCHAR")
 _VIEW_METRICS = ("state", "rows", "changes", "lsn", "lag_rows", "late_rows", "shifts", "restarts")
 _CHANNELS = Schema.of(name="VARCHAR NOT NULL")
 _QUERIES = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
@@ -175,7 +174,7 @@ class Database:
         """
         self._check()
         statements = parse(sql, parameters)
-        result: Result | Subscription = Result.of_rows(_STATUS, [])
+        result: Result | Subscription = Result.of_status("")
         for statement in statements:
             result = self._run(statement, tenant)
         return result
@@ -226,13 +225,15 @@ class Database:
             return Executor(self._engine, self._registry, tenant)(statement)
         if isinstance(statement, Listen):
             self._channels.listen(statement.channel)
+            status = "LISTEN"
         elif isinstance(statement, Unlisten):
             self._channels.unlisten(statement.channel)
+            status = "UNLISTEN"
         elif isinstance(statement, Show) and statement.kind == "channels":
             return Result.of_rows(_CHANNELS, [(name,) for name in self._channels.names])
         else:
             return Executor(self._engine, self._registry)(statement)
-        return Result.of_rows(_STATUS, [])
+        return Result.of_status(status)
 
     # ---- pushing in
 

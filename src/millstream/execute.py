@@ -120,14 +120,14 @@ class Executor:
 
     def _create(self, statement: CreateSource | CreateTable, definition: Definition) -> Result:
         self._engine.create(definition, if_not_exists=statement.if_not_exists)
-        return self._done()
+        return self._done(f"CREATE {definition.kind.upper()}")
 
     def create_view(self, statement: CreateView) -> Result:
         """CREATE MATERIALIZED VIEW, CREATE STREAM."""
         engine = self._engine
         if statement.name in engine.catalog:
             if statement.if_not_exists:
-                return self._done()
+                return self._done(_created(statement))
             if statement.or_replace and engine.catalog[statement.name].query:
                 return self._replace_view(statement)
             known = engine.catalog[statement.name]
@@ -136,7 +136,7 @@ class Executor:
                 hint="use another name, or IF NOT EXISTS, or DROP it first",
             )
         engine.create_view(engine.views.plan(statement), if_not_exists=statement.if_not_exists)
-        return self._done()
+        return self._done(_created(statement))
 
     def _replace_view(self, statement: CreateView) -> Result:
         """CREATE OR REPLACE: the old one goes only when the new one can be."""
@@ -145,7 +145,7 @@ class Executor:
         engine.check_replacement(engine.catalog[statement.name], planned)
         engine.drop(engine.catalog[statement.name])
         engine.create_view(planned)
-        return self._done()
+        return self._done(_created(statement))
 
     def drop(self, statement: Drop) -> Result:
         """DROP."""
@@ -158,7 +158,7 @@ class Executor:
         elif not (statement.if_exists and statement.name not in catalog):
             definition = catalog.of_kind(statement.kind, statement.name)
             self._engine.drop(definition, cascade=statement.cascade)
-        return self._done()
+        return self._done(f"DROP {statement.kind.upper()}")
 
     def _drop_subscription(self, statement: Drop) -> Result:
         if self._registry.is_open(statement.name):
@@ -168,13 +168,13 @@ class Executor:
         positions = self._engine.positions
         if not (statement.if_exists and statement.name not in positions):
             positions.drop(statement.name)
-        return self._done()
+        return self._done("DROP SUBSCRIPTION")
 
     def add_column(self, statement: AddColumn) -> Result:
         """ALTER ... ADD COLUMN."""
         definition = self._engine.catalog.of_kind(statement.kind, statement.name)
         self._engine.add_column(definition, statement.added, if_not_exists=statement.if_not_exists)
-        return self._done()
+        return self._done(f"ALTER {statement.kind.upper()}")
 
     # ---- rows
 
@@ -184,7 +184,7 @@ class Executor:
         rows = plan_insert(statement, definition.schema)
         self.check_tenant(definition, rows)
         count = self._engine.insert_rows(definition, rows, statement.conflict, self._tenant)
-        return self._done(count)
+        return self._changed("INSERT", count)
 
     def update(self, statement: Update) -> Result:
         """UPDATE."""
@@ -193,13 +193,14 @@ class Executor:
         mine = self._mine(definition, predicate)
         if self._tenant is not None:
             projection = _Checked(projection, lambda rows: self.check_tenant(definition, rows))  # type: ignore[assignment]
-        return self._done(self._engine.update(definition, mine, projection))
+        return self._changed("UPDATE", self._engine.update(definition, mine, projection))
 
     def delete(self, statement: Delete) -> Result:
         """DELETE."""
         definition = self._engine.find(statement.target, self._tenant)
         predicate = plan_where(statement.where, definition.schema, statement.sql)
-        return self._done(self._engine.delete(definition, self._mine(definition, predicate)))
+        mine = self._mine(definition, predicate)
+        return self._changed("DELETE", self._engine.delete(definition, mine))
 
     def query(self, statement: Query) -> Result:
         """SELECT with joins, groups, order and so on."""
@@ -239,7 +240,7 @@ class Executor:
     def notify(self, statement: Notify) -> Result:
         """NOTIFY."""
         self._engine.notify(statement.channel, statement.payload, self._tenant)
-        return self._done()
+        return self._done("NOTIFY")
 
     # ---- showing
 
@@ -288,8 +289,11 @@ class Executor:
             self._engine, statement.collection, start, statement.limit, self._tenant
         )
 
-    def _done(self, rowcount: int = 0) -> Result:
-        return Result.of_rows(show.STATUS, [], lsn=self._engine.dispatcher.lsn, rowcount=rowcount)
+    def _done(self, status: str, rowcount: int = 0) -> Result:
+        return Result.of_status(status, lsn=self._engine.dispatcher.lsn, rowcount=rowcount)
+
+    def _changed(self, verb: str, rowcount: int) -> Result:
+        return self._done(f"{verb} {rowcount}", rowcount)
 
 
 class _Mine:
@@ -321,6 +325,10 @@ class _Checked:
         made = self._projection.rows(rows)
         self._check(made)
         return made
+
+
+def _created(statement: CreateView) -> str:
+    return "CREATE STREAM" if statement.kind == "stream" else "CREATE MATERIALIZED VIEW"
 
 
 def _or_error(plan: Callable[[], T]) -> T | SqlError:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from millstream.subscriptions.registry import Registry
     from millstream.viewing import Planned
 
-STATUS: Final = Schema.of(status="VARCHAR")
-
 _SOURCES: Final = Schema.of(
     name="VARCHAR NOT NULL",
     columns="VARCHAR NOT NULL",
@@ -115,7 +113,7 @@ def objects(statement: Show, engine: Engine, registry: Registry) -> Result:
         pattern = _pattern(statement.like)
         place = schema.names.index("name")
         rows = [row for row in rows if row[place] and pattern.fullmatch(row[place])]
-    return Result.of_rows(schema, rows, lsn=engine.dispatcher.lsn)
+    return Result.of_rows(schema, rows, lsn=engine.dispatcher.lsn, whole=True)
 
 
 def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list[Row]]:
@@ -216,15 +214,14 @@ def _subscriptions(engine: Engine, registry: Registry) -> Iterator[Row]:
 def create(definition: Definition) -> Result:
     """SHOW CREATE."""
     schema = Schema.of(name="VARCHAR NOT NULL", sql="VARCHAR NOT NULL")
-    return Result.of_rows(schema, [(definition.name, definition.sql)])
+    return Result.of_rows(schema, [(definition.name, definition.sql)], whole=True)
 
 
 def describe(definition: Definition) -> Result:
     """DESCRIBE."""
     schema = definition.schema
-    return Result.of_rows(
-        _COLUMNS, [(c.name, c.type.sql, c.nullable, c.name in schema.key) for c in schema.columns]
-    )
+    rows = [(c.name, c.type.sql, c.nullable, c.name in schema.key) for c in schema.columns]
+    return Result.of_rows(_COLUMNS, rows, whole=True)
 
 
 def explain(definition: Definition, plan: SelectPlan) -> Result:
@@ -289,7 +286,8 @@ def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
 
 
 def _lines(lines: list[str]) -> Result:
-    return Result.of_rows(Schema.of(plan="VARCHAR NOT NULL"), [(line,) for line in lines])
+    schema = Schema.of(plan="VARCHAR NOT NULL")
+    return Result.of_rows(schema, [(line,) for line in lines], whole=True)
 
 
 def changes(

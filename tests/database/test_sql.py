@@ -473,3 +473,46 @@ def test_a_view_stays_when_its_replacement_cannot_be(db, sql, error):
     for name in ("b", "c"):
         db.wait_for(name, timeout=30)
         assert db.query(f"SELECT * FROM {name}").fetchall() == [(1,)]
+
+
+def test_a_statement_without_rows_answers_with_its_status(db):
+    answers = {
+        "CREATE SOURCE s (n BIGINT)": "CREATE SOURCE",
+        "CREATE SOURCE IF NOT EXISTS s (n BIGINT)": "CREATE SOURCE",
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)": "CREATE TABLE",
+        "CREATE MATERIALIZED VIEW v AS SELECT n FROM s": "CREATE MATERIALIZED VIEW",
+        "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT n + 1 AS n FROM s": (
+            "CREATE MATERIALIZED VIEW"
+        ),
+        "CREATE STREAM w AS SELECT n FROM s": "CREATE STREAM",
+        "ALTER TABLE t ADD COLUMN m BIGINT": "ALTER TABLE",
+        "INSERT INTO t (id, n) VALUES (1, 1), (2, 2), (3, 3)": "INSERT 3",
+        "INSERT INTO s VALUES (1)": "INSERT 1",
+        "UPDATE t SET n = 0 WHERE id > 1": "UPDATE 2",
+        "DELETE FROM t WHERE id = 9": "DELETE 0",
+        "LISTEN c": "LISTEN",
+        "NOTIFY c, 'x'": "NOTIFY",
+        "UNLISTEN *": "UNLISTEN",
+        "DROP VIEW v": "DROP VIEW",
+        "DROP STREAM w": "DROP STREAM",
+        "DROP TABLE IF EXISTS nothing": "DROP TABLE",
+    }
+    for sql, status in answers.items():
+        result = db.execute(sql)
+        assert (result.status, repr(result), result.fetchall()) == (status, status, [])
+        assert not result
+    assert db.execute("SELECT * FROM t").status == ""
+
+
+def test_what_explains_is_shown_whole(db):
+    condition = " OR ".join(f"symbol = 'a symbol with a long name {n}'" for n in range(9))
+    sql = f"SELECT symbol\nFROM trades\nWHERE {condition}"
+    db.execute("CREATE SOURCE trades (symbol VARCHAR, a_column_with_a_rather_long_name DOUBLE)")
+    db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+    for statement in (f"EXPLAIN {sql}", "SHOW CREATE v", "DESCRIBE trades", "SHOW VIEWS"):
+        shown = repr(db.query(statement))
+        assert "…" not in shown
+        for row in db.query(statement):
+            for text in (each for each in row if isinstance(each, str)):
+                assert all(line in shown for line in text.splitlines())
+    assert "a symbol with a long name 8" in repr(db.query("SHOW CREATE v"))

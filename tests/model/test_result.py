@@ -147,11 +147,21 @@ def test_no_rows(empty):
 
 
 def test_a_statement_that_changed_rows():
-    result = Result(TRADES, [], lsn=7, rowcount=3)
-    assert (result.lsn, result.rowcount, len(result)) == (7, 3, 0)
-    assert repr(result).endswith("(3 changed)")
-    told = Result.of_rows(TRADES, ROWS, lsn=7, rowcount=5)
-    assert (told.lsn, told.rowcount, len(told)) == (7, 5, 3)
+    result = Result.of_status("INSERT 3", lsn=7, rowcount=3)
+    assert (result.lsn, result.rowcount, len(result), result.fetchall()) == (7, 3, 0, [])
+    assert (repr(result), result.status) == ("INSERT 3", "INSERT 3")
+    assert result._repr_html_() == "<p>INSERT 3</p>"
+    assert (of_rows(ROWS).status, of_rows(ROWS).rowcount) == ("", 3)
+
+
+def test_texts_that_are_shown_whole():
+    long = "x" * 100
+    schema = Schema.of(name="VARCHAR", sql="VARCHAR")
+    result = Result.of_rows(schema, [("a", f"{long}\n\tb"), ("c", "")] * 20, whole=True)
+    lines = repr(result).splitlines()
+    assert lines[2:5] == [f"a     {long}", "      \\tb", "c"]
+    assert len(lines) == 2 + 3 * 20
+    assert f"<td>{long}<br>\\tb</td>" in result._repr_html_()
 
 
 def test_what_does_not_fit_the_schema():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from itertools import islice
+from itertools import islice, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,15 @@ import pyarrow as pa
 from millstream.errors import InvalidOptionError, SchemaMismatchError
 from millstream.model.frames import pandas_frame, polars_frame
 from millstream.model.lsn import NO_LSN
+from millstream.model.schema import Schema
 from millstream.model.shown import public_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.model.schema import Row, Schema
+    from millstream.model.schema import Row
 
+_STATUS = Schema.of(status="VARCHAR")
 _SHOWN_ROWS = 20
 _SHOWN_WIDTH = 32
 _NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL"})
@@ -42,13 +44,20 @@ class Result:
     >>> list(result)
     [('AAPL', 187.25)]
 
+    A statement that gives no rows gives its status:
+
+    >>> Result.of_status("INSERT 3", rowcount=3)
+    INSERT 3
+
     Attributes:
         schema: the columns and their types.
         lsn: the LSN at which the rows were these; 0 when there is none.
         rowcount: the number of rows in it, or of those that the statement changed.
+        status: what a statement that gives no rows has done, such as ``"CREATE TABLE"`` or
+            ``"INSERT 3"``; empty when the result has rows to give.
     """
 
-    __slots__ = ("_batches", "_fetched", "_rows", "lsn", "rowcount", "schema")
+    __slots__ = ("_batches", "_fetched", "_rows", "_whole", "lsn", "rowcount", "schema", "status")
 
     def __init__(
         self,
@@ -56,14 +65,15 @@ class Result:
         batches: Sequence[pa.RecordBatch],
         *,
         lsn: int = NO_LSN,
-        rowcount: int | None = None,
     ) -> None:
         self.schema = schema
         self.lsn = lsn
         self._rows: list[Row] | None = None
         self._batches: list[pa.RecordBatch] | None = [schema.conform(each) for each in batches]
         self._fetched: Iterator[Row] | None = None
-        self.rowcount = len(self) if rowcount is None else rowcount
+        self._whole = False
+        self.rowcount = len(self)
+        self.status = ""
 
     @classmethod
     def of_rows(
@@ -72,12 +82,23 @@ class Result:
         rows: Sequence[Row],
         *,
         lsn: int = NO_LSN,
-        rowcount: int | None = None,
+        whole: bool = False,
     ) -> Result:
-        """A result of Python tuples, each checked against the schema."""
-        result = cls(schema, [], lsn=lsn, rowcount=rowcount)
+        """A result of Python tuples, each checked against the schema.
+
+        With ``whole`` all of its rows and texts are shown, however long they are.
+        """
+        result = cls(schema, [], lsn=lsn)
         result._rows, result._batches = schema.check_rows(rows), None
-        result.rowcount = len(rows) if rowcount is None else rowcount
+        result._whole = whole
+        result.rowcount = len(rows)
+        return result
+
+    @classmethod
+    def of_status(cls, status: str, *, lsn: int = NO_LSN, rowcount: int = 0) -> Result:
+        """The result of a statement that gives no rows."""
+        result = cls.of_rows(_STATUS, [], lsn=lsn)
+        result.status, result.rowcount = status, rowcount
         return result
 
     @property
@@ -181,14 +202,16 @@ class Result:
     # ---- for people
 
     def __dir__(self) -> list[str]:
-        return public_names(self, {"of_rows"})
+        return public_names(self, {"of_rows", "of_status"})
 
     def __repr__(self) -> str:
+        if self.status:
+            return self.status
         try:
             cells = self._cells()
         except SchemaMismatchError:  # a value that Python cannot hold; Arrow still does
             return f"<Result: {len(self)} rows ({self.schema.ddl})>"
-        table = [self._headings(), *cells]
+        table = [self._headings(), *(line for row in cells for line in _lines(row))]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         table.insert(1, ["-" * width for width in widths])
         lines = [
@@ -202,14 +225,14 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
+        if self.status:
+            return f"<p>{html.escape(self.status)}</p>"
         try:
             cells = self._cells()
         except SchemaMismatchError:
             return f"<p>{html.escape(repr(self))}</p>"
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self._headings())
-        body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in cells
-        )
+        body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in cells)
         foot = "".join(f"<p>{html.escape(line)}</p>" for line in self._footer())
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"
 
@@ -221,28 +244,45 @@ class Result:
             batches = self.to_arrow().slice(0, _SHOWN_ROWS).to_batches()
             rows = [row for batch in batches for row in self.schema.arrow_to_rows(batch)]
         else:
-            rows = self._rows[:_SHOWN_ROWS]
-        return [list(map(_shown, row)) for row in rows]
+            rows = self._rows if self._whole else self._rows[:_SHOWN_ROWS]
+        text_of = _text if self._whole else _shown
+        return [list(map(text_of, row)) for row in rows]
 
     def _footer(self) -> list[str]:
-        more = len(self) - _SHOWN_ROWS
+        more = 0 if self._whole else len(self) - _SHOWN_ROWS
         if more > 0:
             return [f"... {more} more {'row' if more == 1 else 'rows'}"]
-        if len(self):
-            return []
-        return [f"({self.rowcount} changed)" if self.rowcount > 0 else "(no rows)"]
+        return [] if len(self) else ["(no rows)"]
 
 
 def _shown(value: object) -> str:
+    return _cut(_text(value))
+
+
+def _text(value: object) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _cut(value if isinstance(value, str) else str(value))
+    return value if isinstance(value, str) else str(value)
+
+
+def _lines(row: list[str]) -> Iterator[list[str]]:
+    """The lines that a row takes in a table: one for each line of its longest cell."""
+    cells = [[_printable(line) for line in cell.splitlines()] or [""] for cell in row]
+    for line in zip_longest(*cells, fillvalue=""):
+        yield list(line)
+
+
+def _html_cell(text: str) -> str:
+    return f"<td>{'<br>'.join(html.escape(_printable(line)) for line in text.splitlines())}</td>"
 
 
 def _cut(text: str) -> str:
     # Ends of lines and the like would break the table; cut first, as a text may be very long.
-    text = text[: _SHOWN_WIDTH + 1]
-    text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    text = _printable(text[: _SHOWN_WIDTH + 1])
     return text if len(text) <= _SHOWN_WIDTH else f"{text[: _SHOWN_WIDTH - 1]}…"
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
