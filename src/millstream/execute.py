@@ -76,7 +76,7 @@ class Executor:
         carry_out: Callable[[Executor, Any], Result] | None = _WAYS.get(type(statement))
         if carry_out is None:
             raise SqlUnsupportedError(
-                f"{type(statement).__name__} is not for execute",
+                f"this statement cannot be run here: {statement.text}",
                 sql=statement.sql,
                 line=statement.line,
                 column=statement.column,

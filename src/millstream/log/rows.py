@@ -44,7 +44,7 @@ def as_batches(schema: Schema, rows: Rows) -> list[ChangeBatch]:
         return [ChangeBatch.from_arrow(schema, batch) for batch in stream]
     if isinstance(rows, (str, bytes, dict)) or not isinstance(rows, Iterable):
         raise SchemaMismatchError(
-            f"rows cannot be had from a {type(rows).__name__}",
+            f"expected rows, got {type(rows).__name__}",
             hint="give a list of tuples, an Arrow table, a pandas or polars frame",
         )
     _warm_up()

@@ -114,7 +114,7 @@ class RowShape:
         if issubclass(kind, Mapping):
             return self._take_mapping
         raise RowError(
-            f"row 0: a {kind.__name__} is no row",
+            f"row 0: expected a tuple, dict or dataclass, got {kind.__name__}",
             row=0,
             column=None,
             hint=f"A row is a tuple ({', '.join(self.schema.names)}), "
@@ -234,7 +234,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of any type
 def no_rows(data: object) -> SchemaMismatchError:
     """The error for what holds no rows."""
     return SchemaMismatchError(
-        f"rows cannot be had from a {type(data).__name__}",
+        f"expected rows, got {type(data).__name__}",
         hint="Give a list of rows, an Arrow table, a pandas or polars frame; one row goes into a "
         "list, and text to insert_json or insert_csv.",
     )

@@ -53,7 +53,7 @@ def parse_duration(text: str) -> timedelta:
     while place < len(text.rstrip()) or not text.strip():
         matched = _PART.match(text, place)
         if matched is None:
-            raise InvalidOptionError(f"{text!r} is no duration", hint=_EXAMPLE)
+            raise InvalidOptionError(f"{text!r} is not a duration", hint=_EXAMPLE)
         total += Fraction(matched["number"].replace(" ", "")) * _unit(matched["unit"])
         place = matched.end()
     if total.denominator != 1:
@@ -85,5 +85,5 @@ def _unit(word: str) -> int:
             f"a {unit} is not always of the same length", hint="Write days: '30 days'."
         )
     if unit not in _MICROSECONDS:
-        raise InvalidOptionError(f"{word!r} is no unit of time", hint=_EXAMPLE)
+        raise InvalidOptionError(f"{word!r} is not a unit of time", hint=_EXAMPLE)
     return _MICROSECONDS[unit]

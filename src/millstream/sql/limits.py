@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import SqlSyntaxError, SqlUnsupportedError
-from millstream.sql.positions import place_of
+from millstream.sql.positions import place_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ def check_expression(expression: exp.Expr, sql: str) -> None:
             continue
         for kind, what, hint in _NODES:
             if isinstance(node, kind):
-                message = f"{what}{_named(node)} is not supported yet"
+                message = f"{what}{_named(node, sql)} is not supported yet"
                 raise _refusal(node, message, hint, sql, expression)
         if isinstance(node, exp.Star) and any(node.args.values()):
             hint = "Write * alone, or name the columns."
@@ -155,9 +155,9 @@ def _common_in(query: exp.Expr, name: str, within: exp.CTE | None) -> exp.CTE | 
     return None
 
 
-def _named(node: exp.Expr) -> str:
+def _named(node: exp.Expr, sql: str) -> str:
     function = node.this if isinstance(node, exp.Window) else node
-    return f", {function.sql_name()}," if isinstance(function, exp.AggFunc) else ""
+    return f", {words_of(function, sql, None)}," if isinstance(function, exp.AggFunc) else ""
 
 
 def _refusal(

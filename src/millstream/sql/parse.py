@@ -195,7 +195,7 @@ def guarded(
         message, hint = _in_our_words(error)
         raise SqlSyntaxError(message, sql=sql, line=line, column=column, hint=hint) from error
     except SqlglotError as error:
-        raise SqlSyntaxError(f"cannot be read: {error}", sql=sql) from error
+        raise SqlSyntaxError("the statement cannot be read", sql=sql) from error
     except RecursionError as error:
         raise SqlSyntaxError(
             "the statement is nested too deeply", sql=sql, hint=_TOO_DEEP
@@ -217,7 +217,7 @@ def _in_our_words(error: MisreadError) -> tuple[str, str]:
     if counts:
         hint = "Leave out those that it does not take, or close it earlier."
         return f"a function has {counts['given']} arguments and takes {counts['most']}", hint
-    return f"cannot be read at {found}", f"The grammar says: {error.description}."
+    return f"unexpected {found}", "Something before it may be missing, or be one too many."
 
 
 def _token_error(error: TokenError, sql: str) -> SqlSyntaxError:

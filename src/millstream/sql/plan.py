@@ -190,7 +190,7 @@ def _place(schema: Schema, name: str, statement: Insert | Update | None = None) 
         return folded.index(name.lower())
     near = difflib.get_close_matches(name.lower(), folded, n=1)
     known = schema.names[folded.index(near[0])] if near else ""
-    hint = f"Did you mean {known}?" if near else f"There are {', '.join(schema.names)}."
+    hint = f"Did you mean {known}?" if near else f"Available columns: {', '.join(schema.names)}."
     if statement is None:
         raise SqlColumnError(f"there is no column {name}", hint=hint)
     line, at = _where(name, statement)

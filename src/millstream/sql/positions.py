@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 if TYPE_CHECKING:
-    from sqlglot import exp
+    from sqlglot.dialects.dialect import DialectType
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST = 60
 
 
 def place_at(sql: str, offset: int) -> tuple[int, int]:
@@ -29,3 +35,20 @@ def place_of(expression: exp.Expr, sql: str) -> tuple[int, int]:
     """
     starts = [each.meta["start"] for each in expression.walk() if "start" in each.meta]
     return place_at(sql, min(starts)) if starts else (0, 0)
+
+
+def words_of(expression: exp.Expr, sql: str, dialect: DialectType) -> str:
+    """Return what an expression is called in a message: in SQL, never by the name of its class.
+
+    A function has the name that was written; anything else is shown as SQL.
+
+    >>> from sqlglot import parse_one
+    >>> words_of(parse_one("b SIMILAR TO 'x'"), "", "spark")
+    "b SIMILAR TO 'x'"
+    """
+    if isinstance(expression, exp.Func):
+        written = _NAME.match(sql, expression.meta.get("start", len(sql)))
+        if written:
+            return written.group().upper()
+    text = expression.sql(dialect=dialect)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

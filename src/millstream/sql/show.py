@@ -37,7 +37,7 @@ def read_show(reader: Reader) -> Show | ShowChanges | ShowCreate:
     shown = reader.skip_any(*_KINDS)
     if not shown:
         choices = (*_KINDS, "CHANGES", "CREATE")
-        otherwise = f"There are {', '.join(choices)}."
+        otherwise = f"Write one of {', '.join(choices)}."
         raise reader.expected("what to show", hint=did_you_mean(reader.word, choices, otherwise))
     like = reader.string("a pattern") if reader.skip("LIKE") else None
     return Show(kind=cast("ShowKind", shown.lower()), like=like)

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millstream.errors import SqlColumnError, SqlError, SqlTypeError, SqlUnsupportedError
 from millstream.model.types import BINARY, BOOLEAN, INTERVAL, VARCHAR
+from millstream.sql.dialect import Millstream
 from millstream.sql.expr import calculating, comparing, converting, functions, literals
 from millstream.sql.expr.fold import cast, is_null
 from millstream.sql.expr.kinds import common_type
@@ -23,7 +24,7 @@ from millstream.sql.expr.nodes import (
     Node,
     joined,
 )
-from millstream.sql.positions import place_of
+from millstream.sql.positions import place_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ def bind(
 
     Raises:
         SqlColumnError: a column or a function that is not there.
-        SqlTypeError: types that do not go together.
+        SqlTypeError: types without a common one.
         SqlUnsupportedError: something that cannot be answered exactly.
     """
     return Binder(schema, sql, alias).bind(expression)
@@ -73,7 +74,11 @@ class Binder:
         """Return the node of a tree."""
         odd = [name for name in _REFUSED if tree.args.get(name)]
         if odd:
-            self.refuse(tree, f"{tree.key.upper()} with {odd[0]} is not supported", "Leave it out.")
+            self.refuse(
+                tree,
+                f"this form of {self.words(tree)} is not supported",
+                "Leave out the arguments, or the words, that it does not take.",
+            )
         if self._depth > _DEEPEST:
             self.refuse(tree, "the expression is nested too deep", "Split it into several columns.")
         for kind in type(tree).__mro__:
@@ -83,7 +88,7 @@ class Binder:
                 self._depth -= 1
                 return node
         return self.refuse(
-            tree, f"{tree.key.upper()} is not supported here", "Rewrite it without, or ask for it."
+            tree, f"{self.words(tree)} is not supported here", "Rewrite the expression without it."
         )
 
     def bind_boolean(self, tree: exp.Expr) -> Node:
@@ -110,7 +115,7 @@ class Binder:
             )
         return made
 
-    def common(self, tree: exp.Expr, nodes: Sequence[Node]) -> SqlType:
+    def common(self, tree: exp.Expr, nodes: Sequence[Node], *, compared: bool = False) -> SqlType:
         """Return the type that several nodes are brought to; text literals follow the others."""
         texts = {id(each) for each in nodes if isinstance(each, Literal) and each.type == VARCHAR}
         of = common_type(each.type for each in nodes if id(each) not in texts)
@@ -120,11 +125,18 @@ class Binder:
                 return NULL_TYPE
             of = common_type(types)
         if of is None:
-            names = " and ".join(dict.fromkeys(each.type.sql for each in nodes))
-            self.mismatch(tree, f"{names} do not go together", "CAST one to the type of the other.")
+            names = list(dict.fromkeys(each.type.sql for each in nodes))
+            message = f"{' and '.join(names)} have no common type"
+            if compared:
+                message = f"cannot compare {' with '.join(names)}"
+            self.mismatch(tree, message, "CAST one to the type of the other.")
         return of
 
     # --- Errors -----------------------------------------------------------------------------------
+
+    def words(self, tree: exp.Expr) -> str:
+        """Return what a tree is called in a message."""
+        return words_of(tree, self.sql, Millstream)
 
     def error(self, kind: type[SqlError], tree: exp.Expr, message: str, hint: str) -> NoReturn:
         """Raise an error at the place of a tree."""
@@ -136,7 +148,7 @@ class Binder:
         self.error(SqlUnsupportedError, tree, message, hint)
 
     def mismatch(self, tree: exp.Expr, message: str, hint: str) -> NoReturn:
-        """Raise the error of types that do not go together."""
+        """Raise the error of types that do not fit."""
         self.error(SqlTypeError, tree, message, hint)
 
     # --- Columns and literals ---------------------------------------------------------------------
@@ -180,13 +192,18 @@ class Binder:
             self.error(SqlColumnError, tree, f"there is nothing called {name}", hint)
         near = difflib.get_close_matches(name.lower(), self._columns, n=1)
         names = ", ".join(each.name for each in self._columns.values())
-        hint = f"Did you mean {self._columns[near[0]].name}?" if near else f"There are {names}."
+        hint = (
+            f"Did you mean {self._columns[near[0]].name}?"
+            if near
+            else f"Available columns: {names}."
+        )
         self.error(SqlColumnError, tree, f"there is no column {name}", hint)
 
     def no_field(self, tree: exp.Expr, node: Node, name: str) -> NoReturn:
         """Raise the error of a field that a STRUCT does not have."""
         near = difflib.get_close_matches(name, node.type.names, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(node.type.names)}."
+        names = ", ".join(node.type.names)
+        hint = f"Did you mean {near[0]}?" if near else f"Available fields: {names}."
         self.error(SqlColumnError, tree, f"there is no field {name} in {node.sql}", hint)
 
     def literal(self, tree: exp.Literal) -> Node:
@@ -221,7 +238,9 @@ class Binder:
         read: Callable[[str], Any] | None = _TEXTS.get(target.kind)
         if read is None:
             self.mismatch(
-                tree, f"a text is no {target.sql}", "Write the value without quotes, or CAST it."
+                tree,
+                f"expected {target.sql}, got a text",
+                "Write the value without quotes, or CAST it.",
             )
         if node.value is None:  # CAST(NULL AS VARCHAR)
             return Literal(None, target)
@@ -229,7 +248,7 @@ class Binder:
         if value is None:
             self.mismatch(
                 tree,
-                f"{node.sql} is no {target.sql}",
+                f"{node.sql} is not a valid {target.sql}",
                 "Write '2026-01-31' or '2026-01-31 12:30:00'.",
             )
         return Literal(value, target)

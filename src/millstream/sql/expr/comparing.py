@@ -49,7 +49,7 @@ def compare(binder: Binder, tree: exp.Expr, symbol: str, left: Node, right: Node
 
 def comparable(binder: Binder, tree: exp.Expr, nodes: list[Node]) -> SqlType:
     """Return the common type of nodes that are to be compared."""
-    of = binder.common(tree, nodes)
+    of = binder.common(tree, nodes, compared=True)
     if of.children:
         binder.refuse(tree, f"{of.sql} cannot be compared", "Compare its elements or fields.")
     return of

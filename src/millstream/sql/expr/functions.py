@@ -105,15 +105,15 @@ def _by_name(binder: Binder, tree: exp.Anonymous) -> Node:
 
 def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
     near = difflib.get_close_matches(name, FUNCTIONS, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(FUNCTIONS)}."
+    hint = f"Did you mean {near[0]}?" if near else f"Available functions: {', '.join(FUNCTIONS)}."
     binder.error(SqlColumnError, tree, f"there is no function {name}", hint)
 
 
 def _other(binder: Binder, tree: exp.Func) -> Node:
     return binder.refuse(
         tree,
-        f"the function {tree.sql_name()} is not supported",
-        f"There are {', '.join(FUNCTIONS)}.",
+        f"the function {binder.words(tree)} is not supported",
+        f"Available functions: {', '.join(FUNCTIONS)}.",
     )
 
 

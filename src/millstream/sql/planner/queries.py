@@ -50,7 +50,7 @@ class Planner:
             return united(parts, self.logs, tree, self.teller)
         if not isinstance(tree, exp.Select):
             hint = "Write SELECT ... FROM a source, a table or a view."
-            self.teller.refuse(tree, f"{tree.key.upper()} is not supported in a view", hint)
+            self.teller.refuse(tree, "only SELECT is supported in a view", hint)
         below, scope = self._from(tree)
         if tree.args.get("where"):
             below = below.filtered(scope.resolve(tree.args["where"].this, aliases=False))

@@ -207,7 +207,7 @@ class Scope:
     def _unknown(self, tree: exp.Column, name: str, of: Relation | None = None) -> Exception:
         relations = self.relations if of is None else (of,)
         names = [each for relation in relations for each, _ in relation.columns]
-        hint = did_you_mean(name, names, f"There are {', '.join(names)}.")
+        hint = did_you_mean(name, names, f"Available columns: {', '.join(names)}.")
         return self.teller.column_error(tree, f"there is no column {name}", hint)
 
 

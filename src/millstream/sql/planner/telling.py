@@ -39,7 +39,7 @@ class Teller:
         return self._error(SqlColumnError, tree, message, hint)
 
     def mismatch(self, tree: exp.Expr | None, message: str, hint: str) -> NoReturn:
-        """Raise the error of types that do not go together."""
+        """Raise the error of types that do not fit."""
         raise self._error(SqlTypeError, tree, message, hint)
 
     def _error(

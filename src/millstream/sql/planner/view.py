@@ -44,7 +44,7 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
     Raises:
         SqlUnsupportedError: it cannot be answered exactly; the hint says what to write instead.
         SqlColumnError: a column that is not there.
-        SqlTypeError: types that do not go together.
+        SqlTypeError: types without a common one.
     """
     view = statement if isinstance(statement, CreateView) else _as_view(statement)
     query = view.query

@@ -74,7 +74,7 @@ def _by_name(function: exp.Expr) -> Callable[[Parts], Aggregate] | None:
 def _hint(function: exp.Expr) -> str:
     if isinstance(function, exp.ApproxDistinct):
         return "Each engine estimates in its own way; write COUNT(DISTINCT x), which is exact."
-    return f"There are {', '.join(FUNCTIONS)}."
+    return f"Available aggregates: {', '.join(FUNCTIONS)}."
 
 
 # --- Counts and sums ------------------------------------------------------------------------------

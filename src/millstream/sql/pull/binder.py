@@ -99,7 +99,8 @@ class RowBinder(Binder):
     def _missing(self, tree: exp.Expr, parts: Sequence[str]) -> NoReturn:
         names = {each.name for each in self.scope.relations}
         if len(parts) > 1 and parts[0].lower() not in names:
-            hint = f"There are {', '.join(sorted(filter(None, names)))}." if any(names) else ""
+            known = ", ".join(sorted(filter(None, names)))
+            hint = f"Available in FROM: {known}." if known else ""
             self.error(SqlColumnError, tree, f"there is nothing called {parts[0]}", hint)
         name = ".".join(parts)
         self.error(SqlColumnError, tree, f"there is no column {name}", self.scope.hint(parts))

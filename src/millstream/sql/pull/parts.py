@@ -124,9 +124,4 @@ class Parts:
 
 def name_of(rows: RowBinder, function: AggregateTree) -> str:
     """Return the name of an aggregate as it was written, for people."""
-    place = function.meta
-    if "start" in place and "end" in place:
-        written = rows.sql[place["start"] : place["end"] + 1]
-        if written.isidentifier():
-            return written.upper()
-    return str(function.key.upper())
+    return rows.words(function)

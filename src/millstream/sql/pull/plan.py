@@ -57,7 +57,7 @@ def plan_pull(query: Query, inputs: Callable[[str], Input]) -> PullPlan:
 
     Raises:
         SqlColumnError: a column or a function that is not there, or a name that comes twice.
-        SqlTypeError: types that do not go together.
+        SqlTypeError: types without a common one.
         SqlUnsupportedError: something that cannot be answered exactly.
     """
     if query.emit is not None:

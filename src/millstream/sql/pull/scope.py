@@ -100,4 +100,4 @@ class Scope:
         near = difflib.get_close_matches(parts[-1].lower(), folded, n=1)
         if near:
             return f"Did you mean {folded[near[0]]}?"
-        return f"There are {', '.join(names)}." if names else "Name what to select from."
+        return f"Available columns: {', '.join(names)}." if names else "Name what to select from."

@@ -109,7 +109,12 @@ def _place(rows: RowBinder, tree: exp.Expr, count: int) -> int | None:
         return None
     place = int(tree.this)
     if not 1 <= place <= count:
-        rows.error(SqlColumnError, tree, f"there is no column {place}", f"There are {count}.")
+        rows.error(
+            SqlColumnError,
+            tree,
+            f"there is no column {place}",
+            f"The query selects {count}; count from 1.",
+        )
     return place - 1
 
 
@@ -216,6 +221,8 @@ def limit_text(binder: RowBinder, tree: exp.Expr) -> str:
         part = tree.args.get(name)
         if part is None:
             continue
+        if isinstance(part, exp.Fetch):
+            binder.refuse(part, "FETCH is not supported", "Write LIMIT 10.")
         refuse_others(binder, part, {"expression"}, name.upper())
         value = part.expression
         if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdecimal():
