@@ -155,7 +155,7 @@ def test_what_does_not_fit_names_row_and_column(value, column, hint):
 
 @pytest.mark.parametrize("values", ["abc", b"abc", {"symbol": "A"}, 5, None])
 def test_what_holds_no_rows(values):
-    with pytest.raises(SchemaMismatchError, match="rows cannot be had"):
+    with pytest.raises(SchemaMismatchError, match="expected rows, got"):
         RowShape(TRADES).rows(values)
 
 
@@ -374,13 +374,16 @@ def test_columns_that_do_not_fit(make, columns, message):
         ({"symbol": "A", "price": [1.0]}, "row 0, column 'price'"),
         (pd.DataFrame(COLUMNS).rename_axis("when"), None),
         (pd.DataFrame(COLUMNS, index=pd.Index([1, 2], name="when")), "no column 'when'"),
-        (pd.DataFrame({"symbol": ["A", 5]}, dtype=object), "columns of a DataFrame cannot be had"),
-        (pd.Series([1]), "columns of a Series cannot be had"),
-        (pa.array([1]), "columns of a Int64Array cannot be had"),
-        (("A", 1.0, 1), "row 0: a str is no row"),
-        ("symbol,price", "from a str"),
-        (5, "from a int"),
-        (Trade, "no row|from a type"),
+        (
+            pd.DataFrame({"symbol": ["A", 5]}, dtype=object),
+            "cannot read the columns of this DataFrame",
+        ),
+        (pd.Series([1]), "cannot read the columns of this Series"),
+        (pa.array([1]), "cannot read the columns of this Int64Array"),
+        (("A", 1.0, 1), "row 0: expected a tuple, dict or dataclass, got str"),
+        ("symbol,price", "got str"),
+        (5, "got int"),
+        (Trade, "got type"),
     ],
 )
 def test_data_that_does_not_fit(data, message):

@@ -31,17 +31,17 @@ def test_texts(text, duration):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is no duration"),
-        ("7", "is no duration"),
-        ("days", "is no duration"),
-        ("7 days and", "is no duration"),
-        ("7 moons", "no unit of time"),
-        ("7 m", "no unit of time"),
+        ("", "is not a duration"),
+        ("7", "is not a duration"),
+        ("days", "is not a duration"),
+        ("7 days and", "is not a duration"),
+        ("7 moons", "not a unit of time"),
+        ("7 m", "not a unit of time"),
         ("1 month", "not always of the same length"),
         ("2 years", "not always of the same length"),
         ("0.5 us", "part of a microsecond"),
         ("999999999999 days", "too long"),
-        ("٣ days", "is no duration"),
+        ("٣ days", "is not a duration"),
     ],
 )
 def test_no_durations(text, told):

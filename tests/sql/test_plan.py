@@ -249,7 +249,7 @@ def test_values_become_rows_in_the_order_of_the_schema():
         ("INSERT INTO t (id, cents) VALUES (1, 1.555)", SqlTypeError, "cannot hold"),
         ("INSERT INTO t (id, n) VALUES (1, '5')", SqlTypeError, "expected INTEGER, got VARCHAR"),
         ("INSERT INTO t (id, symbol) VALUES (1, 5)", SqlTypeError, "expected VARCHAR"),
-        ("INSERT INTO t (id, ts) VALUES (1, 'noon')", SqlTypeError, "is no TIMESTAMP"),
+        ("INSERT INTO t (id, ts) VALUES (1, 'noon')", SqlTypeError, "is not a valid TIMESTAMP"),
         ("INSERT INTO t (id, symbol) VALUES (1, price)", SqlColumnError, "only constants"),
         ("INSERT INTO t (id, price) VALUES (1, 1 / 0)", ExpressionError, "division by zero"),
         ("INSERT INTO t VALUES (1, 'a')", SqlTypeError, "2 values for 10 columns"),

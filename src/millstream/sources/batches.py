@@ -86,7 +86,7 @@ def _from_arrow(data: Any, schema: Schema) -> list[ChangeBatch]:  # noqa: ANN401
             found = [pa.record_batch(data)]
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise SchemaMismatchError(
-            f"the columns of a {type(data).__name__} cannot be had: {error}",
+            f"cannot read the columns of this {type(data).__name__}: {error}",
             hint="Give a table or a frame, each column of one type.",
         ) from error
     batches, before = [], 0

@@ -7,12 +7,15 @@ backticks are names. sqlglot's grammar of expressions is used as it is; statemen
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 _NOTHING = Token(TokenType.SENTINEL, "")
 
@@ -31,6 +34,19 @@ class MisreadError(ParseError):
         self.description = description
         self.offset = offset
         self.found = found
+
+
+def _placed(read: Callable[[Any], tuple[str, Any]]) -> Callable[[Any], tuple[str, Any]]:
+    """Return what reads a clause, such as ORDER BY, and notes where its first word is."""
+
+    def placed(parser: MillstreamParser) -> tuple[str, Any]:
+        token = parser._curr  # noqa: SLF001 - of the class below
+        key, clause = read(parser)
+        if isinstance(clause, exp.Expr):
+            clause.update_positions(token)
+        return key, clause
+
+    return placed
 
 
 class MillstreamParser(SparkParser):
@@ -58,6 +74,10 @@ class MillstreamParser(SparkParser):
         TokenType.FALSE: lambda self, token: self.expression(exp.Boolean(this=False), token),
     }
 
+    QUERY_MODIFIER_PARSERS: ClassVar = {
+        kind: _placed(read) for kind, read in SparkParser.QUERY_MODIFIER_PARSERS.items()
+    }
+
     def raise_error(self, message: str, token: Token = _NOTHING) -> None:
         """Raise with the offset of the token, which sqlglot's own error has not."""
         token = token or self._curr
@@ -76,6 +96,18 @@ class MillstreamParser(SparkParser):
         if operand is not None and "start" not in operand.meta:
             operand.update_positions(token)
         return operand
+
+    def _parse_join(
+        self,
+        skip_join_token: bool = False,
+        parse_bracket: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+    ) -> exp.Join | None:
+        token = self._curr
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if join is not None:
+            join.update_positions(token)
+        return join
 
     def _parse_select(
         self,

@@ -71,6 +71,7 @@ def check_expression(expression: exp.Expr, sql: str) -> None:
         SqlUnsupportedError: at the place of that part.
     """
     for node in expression.walk(bfs=False):
+        _check_arguments(node, sql, expression)
         if not isinstance(node, _REFUSED):
             continue
         for kind, what, hint in _NODES:
@@ -91,6 +92,7 @@ def check_query(tree: exp.Query, sql: str) -> None:
         SqlSyntaxError: the name of a table with a schema before it.
     """
     for node in tree.walk(bfs=False):
+        _check_arguments(node, sql, tree)
         if isinstance(node, exp.Aliases) and not isinstance(node.this, exp.Func):
             hint = "Give each expression one alias: AS name."
             raise _refusal(node, "a list of aliases is not supported here", hint, sql, tree)
@@ -99,6 +101,23 @@ def check_query(tree: exp.Query, sql: str) -> None:
                 raise _refusal(node, f"{what} is not supported yet", hint, sql, tree)
         if isinstance(node, exp.Table):
             _check_table(node, sql, tree)
+
+
+def _check_arguments(node: exp.Expr, sql: str, whole: exp.Expr) -> None:
+    """Refuse YEAR(), which the parser reads as the year of nothing."""
+    if isinstance(node, exp.Func) and any(
+        needed and node.args.get(name) is None for name, needed in node.arg_types.items()
+    ):
+        line, column = place_of(node, sql)
+        if not line:
+            line, column = place_of(node.parent or whole, sql)
+        raise SqlSyntaxError(
+            "a function has too few arguments",
+            sql=sql,
+            line=line,
+            column=column,
+            hint="Write the ones that are missing.",
+        )
 
 
 def _check_table(table: exp.Table, sql: str, whole: exp.Expr) -> None:

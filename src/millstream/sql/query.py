@@ -110,6 +110,11 @@ def as_query(body: Select | Query) -> Query:
 
 def read_emit(reader: Reader) -> Emit:
     """Read ``EMIT ...``."""
+    line, column = reader.place
+    return dataclasses.replace(_read_emit(reader), line=line, column=column)
+
+
+def _read_emit(reader: Reader) -> Emit:
     reader.expect("EMIT", hint=_EMITS)
     if reader.skip("CHANGES") or reader.skip("ON", "UPDATE"):
         return Emit("changes")

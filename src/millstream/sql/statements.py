@@ -221,21 +221,25 @@ class Select(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """When a view tells its changes.
+    """When a view emits its changes.
 
     Attributes:
         mode: "changes": each one as it comes; "close": a window's row once the watermark has
             passed the window's end; "every": in a rhythm; "final": a window's row once, when no
             row can change it any more.
         every: the rhythm of "every".
+        line: where the clause is in the text, from 1; 0 when it was not written.
+        column: likewise.
     """
 
     mode: EmitMode = "changes"
     every: timedelta | None = None
+    line: int = field(default=0, compare=False, repr=False)
+    column: int = field(default=0, compare=False, repr=False)
 
     @property
     def closes(self) -> bool:
-        """Whether rows are told when their window closes."""
+        """Whether rows are emitted when their window closes."""
         return self.mode in {"close", "final"}
 
 

@@ -61,6 +61,8 @@ def _null_if(binder: Binder, tree: exp.Nullif) -> Node:
 
 
 def _nvl2(binder: Binder, tree: exp.Nvl2) -> Node:
+    if tree.args.get("false") is None:
+        binder.mismatch(tree, "NVL2 takes 3 arguments", "Write NVL2(a, if_not_null, if_null).")
     values = [binder.bind(tree.args["true"]), binder.bind(tree.args["false"])]
     return choice(binder, tree, [Inverse(is_null(binder.bind(tree.this)))], values)
 

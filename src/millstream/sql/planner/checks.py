@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ def check_query(tree: exp.Expr, teller: Teller) -> None:
         teller.refuse(distinct, "DISTINCT ON is not supported in a view", hint)
     where = tree.args.get("where")
     if where is not None and has_aggregate(where.this):
-        teller.refuse(where, "an aggregate in WHERE is not supported", "Write it in HAVING.")
+        teller.refuse(where.this, "an aggregate in WHERE is not supported", "Write it in HAVING.")
     _check_group(tree.args.get("group"), teller)
 
 
@@ -87,8 +88,10 @@ def check_union(tree: exp.SetOperation, teller: Teller) -> None:
 
 def check_emit(view: CreateView, flow: Flow, teller: Teller) -> None:
     """Refuse an EMIT or a lateness that the query has no window for."""
-    groups = flow.groups
-    needs = {"close": "EMIT ON WINDOW CLOSE", "final": "EMIT FINAL"}.get(view.emit.mode, "")
+    groups, emit = flow.groups, view.emit
+    needs = {"close": "EMIT ON WINDOW CLOSE", "final": "EMIT FINAL"}.get(emit.mode, "")
+    if emit.line and (needs or emit.mode == "every"):
+        teller = replace(teller, line=emit.line, column=emit.column)
     if view.lateness != timedelta(0):
         needs = needs or "ALLOW LATENESS"
     if view.late_to is not None:
@@ -97,6 +100,6 @@ def check_emit(view: CreateView, flow: Flow, teller: Teller) -> None:
         teller.refuse(None, f"{needs} needs a window", _WINDOW)
     if needs and groups is not None and not groups.timed:
         teller.refuse(None, f"{needs} needs a window over a column with a watermark", _WINDOW)
-    if view.emit.mode == "every" and groups is None:
+    if emit.mode == "every" and groups is None:
         hint = "Leave it out, and subscribe with max_delay to have changes together."
         teller.refuse(None, "EMIT EVERY needs groups, whose changes it can put together", hint)

@@ -84,6 +84,8 @@ def _count(parts: Parts) -> Aggregate:
     if isinstance(parts.tree.this, exp.Star):
         return Aggregate(lambda tail: f"count(*){tail}", BIGINT, nullable=False)
     nodes = [parts.node(each) for each in parts.args]
+    if not nodes:
+        parts.rows.mismatch(parts.tree, "COUNT takes an argument", "Write COUNT(*).")
 
     def write(tail: Tail) -> str:
         texts = [parts.text(each) for each in nodes]

@@ -62,8 +62,10 @@ def plan_pull(query: Query, inputs: Callable[[str], Input]) -> PullPlan:
     """
     if query.emit is not None:
         raise SqlUnsupportedError(
-            "EMIT says when changes are told, and a query that is pulled tells none",
+            "EMIT is for views and subscriptions: an ad-hoc query has no changes to emit",
             sql=query.sql,
+            line=query.emit.line,
+            column=query.emit.column,
             hint="Leave EMIT out, or subscribe to the query.",
         )
     queries = _Queries(query.sql, inputs)
@@ -146,9 +148,9 @@ class _Queries:
         left, right = (self.bind(each, shared, outer) for each in (tree.this, tree.expression))
         if len(left.columns) != len(right.columns):
             message = f"{len(left.columns)} and {len(right.columns)} columns cannot be put together"
-            self._plain.mismatch(tree, message, "Select as many on both sides.")
+            self._plain.mismatch(tree.expression, message, "Select as many on both sides.")
         keyed = not isinstance(tree, exp.Union) or bool(tree.args.get("distinct"))
-        columns = self._common(tree, left, right, keyed=keyed)
+        columns = self._common(tree.expression, left, right, keyed=keyed)
         sides = [self._as(tree, each, columns, keyed=keyed) for each in (left, right)]
         word = f"{tree.key.upper()}{'' if tree.args.get('distinct') else ' ALL'}"
         bound = Bound(f"({sides[0]}) {word} ({sides[1]})", columns)
