@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.model import ChangeBatch as ChangeBatch
     from millstream.model import Column as Column
     from millstream.model import Schema as Schema
+    from millstream.model import Unreadable as Unreadable
     from millstream.model.result import Result as Result
     from millstream.sources import Source as Source
     from millstream.subscriptions import AsyncSubscription as AsyncSubscription
@@ -46,6 +47,7 @@ _HOMES = {
     "Schema": "millstream.model",
     "Source": "millstream.sources",
     "Subscription": "millstream.subscriptions",
+    "Unreadable": "millstream.model",
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "Schema",
     "Source",
     "Subscription",
+    "Unreadable",
     "__version__",
     "connect",
     "errors",

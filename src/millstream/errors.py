@@ -96,6 +96,11 @@ class RowError(SchemaMismatchError):
         self.row = row
         self.column = column
 
+    def at(self, row: int) -> RowError:
+        """The same error for the row's place in all that was given, not in a part of it."""
+        message = self.message.replace(f"row {self.row}", f"row {row}", 1)
+        return RowError(message, row=row, column=self.column, hint=self.hint)
+
 
 class ColumnNotFoundError(SchemaMismatchError, KeyError):
     """A column that the schema does not have; a KeyError, too, as for a dict."""

@@ -327,7 +327,22 @@ def _events(
 
 
 def _json(value: dict[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(value, default=str, ensure_ascii=False)
+    if value is None:
+        return None
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except TypeError:  # the keys of a MAP may be dates, bytes, decimals
+        return json.dumps(_with_text_keys(value), default=str, ensure_ascii=False)
+
+
+def _with_text_keys(value: Any) -> Any:  # noqa: ANN401 - a value of any column
+    if isinstance(value, dict):
+        plain = (str, int, float, bool)
+        return {
+            key if isinstance(key, plain) else str(key): _with_text_keys(each)
+            for key, each in value.items()
+        }
+    return list(map(_with_text_keys, value)) if isinstance(value, list) else value
 
 
 def _pattern(like: str) -> re.Pattern[str]:

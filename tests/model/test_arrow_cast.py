@@ -17,6 +17,14 @@ TRADES = Schema.of(
     key=("symbol",), symbol="VARCHAR NOT NULL", price="DOUBLE", qty="bigint", ts="TIMESTAMP"
 )
 NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
+DAY = date(2024, 6, 1)
+
+
+def dictionary(values, arrow):
+    """The second value, NULL, the first one: as polars' Categorical and Enum are."""
+    places = pa.array([1, None, 0], pa.uint32())
+    return pa.DictionaryArray.from_arrays(places, pa.array(values, arrow))
+
 
 WIDEST = {
     pa.string(): pa.large_string(),
@@ -64,6 +72,13 @@ def test_other_makes_of_the_same_values_are_taken(case):
     [
         (pa.array(["a", None, "a"]).dictionary_encode(), "VARCHAR", ["a", None, "a"]),
         (pa.array(["a"], pa.string_view()), "VARCHAR", ["a"]),
+        (dictionary(["a", "b"], pa.string_view()), "VARCHAR", ["b", None, "a"]),
+        (dictionary([b"a", b"b"], pa.binary_view()), "BINARY", [b"b", None, b"a"]),
+        (dictionary(["a", "b"], pa.large_string()).slice(1), "VARCHAR", [None, "a"]),
+        (pa.RunEndEncodedArray.from_arrays([2, 3], ["a", None]), "VARCHAR", ["a", "a", None]),
+        (pa.array([DAY, None], pa.date64()), "DATE", [DAY, None]),
+        (pa.array([[1], None, []], pa.list_view(pa.int8())), "ARRAY<INT>", [[1], None, []]),
+        (pa.array([["a"]], pa.large_list_view(pa.string())), "ARRAY<VARCHAR>", [["a"]]),
         (pa.array([b"abc"], pa.binary(3)), "BINARY", [b"abc"]),
         (pa.nulls(2), "STRUCT<a INT>", [None, None]),
         (pa.array([[], None]), "ARRAY<TIMESTAMP>", [[], None]),
@@ -118,6 +133,7 @@ def test_nan_is_no_loss():
         (pa.array([Decimal("1.25")]), "DECIMAL(5, 1)"),
         (pa.array([1000]), "DECIMAL(5, 2)"),
         (pa.array([1], pa.timestamp("ns")), "TIMESTAMP"),
+        (pa.array([86400001], pa.int64()).view(pa.date64()), "DATE"),
         (pa.array([2**62], pa.timestamp("s")), "TIMESTAMP"),
         (pa.array([1]), "TIMESTAMP"),
         (pa.array([date(2024, 1, 1)]), "TIMESTAMP"),

@@ -5,6 +5,7 @@ Gives: checked, typed, immutable things that every other room passes on.
 Never knows: disks, threads, sockets, SQL text, Spark.
 """
 
+from millstream.model.arrow_values import Unreadable
 from millstream.model.batch import ChangeBatch
 from millstream.model.change import Change, Gap
 from millstream.model.clock import Clock, ManualClock, system_clock
@@ -28,6 +29,7 @@ __all__ = [
     "ResumeToken",
     "Schema",
     "SqlType",
+    "Unreadable",
     "parse_type",
     "system_clock",
 ]

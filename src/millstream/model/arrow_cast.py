@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import Error, SchemaError, SchemaMismatchError
-from millstream.model.arrow_values import map_entries
+from millstream.model.arrow_lists import is_list, list_offsets, map_entries
 from millstream.model.types import SqlType, type_from_arrow
 
 if TYPE_CHECKING:
@@ -69,12 +70,28 @@ def _cast(array: pa.Array, of: SqlType) -> pa.Array:
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), of.arrow)
-    if pa.types.is_dictionary(array.type):
-        return _cast(array.dictionary_decode(), of)
+    plain = _decoded(array)
+    if plain is not array:
+        return _cast(plain, of)
     cast = _CASTS.get((_arrow_family(array.type), _FAMILIES.get(of.kind, of.kind)))
     if cast is None:
         raise SchemaMismatchError("they mean different things")
     return cast(array, of)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    """The same values without an encoding of the array: a dictionary or runs."""
+    kinds = pa.types
+    if kinds.is_dictionary(array.type):
+        values = array.dictionary
+        if kinds.is_string_view(values.type):  # polars' Categorical; Arrow cannot take of a view
+            values = values.cast(pa.string())
+        elif kinds.is_binary_view(values.type):
+            values = values.cast(pa.binary())
+        return values.take(array.indices)
+    if kinds.is_run_end_encoded(array.type):
+        return pc.run_end_decode(array)
+    return array
 
 
 def _arrow_family(arrow: pa.DataType) -> str:
@@ -82,7 +99,7 @@ def _arrow_family(arrow: pa.DataType) -> str:
     kinds = pa.types
     if kinds.is_integer(arrow):
         return "integer"
-    if kinds.is_list(arrow) or kinds.is_large_list(arrow) or kinds.is_fixed_size_list(arrow):
+    if is_list(arrow):
         return "ARRAY"
     if kinds.is_struct(arrow):
         return "STRUCT"
@@ -116,14 +133,13 @@ def _cast_integer_to_decimal(array: pa.Array, of: SqlType) -> pa.Array:
 
 
 def _cast_list(array: pa.Array, of: SqlType) -> pa.Array:
-    elements = _cast(array.flatten(), of.children[0])
-    return pa.ListArray.from_arrays(_offsets(array), elements, type=of.arrow, mask=array.is_null())
+    return _list_array(array, _cast(array.flatten(), of.children[0]), of)
 
 
 def _cast_map(array: pa.Array, of: SqlType) -> pa.Array:
     entries = map_entries(array)
     keys, values = map(_cast, entries.flatten().flatten(), of.children)
-    return pa.MapArray.from_arrays(_offsets(entries), keys, values, of.arrow, mask=array.is_null())
+    return _map_array(entries, keys, values, of)
 
 
 def _cast_struct(array: pa.Array, of: SqlType) -> pa.Array:
@@ -135,15 +151,67 @@ def _cast_struct(array: pa.Array, of: SqlType) -> pa.Array:
         _cast(given[name], child) if name in given else pa.nulls(len(array), child.arrow)
         for name, child in zip(of.names, of.children, strict=True)
     ]
-    return pa.StructArray.from_arrays(children, fields=list(of.arrow), mask=array.is_null())
+    return _struct_array(array, children, of)
 
 
-def _offsets(lists: pa.Array) -> pa.Array:
-    """Return where each list begins in ``lists.flatten()``, which skips what NULLs hide."""
-    lengths = pc.fill_null(lists.value_lengths(), 0).cast(pa.int64())
-    ends = pc.cumulative_sum(lengths)
-    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+# --- Nested arrays, without what NULLs hide -------------------------------------------------------
 
+
+def without_hidden(array: pa.Array, of: SqlType) -> pa.Array:
+    """Return an array of exactly ``of.arrow`` without what its NULLs hide; itself if that is so.
+
+    DuckDB reads the entries of a MAP that is NULL, and refuses a key that is there twice.
+
+    >>> from millstream.model.type_text import parse_type
+    >>> hidden = pa.ListArray.from_arrays([0, 2], pa.array([1, 2]), mask=pa.array([True]))
+    >>> without_hidden(hidden, parse_type("ARRAY<BIGINT>")).values.to_pylist()
+    []
+    """
+    rebuild = _REBUILDS.get(of.kind)
+    return array if rebuild is None else rebuild(array, of)
+
+
+def _rebuild_list(array: pa.Array, of: SqlType) -> pa.Array:
+    held = array.flatten()
+    elements = without_hidden(held, of.children[0])
+    hides = array.null_count or elements is not held
+    return _list_array(array, elements, of) if hides else array
+
+
+def _rebuild_map(array: pa.Array, of: SqlType) -> pa.Array:
+    entries = map_entries(array)
+    keys, held = entries.flatten().flatten()
+    values = without_hidden(held, of.children[1])
+    hides = array.null_count or values is not held
+    return _map_array(entries, keys, values, of) if hides else array
+
+
+def _rebuild_struct(array: pa.Array, of: SqlType) -> pa.Array:
+    held = array.flatten()
+    children = list(map(without_hidden, held, of.children))
+    hides = array.null_count or any(map(operator.is_not, children, held))
+    return _struct_array(array, children, of) if hides else array
+
+
+def _list_array(lists: pa.Array, elements: pa.Array, of: SqlType) -> pa.Array:
+    offsets, nulls = list_offsets(lists), lists.is_null()
+    return pa.ListArray.from_arrays(offsets, elements, type=of.arrow, mask=nulls)
+
+
+def _map_array(entries: pa.Array, keys: pa.Array, values: pa.Array, of: SqlType) -> pa.Array:
+    offsets, nulls = list_offsets(entries), entries.is_null()
+    return pa.MapArray.from_arrays(offsets, keys, values, of.arrow, mask=nulls)
+
+
+def _struct_array(structs: pa.Array, children: list[pa.Array], of: SqlType) -> pa.Array:
+    return pa.StructArray.from_arrays(children, fields=list(of.arrow), mask=structs.is_null())
+
+
+_REBUILDS: dict[str, Callable[[pa.Array, SqlType], pa.Array]] = {
+    "ARRAY": _rebuild_list,
+    "STRUCT": _rebuild_struct,
+    "MAP": _rebuild_map,
+}
 
 _FAMILIES = {
     "TINYINT": "integer",
@@ -162,6 +230,7 @@ _CASTS: dict[tuple[str, str], Callable[[pa.Array, SqlType], pa.Array]] = {
     ("DECIMAL", "DECIMAL"): _cast_plainly,
     ("VARCHAR", "VARCHAR"): _cast_plainly,
     ("BINARY", "BINARY"): _cast_plainly,
+    ("DATE", "DATE"): _cast_plainly,
     ("TIMESTAMP", "TIMESTAMP"): _cast_plainly,
     ("INTERVAL", "INTERVAL"): _cast_plainly,
     ("ARRAY", "ARRAY"): _cast_list,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.errors import SchemaMismatchError
+from millstream.errors import RowError
+from millstream.model.arrow_lists import map_entries
 from millstream.model.clock import EPOCH
+from millstream.model.readable import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,34 @@ if TYPE_CHECKING:
     from millstream.model.types import SqlType
 
 _DAY_ZERO = EPOCH.toordinal()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that Python cannot hold, in its place in a row.
+
+    The door lets no such value in. A view may work one out, such as a DATE of the year 12000, and
+    a log of an older version may have one. The other values of the row, and the other rows of the
+    batch, are as they should be.
+
+    >>> from millstream.model.types import DATE
+    >>> readable_values(DATE, pa.array([0, 4000000], pa.date32()))[1]
+    <unreadable DATE: day 4000000 from 1970 is outside of the years 1 to 9999>
+
+    Attributes:
+        type: the SQL type.
+        reason: why Python cannot hold it.
+        arrow: the value as a scalar of Arrow, which can.
+    """
+
+    type: str
+    reason: str
+    arrow: pa.Scalar
+
+    def __repr__(self) -> str:
+        # Values that differ must not look the same; the reason has all of a date, part of others.
+        mark = "" if self.type in {"DATE", "TIMESTAMP"} else f" [{hash(self.arrow):x}]"
+        return f"<unreadable {self.type}: {self.reason}{mark}>"
 
 
 def column_values(name: str, of: SqlType, array: pa.Array) -> list[Any]:
@@ -27,15 +58,31 @@ def column_values(name: str, of: SqlType, array: pa.Array) -> list[Any]:
     [1, None]
 
     Raises:
-        SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
+        RowError: a value that Python cannot hold, such as the year 10000; it names the row.
     """
     try:
         return _values(of, array)
     except (OverflowError, ValueError) as error:  # ValueError: text that is not UTF-8
-        raise SchemaMismatchError(
-            f"column {name!r} has a {of.sql} that Python cannot hold: {error}",
-            hint="Python's years are 1 to 9999; read the column as Arrow instead.",
+        row, reason = unreadable(of, array) or (0, str(error))
+        raise RowError(
+            f"row {row}, column {name!r}: Python cannot hold this {of.sql}: {reason}",
+            row=row,
+            column=name,
+            hint="Read the rows as Arrow instead; all others can be read as Python, too.",
         ) from error
+
+
+def readable_values(of: SqlType, array: pa.Array) -> list[Any]:
+    """Return the values as ``column_values`` does, with ``Unreadable`` where it would raise."""
+    try:
+        return _values(of, array)
+    except (OverflowError, ValueError) as error:
+        size = len(array)
+        if size == 1:
+            _, reason = unreadable(of, array) or (0, str(error))
+            return [Unreadable(of.sql, reason, array[0])]
+        half = size // 2
+        return readable_values(of, array.slice(0, half)) + readable_values(of, array.slice(half))
 
 
 def _values(of: SqlType, array: pa.Array) -> list[Any]:
@@ -88,12 +135,6 @@ def _maps(of: SqlType, array: pa.Array) -> list[dict[Any, Any] | None]:
     ]:
         raise ValueError("a MAP has a key twice")
     return maps
-
-
-def map_entries(array: pa.Array) -> pa.Array:
-    """Return maps as lists of (key, value), which unlike maps can be flattened when sliced."""
-    entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-    return array.cast(pa.list_(entry))
 
 
 _READERS: dict[str, Callable[[SqlType, pa.Array], list[Any]]] = {

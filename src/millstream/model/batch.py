@@ -179,11 +179,12 @@ class ChangeBatch:
 
         Raises:
             SchemaMismatchError: columns or types that do not fit and cannot be cast without loss.
+            RowError: a value that Python cannot hold; it names row and column.
         """
         return cls(
             schema,
             None,
-            schema.conform(data),
+            schema.admit(data),
             _checked_weights(weights, data.num_rows),
             watermark=_checked_watermark(watermark),
         )
@@ -208,14 +209,18 @@ class ChangeBatch:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows as tuples of Python values: a list of your own."""
+        """The rows as tuples of Python values: a list of your own.
+
+        A value that Python cannot hold, such as a year beyond 9999 that a view has worked out, is
+        an ``Unreadable`` in its place; ``arrow`` has it.
+        """
         return list(self.held_rows)
 
     @property
     def held_rows(self) -> list[Row]:
         """The same, the very list that the batch holds. For who is sure not to change it."""
         if self._rows is None:
-            self._rows = self.schema.arrow_to_rows(self._held_arrow())
+            self._rows = self.schema.arrow_to_rows(self._held_arrow(), lenient=True)
         return self._rows
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.errors import InvalidOptionError, SchemaMismatchError
+from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
 from millstream.model.frames import pandas_frame, polars_frame
 from millstream.model.lsn import NO_LSN
 from millstream.model.schema import Schema
@@ -112,13 +112,24 @@ class Result:
         return sum(batch.num_rows for batch in self._batches or ())
 
     def __iter__(self) -> Iterator[Row]:
-        """All rows as tuples, from the first one, whatever was fetched."""
+        """All rows as tuples, from the first one, whatever was fetched.
+
+        Raises:
+            RowError: a value that Python cannot hold, such as a year beyond 9999 that a view has
+                worked out; ``to_arrow`` has it.
+        """
         if self._rows is not None:
             yield from self._rows
             return
+        before = 0
         for batch in self._batches or ():
             # Batch by batch: the rows of a large result need not all be there at once.
-            yield from self.schema.arrow_to_rows(batch)
+            try:
+                rows = self.schema.arrow_to_rows(batch)
+            except RowError as error:
+                raise error.at(before + error.row) from None
+            yield from rows
+            before += batch.num_rows
 
     # ---- one after another
 

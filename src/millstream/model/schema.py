@@ -1,6 +1,6 @@
 """Schemas: the columns of a log, and the ways between rows of Python values and Arrow batches.
 
-Two doors lead in: ``check_rows`` for Python rows and ``conform`` for Arrow data. Both are strict:
+Two doors lead in: ``check_rows`` for Python rows and ``admit`` for Arrow data. Both are strict:
 what comes through fits the columns exactly, or nothing of it is taken. Behind them, a row and its
 Arrow form are the same thing: ``arrow_to_rows(rows_to_arrow(rows)) == rows``.
 """
@@ -18,16 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import RowError, SchemaError, SchemaMismatchError
-from millstream.model.arrow_cast import cast_column, check_column_names
-from millstream.model.arrow_values import column_values
+from millstream.model.arrow_cast import cast_column, check_column_names, without_hidden
+from millstream.model.arrow_values import Unreadable, column_values, readable_values
 from millstream.model.names import check_column_name, quote_name
+from millstream.model.readable import reading_check
 from millstream.model.record import record_columns
 from millstream.model.type_text import parse_type
 from millstream.model.types import SqlType, type_from_arrow
 from millstream.model.values import Check, not_null, null_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from millstream.model.readable import Check as ReadingCheck
+
+    Wider = tuple[int, "Column", ReadingCheck]
 
 Row = tuple[Any, ...]
 
@@ -100,6 +105,7 @@ class Schema:
     arrow: pa.Schema = field(init=False, repr=False, compare=False)
     is_nested: bool = field(init=False, repr=False, compare=False)
     _checks: tuple[Check, ...] = field(init=False, repr=False, compare=False)
+    _wider: tuple[Wider, ...] = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +118,7 @@ class Schema:
         put(self, "arrow", _arrow_schema(self.columns, self.key))
         put(self, "is_nested", any(column.type.children for column in self.columns))
         put(self, "_checks", tuple(map(_column_check, self.columns)))
+        put(self, "_wider", tuple(_wider_columns(self.columns)))
         put(self, "_hash", hash((self.columns, self.key)))
 
     def __hash__(self) -> int:
@@ -235,22 +242,28 @@ class Schema:
         """
         values: Sequence[Row] = list(zip(*rows, strict=True)) or [()] * len(self.columns)
         pairs = zip(values, self.columns, strict=True)
-        arrays = [pa.array(each, column.type.arrow) for each, column in pairs]
+        arrays = [_column_array(each, column.type.arrow) for each, column in pairs]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
-    def arrow_to_rows(self, batch: pa.RecordBatch) -> list[Row]:
+    def arrow_to_rows(self, batch: pa.RecordBatch, *, lenient: bool = False) -> list[Row]:
         """Return the rows of an Arrow batch as tuples of canonical Python values.
 
         >>> schema = Schema.of(n="INT")
         >>> schema.arrow_to_rows(schema.rows_to_arrow([(1,), (None,)]))
         [(1,), (None,)]
 
+        Args:
+            batch: of this schema, or what ``conform`` makes one of.
+            lenient: give an ``Unreadable`` in place of a value that Python cannot hold.
+
         Raises:
-            SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
+            RowError: a value that Python cannot hold, such as the year 10000.
         """
         if not batch.schema.equals(self.arrow):
             batch = self.conform(batch)
         pairs = zip(self.columns, batch.columns, strict=True)
+        if lenient:
+            return list(zip(*(readable_values(c.type, array) for c, array in pairs), strict=True))
         values = [column_values(column.name, column.type, array) for column, array in pairs]
         return list(zip(*values, strict=True))
 
@@ -279,6 +292,36 @@ class Schema:
                 row = pc.index(pc.is_null(data.column(place)), value=True).as_py()
                 raise _row_error(row, column, null_error(column.type.sql))
         return data
+
+    def admit(self, data: pa.RecordBatch) -> pa.RecordBatch:
+        """Return Arrow data of a user in exactly this schema, if Python can hold all its values.
+
+        >>> data = pa.RecordBatch.from_pydict({"d": pa.array([0], pa.date32())})
+        >>> Schema.of(d="DATE", n="INT").admit(data).schema.names
+        ['d', 'n']
+
+        Raises:
+            SchemaMismatchError: an unknown column, or one that cannot be cast without loss.
+            RowError: a value that Python cannot hold, or a NULL in a column that is NOT NULL.
+        """
+        data = self.conform(data)
+        for place, column, check in self._wider:
+            found = check(column.type, data.column(place))
+            if found is not None:
+                row, reason = found
+                raise RowError(
+                    f"row {row}, column {column.name!r}: {reason}",
+                    row=row,
+                    column=column.name,
+                    hint="Nothing was taken. Drop or mend the row; a value that Python cannot hold "
+                    "could not be delivered to every reader.",
+                )
+        return self._without_hidden(data) if self.is_nested else data
+
+    def _without_hidden(self, data: pa.RecordBatch) -> pa.RecordBatch:
+        pairs = zip(data.columns, self.columns, strict=True)
+        arrays = [without_hidden(array, column.type) for array, column in pairs]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
     def upgrade(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of an older schema in this one, with NULLs in the columns it lacks.
@@ -329,6 +372,23 @@ class Schema:
             except SchemaMismatchError as error:
                 raise _row_error(number, column, error) from error
         return tuple(checked)
+
+
+def _wider_columns(columns: Sequence[Column]) -> Iterator[Wider]:
+    """The columns of which Arrow can hold values that Python cannot."""
+    for place, column in enumerate(columns):
+        check = reading_check(column.type)
+        if check is not None:
+            yield place, column, check
+
+
+def _column_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, arrow)
+    except (pa.ArrowException, OverflowError, TypeError):
+        if Unreadable not in set(map(type, values)):
+            raise
+    return pa.array([v.arrow if type(v) is Unreadable else v for v in values], arrow)
 
 
 def _column_check(column: Column) -> Check:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import SchemaError, SchemaMismatchError
+from millstream.model.arrow_lists import is_list
 from millstream.model.names import check_column_name, quote_name
 from millstream.model.values import (
     Check,
@@ -244,6 +245,7 @@ _BY_ARROW = {each.arrow: each for each in SCALARS} | {
     pa.string_view(): VARCHAR,
     pa.large_binary(): BINARY,
     pa.binary_view(): BINARY,
+    pa.date64(): DATE,
 }
 
 
@@ -284,6 +286,7 @@ _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Sq
     (pa.types.is_duration, lambda _: INTERVAL),
     (pa.types.is_fixed_size_binary, lambda _: BINARY),
     (pa.types.is_dictionary, lambda arrow: type_from_arrow(arrow.value_type)),
+    (pa.types.is_run_end_encoded, lambda arrow: type_from_arrow(arrow.value_type)),
     (pa.types.is_decimal, _decimal_from_arrow),
 )
 """Arrow types with parameters that the SQL type does not have, or has otherwise."""
@@ -291,7 +294,7 @@ _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Sq
 
 def _nested_from_arrow(arrow: pa.DataType) -> SqlType:
     kinds = pa.types
-    if kinds.is_list(arrow) or kinds.is_large_list(arrow) or kinds.is_fixed_size_list(arrow):
+    if is_list(arrow):
         return array_type(type_from_arrow(arrow.value_type))
     if kinds.is_map(arrow):
         return map_type(type_from_arrow(arrow.key_type), type_from_arrow(arrow.item_type))

@@ -178,7 +178,7 @@ def check_timestamp(value: object) -> datetime | None:
 
 # The whole days that 64 bits of microseconds hold: pyarrow multiplies the days first, and gives up
 # on a negative timedelta whose days alone go beyond although its seconds lead back.
-_LONGEST = timedelta(days=106751991)
+LONGEST = timedelta(days=106751991)
 
 
 def check_interval(value: object) -> timedelta | None:
@@ -186,7 +186,7 @@ def check_interval(value: object) -> timedelta | None:
     if value is None:
         return None
     # pandas' NaT compares as False with everything, so it is refused too.
-    if not isinstance(value, timedelta) or not -_LONGEST <= value <= _LONGEST:
+    if not isinstance(value, timedelta) or not -LONGEST <= value <= LONGEST:
         hint = "INTERVAL takes a timedelta of at most 292 thousand years."
         raise _misfit("INTERVAL", value, hint)
     if type(value) is timedelta:
@@ -261,7 +261,8 @@ def map_check(sql: str, key: str, check_key: Check, check_value: Check) -> Check
         if not isinstance(value, dict) or None in value:
             raise _misfit(sql, value, "MAP takes a dict without the key None.")
         checked = {check_key(k): check_value(v) for k, v in value.items()}
-        if len(checked) != len(value):
+        # NaN does not equal itself, but a map has it once, for DuckDB and Spark.
+        if len(checked) != len(value) or sum(k != k for k in checked) > 1:  # noqa: PLR0124
             raise _misfit(sql, value, f"Two of its keys are the same {key}.")
         return checked
 
@@ -316,4 +317,4 @@ def all_utc(values: Sequence[datetime]) -> bool:
 
 def all_short(values: Sequence[timedelta]) -> bool:
     """Whether all fit 64 bits of microseconds."""
-    return min(values) >= -_LONGEST and max(values) <= _LONGEST
+    return min(values) >= -LONGEST and max(values) <= LONGEST

@@ -13,7 +13,7 @@ from millstream.errors import RowError, SchemaMismatchError
 from millstream.model.arrow_cast import check_column_names
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Row, Schema
-from millstream.sources.shapes import RowShape, no_rows, renumbered
+from millstream.sources.shapes import RowShape, no_rows
 
 if TYPE_CHECKING:
     from millstream.model.schema import Column
@@ -73,7 +73,7 @@ def _checked_batch(batch: ChangeBatch, schema: Schema) -> list[ChangeBatch]:
     if not len(batch) and batch.watermark is None:  # without rows, a watermark may still come
         return []
     # Another one: it will get LSNs, and the user's own may be pushed again, or be a subscriber's.
-    rows, arrow = (None, batch.arrow) if batch.is_arrow else (batch.held_rows, None)
+    rows, arrow = (None, schema.admit(batch.arrow)) if batch.is_arrow else (batch.held_rows, None)
     weights = None if batch.is_insert_only else batch.weights_arrow()
     return [ChangeBatch(schema, rows, arrow, weights, watermark=batch.watermark)]
 
@@ -103,9 +103,9 @@ def _conformed(batch: pa.RecordBatch, schema: Schema, before: int, *, is_lent: b
     nameless = [each for each in names if _NAMELESS_INDEX.fullmatch(each)]
     batch = batch.drop_columns([each for each in nameless if each not in schema.names])
     try:
-        batch = schema.conform(batch)
+        batch = schema.admit(batch)
     except RowError as error:
-        raise renumbered(error, before + error.row) from None
+        raise error.at(before + error.row) from None
     if is_lent:
         batch = batch.copy_to(pa.default_cpu_memory_manager())
     return ChangeBatch(schema, None, batch, None)

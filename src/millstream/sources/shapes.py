@@ -87,7 +87,7 @@ class RowShape:
         try:
             return self._taker(type(value))(value)
         except RowError as error:
-            raise renumbered(error, number) from None
+            raise error.at(number) from None
 
     def _take_all(self, kind: type, rows: list[Any]) -> list[Row]:
         names = self.schema.names
@@ -238,9 +238,3 @@ def no_rows(data: object) -> SchemaMismatchError:
         hint="Give a list of rows, an Arrow table, a pandas or polars frame; one row goes into a "
         "list, and text to insert_json or insert_csv.",
     )
-
-
-def renumbered(error: RowError, row: int) -> RowError:
-    """The same error for the row's place in what was given, not in a part of it."""
-    message = error.message.replace(f"row {error.row}", f"row {row}", 1)
-    return RowError(message, row=row, column=error.column, hint=error.hint)

@@ -135,16 +135,18 @@ class Source:
         return len(checked)
 
     def push_arrow(self, data: pa.RecordBatch | ArrowStream) -> int:
-        """Push Arrow data without a look at any row: a record batch, a table, a frame.
+        """Push Arrow data: a record batch, a table, a frame. All of it is taken or nothing.
 
         Returns how many rows it had. Leave the buffers alone afterwards: they are not copied.
 
         Raises:
+            RowError: a value that Python cannot hold, such as text that is not UTF-8; it names
+                the row and the column.
             SchemaMismatchError: columns that do not fit, or types that cannot be cast without loss.
         """
         schema = self._inlet.schema
         if isinstance(data, pa.RecordBatch):
-            batches = [ChangeBatch(schema, None, schema.conform(data), None)]
+            batches = [ChangeBatch(schema, None, schema.admit(data), None)]
             if not data.num_rows:
                 return 0
         else:

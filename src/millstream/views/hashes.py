@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.model.arrow_values import map_entries
+from millstream.model.arrow_lists import map_entries
 from millstream.model.clock import EPOCH
 
 if TYPE_CHECKING:
