@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.model import Schema as Schema
     from millstream.model import Unreadable as Unreadable
     from millstream.model.result import Result as Result
+    from millstream.session import Session as Session
     from millstream.sources import Source as Source
     from millstream.subscriptions import AsyncSubscription as AsyncSubscription
     from millstream.subscriptions import ChangeEvent as ChangeEvent
@@ -45,6 +46,7 @@ _HOMES = {
     "Result": "millstream.model.result",
     "Retention": "millstream.log",
     "Schema": "millstream.model",
+    "Session": "millstream.session",
     "Source": "millstream.sources",
     "Subscription": "millstream.subscriptions",
     "Unreadable": "millstream.model",
@@ -63,6 +65,7 @@ __all__ = [
     "Result",
     "Retention",
     "Schema",
+    "Session",
     "Source",
     "Subscription",
     "Unreadable",

@@ -300,10 +300,16 @@ class Engine:
             )
         return intake.inlet
 
-    def source(self, definition: Definition, record: type | None = None) -> Source:
-        """A producer's handle on a source."""
+    def source(
+        self,
+        definition: Definition,
+        record: type | None = None,
+        check: Callable[[Sequence[Row]], None] | None = None,
+    ) -> Source:
+        """A producer's handle on a source; ``check`` raises on rows that it may not push."""
         inlet = self.inlet(definition)
-        return Source(inlet, self._intakes[definition.name].event_time, self.flush, record)
+        event_time = self._intakes[definition.name].event_time
+        return Source(inlet, event_time, self.flush, record, check=check)
 
     def insert_rows(
         self,

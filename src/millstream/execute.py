@@ -86,7 +86,9 @@ class Executor:
 
     def _check_allowed(self, statement: Statement) -> None:
         """Raise unless this tenant, or everybody, may run a statement."""
-        if self._tenant is not None and not isinstance(statement, _FOR_TENANTS):
+        if self._tenant is None or isinstance(statement, _FOR_TENANTS):
+            return
+        if not (isinstance(statement, Show) and statement.kind in _SHOWN_TO_TENANTS):
             raise TenantError(
                 f"a tenant cannot run: {statement.text}",
                 hint="tenants query, insert, update and delete; run it without a tenant",
@@ -246,7 +248,7 @@ class Executor:
 
     def show(self, statement: Show) -> Result:
         """SHOW SOURCES, TABLES, SUBSCRIPTIONS, ..."""
-        return show.objects(statement, self._engine, self._registry)
+        return show.objects(statement, self._engine, self._registry, self._tenant)
 
     def show_create(self, statement: ShowCreate) -> Result:
         """SHOW CREATE."""
@@ -357,3 +359,4 @@ _WAYS: dict[type[Statement], Callable[[Executor, Any], Result]] = {
     ShowChanges: Executor.show_changes,
 }
 _FOR_TENANTS = (Insert, Update, Delete, Select, Query, Notify, ShowChanges, Describe, Explain)
+_SHOWN_TO_TENANTS = ("sources", "tables", "views", "streams")

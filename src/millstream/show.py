@@ -65,6 +65,9 @@ _VIEWS: Final = Schema.of(
     error="VARCHAR",
     query="VARCHAR NOT NULL",
 )
+_READABLE: Final = Schema.of(
+    name="VARCHAR NOT NULL", columns="VARCHAR NOT NULL", tenant="VARCHAR NOT NULL"
+)
 _SUBSCRIPTIONS: Final = Schema.of(
     id="BIGINT",
     name="VARCHAR",
@@ -106,9 +109,12 @@ def targeted(plan: SelectPlan, name: str) -> SelectPlan:
     return plan if plan.target == name else replace(plan, target=name)
 
 
-def objects(statement: Show, engine: Engine, registry: Registry) -> Result:
-    """SHOW SOURCES and the like."""
-    schema, rows = _listed(statement.kind, engine, registry)
+def objects(statement: Show, engine: Engine, registry: Registry, tenant: str | None) -> Result:
+    """SHOW SOURCES and the like; to a tenant, the relations that it may read, and no counters."""
+    if tenant is None:
+        schema, rows = _listed(statement.kind, engine, registry)
+    else:
+        schema, rows = _READABLE, list(_readable(statement.kind, engine))
     if statement.like is not None:
         pattern = _pattern(statement.like)
         place = schema.names.index("name")
@@ -129,6 +135,12 @@ def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine, registry))
     return Schema.of(name="VARCHAR NOT NULL"), []
+
+
+def _readable(kind: str, engine: Engine) -> Iterator[Row]:
+    for each in engine.catalog:
+        if f"{each.kind}s" == kind and each.options.tenant is not None:
+            yield each.name, each.schema.ddl, each.options.tenant
 
 
 def _source(definition: Definition, engine: Engine) -> Row:

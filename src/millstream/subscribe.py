@@ -191,11 +191,15 @@ class Opener:
         return self._registry.open(style, feed, wish)
 
     def event_maker(
-        self, collection: str | None, fields: Sequence[str] | None, include: Include
+        self,
+        collection: str | None,
+        fields: Sequence[str] | None,
+        include: Include,
+        tenant: str | None,
     ) -> EventMaker:
         """What makes events of the batches."""
         maker = EventMaker(self._engine.tenant_of, fields, include)
-        known = () if collection is None else self._engine.catalog[collection].schema.names
+        known = () if collection is None else self._engine.find(collection, tenant).schema.names
         for name in fields or ():
             if known and name not in known:
                 raise InvalidOptionError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -255,8 +256,6 @@ def test_refused_where_rows_belong_to_nobody(two):
         "CREATE SOURCE x (a BIGINT)",
         "ALTER TABLE t ADD COLUMN x BIGINT",
         "SHOW SUBSCRIPTIONS",
-        "SHOW SOURCES",
-        "SHOW TABLES",
         "SHOW CREATE t",
         "DROP SUBSCRIPTION x",
         "LISTEN x",
@@ -400,3 +399,181 @@ def test_errors_name_nothing_that_a_tenant_may_not_see(worlds):
             worlds[None].query(sql, tenant="a")
         assert "open" not in str(caught.value)
         assert caught.value.hint == "available to tenants: s, t, v"
+
+
+# ---- sessions
+
+
+@pytest.fixture
+def acme(two):
+    """A session of tenant a, beside rows of b in everything that there is."""
+    two.execute("CREATE MATERIALIZED VIEW v AS SELECT who, n FROM s WITH (tenant = 'who')")
+    two.insert("s", [("a", 1), ("b", 666), ("a", 3)])
+    two.wait_for("v", timeout=60)
+    with two.session(tenant="a") as session:
+        yield session
+
+
+def test_every_way_to_read_in_a_session(two, acme):
+    def events(batch):
+        return [tuple(event.after.values()) for event in batch]
+
+    called, inline = [], []
+    readers = [
+        acme.subscribe("SELECT * FROM s", start="earliest"),
+        acme.execute("LIVE SELECT * FROM s"),
+        acme.subscribe("SELECT * FROM v"),
+        acme.subscribe("SELECT n FROM t WHERE id = ?", [2]),
+    ]
+    callback = acme.subscribe_callback("SELECT * FROM s", lambda batch: called.extend(batch.rows))
+    within = acme.subscribe_callback(
+        "SELECT * FROM s", lambda batch: inline.extend(batch.rows), inline=True
+    )
+    bus, one = acme.changes(include="after"), acme.changes("s", include="after")
+    two.insert("s", [("b", 667), ("a", 5)])
+    two.execute("INSERT INTO t VALUES (9, 'b', 667); UPDATE t SET n = 668 WHERE id = 2")
+    two.flush()
+    two.wait_for("v", timeout=60)
+    mine = [("a", 1), ("a", 3), ("a", 5)]
+    assert [all_of(each) for each in readers] == [mine, mine[2:], mine, []]
+    assert events([one.recv(60)]) == mine[2:]
+    assert events([bus.recv(60), bus.recv(60)]) == mine[2:] * 2  # of s, and of v
+    assert (bus.try_recv(), one.try_recv()) == (None, None)
+    while not called:
+        two.flush()
+    assert called == inline == mine[2:]
+    for each in (*readers, callback, within, bus, one):
+        each.cancel()
+    answers = [
+        acme.query("SELECT * FROM s").fetchall(),
+        acme.sql("SELECT who, n FROM v ORDER BY n").fetchall(),
+        acme.execute("SELECT who, n FROM s WHERE n IN (SELECT n FROM v) ORDER BY n").fetchall(),
+    ]
+    assert answers == [mine] * 3
+    assert acme.query("SELECT COUNT(*) AS c, SUM(n) AS n FROM t").fetchall() == [(1, 1)]
+    for sql in ("SHOW CHANGES", "SHOW CHANGES FOR t", "EXPLAIN SELECT * FROM s ORDER BY n"):
+        assert "66" not in repr(acme.query(sql).fetchall())
+    assert "66" not in acme.explain("SELECT n FROM s WHERE n > 1")
+    assert acme.wait_for("v", timeout=60) == two.lsn
+
+
+def test_a_session_lists_what_its_tenant_may_read(acme):
+    assert acme.query("SHOW SOURCES").fetchall() == [("s", "who VARCHAR NOT NULL, n BIGINT", "who")]
+    assert [row[0] for row in acme.query("SHOW TABLES")] == ["t"]
+    assert [row[0] for row in acme.query("SHOW VIEWS LIKE 'v%'")] == ["v"]
+    assert [row[0] for row in acme.query("DESCRIBE v")] == ["who", "n"]
+
+
+def test_what_a_session_may_write(two, acme):
+    assert acme.execute("INSERT INTO s VALUES ('a', 7)").status == "INSERT 1"
+    assert acme.execute("UPDATE t SET n = 7").rowcount == 1
+    assert acme.insert("s", [("a", 8)]) == acme.insert_json("s", '{"who": "a", "n": 9}') == 1
+    assert acme.insert_csv("s", "who,n\na,10\n") == 1
+    with acme.source("s") as source, acme.writer("s") as writer:
+        source.push(("a", 11))
+        source.clone().push({"who": "a", "n": 12})
+        assert source.try_push(("a", 13))
+        source.push_batch([("a", 14)])
+        source.push_arrow(pa.record_batch({"who": ["a"], "n": [15]}))
+        writer.write(("a", 16))
+    two.flush()
+    written = [n for who, n in two.query("SELECT * FROM s") if who == "a"]
+    assert written == [1, 3, *range(7, 17)]
+
+
+def test_what_a_session_may_not_write(two, acme):
+    source = acme.source("s")
+    two.flush()
+    before = [two.query(f"SELECT * FROM {name}").fetchall() for name in ("s", "t")]
+    refused = [
+        lambda: source.push(("b", 1)),
+        lambda: source.push({"who": "b", "n": 1}),
+        lambda: source.try_push(("b", 1)),
+        lambda: source.clone().push(("b", 1)),
+        lambda: source.push_batch([("a", 1), ("b", 1)]),
+        lambda: source.push_arrow(pa.record_batch({"who": ["a", "b"], "n": [1, 1]})),
+        lambda: source.push_arrow(pa.table({"who": ["b"], "n": [1]})),
+        lambda: source.watermark(0),
+        lambda: acme.source("open"),
+        lambda: acme.insert("s", [("b", 1)]),
+        lambda: acme.insert("s", {"who": ["b"], "n": [1]}),
+        lambda: acme.insert_csv("s", "who,n\nb,1\n"),
+        lambda: acme.execute("INSERT INTO s VALUES ('b', 1)"),
+        lambda: acme.execute("INSERT INTO open VALUES (1)"),
+        lambda: acme.execute("UPDATE t SET who = 'b'"),
+        lambda: acme.execute("DELETE FROM open"),
+        lambda: acme.query("SELECT * FROM s", tenant="b"),
+        lambda: acme.subscribe("SELECT * FROM s", tenant="b"),
+        lambda: acme.changes("s", "b"),
+        lambda: acme.notify("c", "x", tenant="b"),
+        lambda: acme.changes("open"),
+        lambda: acme.wait_for("open"),
+        lambda: two.session(tenant=7),
+    ]
+    for call in refused:
+        with pytest.raises(errors.TenantError) as caught:
+            call()
+        assert caught.value.hint
+        assert "666" not in str(caught.value)
+    two.flush()
+    assert [two.query(f"SELECT * FROM {name}").fetchall() for name in ("s", "t")] == before
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE x (id BIGINT PRIMARY KEY)",
+        "CREATE MATERIALIZED VIEW x AS SELECT n FROM s",
+        "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT n FROM s",
+        "EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT n FROM open",
+        "ALTER TABLE t ADD COLUMN x BIGINT",
+        "DROP VIEW v",
+        "DROP SOURCE s CASCADE",
+        "SHOW SUBSCRIPTIONS",
+        "SHOW CREATE v",
+    ],
+)
+def test_what_a_session_may_not_run(acme, sql):
+    with pytest.raises(errors.TenantError, match="a tenant cannot run"):
+        acme.execute(sql)
+    assert [row[0] for row in acme.query("SHOW VIEWS")] == ["v"]
+
+
+def test_channels_of_a_session(two, acme):
+    other = two.session(tenant="b")
+    assert acme.execute("LISTEN c").status == "LISTEN"
+    other.execute("LISTEN c; LISTEN d")
+    two.notify("c", "for nobody")
+    other.notify("c", "for b")
+    acme.execute("NOTIFY c, 'for a'")
+    two.flush()
+    assert [each.payload for each in acme.notifies(0.1)] == ["for a"]
+    assert [each.payload for each in other.notifies(0.1)] == ["for b"]
+    assert acme.execute("SHOW CHANNELS").fetchall() == [("c",)]
+    acme.execute("UNLISTEN *")
+    assert acme.execute("SHOW CHANNELS").fetchall() == []
+    with acme.listen("c") as listener:
+        two.notify("c", "for b", tenant="b")
+        acme.notify("c", "mine")
+        assert listener.recv(60).payload == "mine"
+
+
+def test_a_session_that_is_closed(two):
+    session = two.session(tenant="a")
+    reader = session.subscribe("SELECT * FROM s")
+    session.execute("LISTEN c")
+    assert repr(session) == "<Session of 'a' open>"
+    session.close()
+    session.close()
+    assert repr(session) == "<Session of 'a' closed>"
+    for call in (session.query, session.execute, session.subscribe):
+        with pytest.raises(errors.ClosedError, match="session is closed"):
+            call("SELECT * FROM s")
+    two.insert("s", [("a", 1)])
+    assert reader.recv(60).rows == [("a", 1)]
+    reader.cancel()
+    assert two.metrics()["subscribers"] == 0
+    after = two.session(tenant="a")
+    two.close()
+    with pytest.raises(errors.ClosedError, match="database is closed"):
+        after.query("SELECT * FROM s")

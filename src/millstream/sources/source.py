@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from millstream.errors import ClosedError, InvalidOptionError
+from millstream.errors import ClosedError, InvalidOptionError, TenantError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.shown import one_line, public_names
@@ -19,7 +19,7 @@ from millstream.sources.inlet import Inlet, Parcel
 from millstream.sources.shapes import RowShape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.log.rows import ArrowStream
     from millstream.model.batch import Row
@@ -51,6 +51,7 @@ class Source:
 
     __slots__ = (
         "__weakref__",
+        "_check",
         "_event_time",
         "_flush",
         "_inlet",
@@ -71,7 +72,10 @@ class Source:
         event_time: EventTime,
         flush: Callable[[], int],
         record: type | None = None,
+        *,
+        check: Callable[[Sequence[Row]], None] | None = None,
     ) -> None:
+        self._check = check
         self._inlet = inlet
         self._event_time = event_time
         self._flush = flush
@@ -93,7 +97,7 @@ class Source:
         """Make a ``push`` for the columns as they are now. One that was kept finds its way, too."""
         inlet = self._inlet
         self._shape = RowShape(inlet.schema, self._record)
-        if inlet.sync:
+        if inlet.sync or self._check is not None:
             self.push, self._set_limit = self._push_slowly, _no_limit
             return
         if hasattr(self, "_set_limit"):
@@ -160,6 +164,11 @@ class Source:
 
         A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
         """
+        if self._check is not None:
+            raise TenantError(
+                "a tenant cannot set the watermark: it holds for the rows of all tenants",
+                hint="declare WATERMARK FOR in CREATE SOURCE, or call it without a tenant",
+            )
         micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
         if type(micros) is not int or not -(2**63) < micros < 2**63:
             raise InvalidOptionError(
@@ -233,7 +242,7 @@ class Source:
     def clone(self) -> Source:
         """Another producer for the same source."""
         self._check_open()
-        return Source(self._inlet, self._event_time, self._flush, self._record)
+        return Source(self._inlet, self._event_time, self._flush, self._record, check=self._check)
 
     def close(self) -> None:
         """This producer is done; the source and other producers go on. Twice is fine."""
@@ -274,7 +283,7 @@ class Source:
         schema = inlet.schema
         if len(row) < len(schema.columns):  # it was checked before an ALTER
             row += (None,) * (len(schema.columns) - len(row))
-        if inlet.sync:
+        if inlet.sync or self._check is not None:
             self._enter_batches([ChangeBatch(schema, [row], None, None)])
             return
         items, bell = inlet.items, inlet.bell
@@ -288,6 +297,9 @@ class Source:
 
     def _enter_batches(self, batches: list[ChangeBatch]) -> None:
         self._check_open()
+        if self._check is not None:
+            for batch in batches:
+                self._check(batch.held_rows)
         self._inlet.enter(batches)
 
 
