@@ -13,7 +13,7 @@ def options(
     text, *, table=False, columns="a BIGINT, t VARCHAR NOT NULL, u VARCHAR, n INT NOT NULL"
 ):
     kind = "TABLE" if table else "SOURCE"
-    columns = columns.replace("a BIGINT", "a BIGINT PRIMARY KEY") if table else columns
+    columns = f"{columns}, PRIMARY KEY (a, t)" if table else columns
     (statement,) = parse(f"CREATE {kind} s ({columns}) WITH ({text})")
     return options_of(
         statement.options, statement.schema, statement.sql, "table" if table else "source"

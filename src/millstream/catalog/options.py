@@ -163,6 +163,15 @@ def _check_tenant(
             sql,
             "name a column that is VARCHAR NOT NULL",
         )
+    if kind == "table" and column.name not in schema.key:
+        # A key that is taken is an error, which would tell one tenant what keys another one has.
+        raise _refused(
+            f"the primary key does not have the tenant column {column.name}",
+            given["tenant"],
+            sql,
+            f"write PRIMARY KEY ({', '.join((column.name, *schema.key))}): each tenant has keys of "
+            "its own",
+        )
     values["tenant"] = column.name
 
 
