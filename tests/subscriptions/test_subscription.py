@@ -227,11 +227,25 @@ class TestPace:
         ],
     )
     def test_options_that_cannot_be_are_refused_and_leave_nothing(self, db, source, options):
-        with pytest.raises((InvalidOptionError, InvalidTokenError)):
+        with pytest.raises(InvalidOptionError):
             db.subscribe("SELECT n FROM s", **options)
         assert len(db._engine.dispatcher.routes("s")) == 0
         with pytest.raises(InvalidOptionError):
             db.subscribe("SELECT n FROM s").request(0)
+
+    @pytest.mark.parametrize(
+        "start", ["begin", "", "Now", -1, 10**9, True, 1.5, ["now"], "x" * 999]
+    )
+    def test_a_start_that_cannot_be_lists_those_that_can(self, db, source, start):
+        for subscribe in (
+            lambda: db.subscribe("SELECT n FROM s", start=start),
+            lambda: db.changes("s", start=start),
+        ):
+            with pytest.raises(InvalidOptionError, match="start cannot be ") as caught:
+                subscribe()
+            for each in ('"now"', '"earliest"', '"snapshot"', "token", "datetime", "an LSN from 0"):
+                assert each in caught.value.hint
+            assert len(caught.value.message) < 80
 
     @pytest.mark.parametrize("sql", ["DELETE FROM t", "SELECT 1; SELECT 2", "SHOW SOURCES"])
     def test_takes_one_select(self, db, source, sql):

@@ -24,7 +24,10 @@ import google_crc32c
 
 from millstream.errors import ForeignTokenError, InvalidTokenError
 
-_PREFIX = "ms1"
+PREFIX = "ms"
+"""What every token begins with, of whichever version."""
+
+_PREFIX = f"{PREFIX}1"
 _VERSION = 1
 _LIMIT = 1 << 63
 _CHECKSUM = 4

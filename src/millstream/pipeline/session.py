@@ -22,6 +22,8 @@ from millstream.pipeline import bridge
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_logger = logging.getLogger("millstream.pipeline")
+
 _END_SECONDS: Final = 10.0
 
 MASTER: Final = "local[256]"
@@ -369,8 +371,12 @@ def check_java() -> None:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[None]:
-    """One line on the terminal while something takes seconds; gone when it is done."""
+    """Report something that takes seconds.
+
+    On a terminal, a line that is gone when it is done; elsewhere, an INFO line of logging.
+    """
     if not sys.stderr.isatty():
+        _logger.info("%s", what)
         yield
         return
     done = threading.Event()

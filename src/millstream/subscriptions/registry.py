@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import threading
 import time
 import weakref
@@ -13,6 +14,7 @@ from millstream.errors import InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
 from millstream.model.clock import from_datetime, system_clock
 from millstream.model.names import check_name
+from millstream.model.token import PREFIX
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
 from millstream.subscriptions.inbox import Inbox
 from millstream.subscriptions.policy import CONFLATE, Policy
@@ -184,19 +186,20 @@ class Registry:
             inbox.start_at(inbox.feed.earliest())
         elif isinstance(start, datetime):
             inbox.start_at(self._lsn_at(inbox, start))
-        elif isinstance(start, str):
+        elif isinstance(start, str) and start.startswith(PREFIX):
             self._resume(inbox, start, wish)
         elif type(start) is int and 0 <= start <= inbox.feed.lsn() + 1:
             inbox.start_at(max(start, 1))
         else:
             raise InvalidOptionError(
-                f"start is {start!r}, and the newest LSN is {inbox.feed.lsn()}",
-                hint='"now", "earliest", "snapshot", a token, an LSN that was given, or a datetime',
+                f"start cannot be {reprlib.repr(start)}",
+                hint='"now", "earliest", "snapshot", the token of a batch, a datetime that has '
+                f"passed, or an LSN from 0 to {inbox.feed.lsn() + 1}",
             )
 
     def _lsn_at(self, inbox: Inbox, start: datetime) -> int:
         if from_datetime(start) > system_clock():
-            raise InvalidOptionError(f"start is {start}, which is in the future", hint='"now"')
+            raise InvalidOptionError(f"start is {start}, which is in the future", hint='use "now"')
         inbox.feed.dispatcher.barrier()
         return self._log.lsn_at(start)
 
