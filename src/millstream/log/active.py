@@ -77,9 +77,10 @@ class ActiveSegment:
         self._append(Seal.of(self.index, self.offset, epochs, topics, closed=closed).encode())
 
     def truncate(self) -> None:
-        """Take off what stands after the last frame."""
+        """Take off what stands after the last frame, if anything does."""
         try:
-            os.ftruncate(self._fd, self.offset)
+            if os.fstat(self._fd).st_size > self.offset:
+                os.ftruncate(self._fd, self.offset)
         except OSError as error:
             raise LogFailedError(
                 f"cannot take back an unfinished write to {self._path}: {error.strerror}",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Buffers = Sequence[bytes | pa.Buffer]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+_FORBIDDEN = {errno.EACCES, errno.EPERM}
 _CALL_BUFFERS = 1024
 _CALL_BYTES = 1 << 30
 
@@ -103,7 +103,13 @@ def translate(error: OSError, path: Path, doing: str) -> LogError:
             f"cannot {doing} {path}: {reason}",
             hint="free some space and go on: nothing that was acknowledged is lost",
         )
-    if error.errno in _READ_ONLY:
+    if error.errno == errno.EROFS:
+        return LogReadOnlyError(
+            f"cannot {doing} {path}: {reason}",
+            hint="mount the file system for writing, or open a copy elsewhere: nothing that was "
+            "acknowledged is lost",
+        )
+    if error.errno in _FORBIDDEN:
         return LogReadOnlyError(
             f"cannot {doing} {path}: {reason}",
             hint="give this user the right to write there, or open a copy elsewhere",
