@@ -294,3 +294,27 @@ def test_a_callback_that_exits_is_an_error_like_any_other(db):
 def test_a_batch_without_rows_is_true():
     schema = ms.Schema.of(n="BIGINT")
     assert ms.ChangeBatch.from_rows(schema, [])
+
+
+def test_rows_that_were_read_before_they_are_offered_come_once(db, monkeypatch):
+    """A sync commit is in the log, where a reader that is behind finds it, before the fan-out."""
+    db.execute("CREATE SOURCE s (n BIGINT) WITH (wal_mode = 'sync')")
+    source, dispatcher = db.source("s"), db._engine.dispatcher
+    source.push((0,))
+    reader, fan_out, got = db.subscribe("SELECT * FROM s", start="earliest"), [], []
+
+    def drain():
+        while (batch := reader.try_recv()) is not None:
+            got.extend(n for (n,) in batch.rows)
+
+    def first_read(batches):
+        drain()
+        fan_out[0](batches)
+
+    fan_out.append(dispatcher._fan_out)
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatcher, "_fan_out", first_read)
+        source.push((1,))
+    source.push((2,))
+    drain()
+    assert got == [0, 1, 2]

@@ -282,7 +282,8 @@ class Inbox:
         with self._lock:
             self._held = None if self._is_over else []
             self._spilled_at = None
-        replay.target = lsn = self.feed.lsn()
+        # Rows of a sync commit are in the log before they are offered: they may have been read.
+        replay.target = lsn = max(self.feed.lsn(), replay.position)
         self._admit(lsn)
 
     def _is_done(self, replay: Replay) -> bool:
