@@ -42,6 +42,7 @@ from millstream.subscriptions import (
     InlineSubscription,
     Registry,
     Subscription,
+    check_callback,
     notifications_of,
 )
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from millstream.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.sources import Source
+    from millstream.sources.text_input import TextInput
     from millstream.sql import ParameterValues, Statement
     from millstream.subscriptions import (
         AsyncListener,
@@ -246,22 +248,60 @@ class Session:
         definition = self._engine.find(name, tenant)
         return self._insert(definition, as_batches(data, definition.schema), replace, tenant)
 
-    def insert_json(self, name: str, text: str | bytes, *, tenant: str | None = None) -> int:
-        """Add rows from JSON: an array of objects, one object, or one object a line."""
+    def insert_json(self, name: str, data: TextInput, *, tenant: str | None = None) -> int:
+        """Add rows from JSON: an array of objects, one object, or one object a line.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE SOURCE s (n BIGINT, x DOUBLE)")
+        ...     db.insert_json("s", '[{"n": 1, "x": 0.5}, {"n": 2}]')
+        2
+
+        Args:
+            name: the source or table.
+            data: a str or bytes is the JSON itself; a file is a ``pathlib.Path``, or open, for text
+                or in binary.
+            tenant: raise unless all rows are this tenant's.
+
+        Raises:
+            RowError: a value that does not fit; it names the row and the column.
+            SchemaMismatchError: it is no JSON; it names line and column.
+            OSError: the path cannot be read.
+        """
         tenant = self._as(tenant)
-        rows = json_rows(text, self._engine.find(name, tenant).schema)
+        rows = json_rows(data, self._engine.find(name, tenant).schema)
         return self.insert(name, rows, tenant=tenant)
 
     def insert_csv(
         self,
         name: str,
-        data: Any,  # noqa: ANN401 - text, bytes, a path or a file
+        data: TextInput,
         *,
         header: bool = True,
         delimiter: str = ",",
         tenant: str | None = None,
     ) -> int:
-        """Add rows from CSV: text, bytes, a ``Path`` or an open file."""
+        r"""Add rows from CSV.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE SOURCE s (n BIGINT, x DOUBLE)")
+        ...     db.insert_csv("s", "n,x\n1,0.5\n2,\n")
+        2
+
+        Args:
+            name: the source or table.
+            data: a str or bytes is the CSV itself; a file is a ``pathlib.Path``, or open, for text
+                or in binary.
+            header: whether the first line names the columns; without, they come in order.
+            delimiter: what stands between fields.
+            tenant: raise unless all rows are this tenant's.
+
+        Raises:
+            RowError: a value that does not fit; it names row, line and column.
+            SchemaMismatchError: an unknown column, or a NOT NULL one that is missing.
+            OSError: the path cannot be read.
+        """
         tenant = self._as(tenant)
         definition = self._engine.find(name, tenant)
         batches = csv_rows(data, definition.schema, header=header, delimiter=delimiter)
@@ -394,7 +434,8 @@ class Session:
         Args:
             query: a SELECT. With groups, joins or the like it becomes a view, shared by all who
                 ask the same.
-            on_change: called with each batch, one at a time.
+            on_change: called with each batch, one at a time. Not ``async def``: for that,
+                ``async for`` over ``subscribe_stream``.
             parameters: the values of ``?`` or ``:name`` in the query, as for ``execute``.
             on_error: called with what ``on_change`` raises, and with what ends the subscription.
             on_complete: called at the end, when the database closes.
@@ -410,8 +451,10 @@ class Session:
             tenant: only this tenant's rows.
         """
         tenant = self._as(tenant)
-        if not callable(on_change):
-            raise InvalidOptionError(f"{on_change!r} cannot be called", hint="give a function")
+        given = {"on_change": on_change, "on_error": on_error, "on_complete": on_complete}
+        for each, function in given.items():
+            if each == "on_change" or function is not None:
+                check_callback(each, function)
         if inline:
             _check_inline(
                 start=start,

@@ -167,6 +167,29 @@ def test_a_bad_row_is_refused_with_all_of_its_batch(target, data, row, column):
     assert not target.query("SELECT * FROM t")
 
 
+def test_json_from_a_file(target, tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text('{"symbol": "a"}\n{"symbol": "b", "qty": 2}\n')
+    assert target.insert_json("t", path) == 2
+    path.write_text('{"symbol": "c"}\n{"symbol": "d", "qty": 2}\n')
+    with path.open("rb") as file:
+        file.readline()  # read from where it stands
+        assert target.insert_json("t", file) == 1
+    for data in (5, None):
+        for insert in (target.insert_json, target.insert_csv):
+            with pytest.raises(errors.SchemaMismatchError, match="expected text, bytes, a path"):
+                insert("t", data)
+    assert sorted(row[0] for row in target.query("SELECT * FROM t")) == ["a", "b", "d"]
+
+
+def test_what_is_no_name_is_refused(target):
+    calls = (target.insert_csv, target.insert_json, target.insert)
+    for call in (*calls, lambda name, _: target.source(name), lambda name, _: target.changes(name)):
+        for name in (5, b"t", ["t"]):
+            with pytest.raises(errors.InvalidOptionError, match="expected a name"):
+                call(name, "")
+
+
 def test_bad_json_and_csv_are_refused_as_a_whole(target):
     for text in ('[{"symbol": "a"}, {"symbol": 1}]', '[{"symbol": "a"}, {"nope": 1}]', "[{", "7"):
         with pytest.raises(errors.Error) as caught:

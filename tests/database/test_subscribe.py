@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import random
 import threading
@@ -908,3 +909,41 @@ def test_retention_is_told_as_a_gap_and_healed(tmp_path, rows_of):
                 got = []
             got += listed([batch])
         assert got == list(range(got[0], 200))
+
+
+async def _awaited(batch):
+    """What asyncio would await."""
+
+
+class _Awaitable:
+    async def __call__(self, batch):
+        """What asyncio would await."""
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("name", ["on_change", "on_error", "on_complete"])
+def test_async_callbacks_are_refused(db, numbers, inline, name):
+    """Nobody would await them, and nothing of them would run."""
+    for function in (_awaited, _Awaitable(), functools.partial(_awaited)):
+        given = {"on_change": print, name: function, "inline": inline}
+        with pytest.raises(errors.InvalidOptionError, match=f"{name} is an async") as caught:
+            db.subscribe_callback("SELECT * FROM s", **given)
+        assert "subscribe_stream" in caught.value.hint
+    with pytest.raises(errors.InvalidOptionError, match=f"{name} cannot be called"):
+        db.subscribe_callback("SELECT * FROM s", **{"on_change": print, name: 5, "inline": inline})
+    assert db.metrics()["subscribers"] == 0
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_callback_that_returns_a_coroutine_is_reported(db, numbers, until, inline):
+    failed = []
+    made = db.subscribe_callback(
+        "SELECT * FROM s", lambda _: _awaited(None), on_error=failed.append, inline=inline
+    )
+    numbers(1)
+    db.insert("s", pa.table({"n": [7]}))
+    db.flush()
+    until(lambda: made.delivered == 2 if inline else made.metrics.delivered == 2)
+    until(lambda: failed)
+    assert {type(error) for error in failed} == {errors.InvalidOptionError}
+    assert made.errors == len(failed)

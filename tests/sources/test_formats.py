@@ -243,6 +243,40 @@ def test_csv_from_everywhere(tmp_path):
         assert [read(each) for each in [*sources, binary, lines]] == [[("Ä", 1.0, None)]] * 7
 
 
+def test_json_from_everywhere(tmp_path):
+    text = '{"symbol": "Ä", "price": 1}'
+    path = tmp_path / "trades.json"
+    path.write_text(text, encoding="utf-8")
+    sources = [text, text.encode(), bytearray(text.encode()), path, io.StringIO(text)]
+    with path.open("rb") as binary, path.open(encoding="utf-8") as lines:
+        for each in [*sources, binary, lines]:
+            assert json_rows(each, TRADES) == [("Ä", 1.0, None)]
+
+
+@pytest.mark.parametrize("read_rows", [csv_rows, json_rows])
+def test_what_is_neither_text_nor_a_file_is_refused(read_rows, tmp_path, monkeypatch):
+    for other in (5, None, [], {"symbol": "A"}, object(), io.FileIO):
+        with pytest.raises(SchemaMismatchError) as caught:
+            read_rows(other, TRADES)
+        assert "Path" in caught.value.hint or "binary" in caught.value.hint
+    path = tmp_path / "rows"
+    path.write_bytes(b"symbol\n\xc3\x84\n")
+    with path.open(encoding="ascii") as wrong, pytest.raises(SchemaMismatchError, match="ascii"):
+        read_rows(wrong, TRADES)
+    with pytest.raises(SchemaMismatchError, match="closed"):
+        read_rows(wrong, TRADES)
+    with pytest.raises(FileNotFoundError):
+        read_rows(tmp_path / "none", TRADES)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SchemaMismatchError) as caught:
+        read_rows("rows", TRADES)
+    assert "pathlib.Path('rows')" in caught.value.hint
+    for text in ("no file", "x" * 5000):
+        with pytest.raises(SchemaMismatchError) as caught:
+            read_rows(text, TRADES)
+        assert "pathlib" not in caught.value.hint
+
+
 @pytest.mark.parametrize("text", ["", "\n\n", "symbol,price", "symbol,price\n", "symbol\n\n\r\n"])
 def test_csv_of_no_rows(text):
     assert csv_rows(text, TRADES) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import inspect
+import pydoc
 from collections import namedtuple
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -572,3 +574,25 @@ class TestAlter:
             got += subscriptions[0].recv(PATIENCE).rows
         assert got == [(None, 1), (None, 2), (None, 3)]
         assert db.query("SELECT s, n FROM numbers").fetchall() == got
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", ["waits for room", "flush() waits"]),
+        ("backpressure = 'drop_oldest'", ["oldest rows in it are dropped"]),
+        ("backpressure = 'reject', wal_mode = 'sync'", ["raises SourceFullError", "on the disk"]),
+    ],
+)
+def test_help_says_what_a_push_takes_and_does(options, said):
+    with ms.open() as db:
+        options = f" WITH ({options})" if options else ""
+        db.execute(f"CREATE SOURCE s (n BIGINT NOT NULL, x VARCHAR){options}")
+        source = db.source("s")
+        text = pydoc.plain(pydoc.render_doc(source.push))
+        assert "push(row" in text
+        for each in ["tuple (n, x)", "n BIGINT NOT NULL", "x VARCHAR", "RowError", *said]:
+            assert each in text
+        db.execute("ALTER SOURCE s ADD COLUMN more DOUBLE")
+        assert "more DOUBLE" in source.push.__doc__
+        assert inspect.signature(source.push).parameters.keys() == {"row"}

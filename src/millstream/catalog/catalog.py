@@ -14,6 +14,7 @@ from millstream.catalog.options import Options
 from millstream.errors import (
     Error,
     InvalidNameError,
+    InvalidOptionError,
     LogError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -144,13 +145,18 @@ class Catalog:
         Raises:
             ObjectNotFoundError: there is none; the hint has the nearest name.
         """
-        found = self._objects.get(name.lower())
+        found = self.get(name)
         if found is None:
             raise ObjectNotFoundError(f"there is no {name!r}", hint=self._nearest(name))
         return found
 
     def get(self, name: str) -> Definition | None:
         """The definition of that name, or None."""
+        if not isinstance(name, str):
+            raise InvalidOptionError(
+                f"expected a name, got {type(name).__name__} {name!r}",
+                hint="give the name of a source, table or view as a str",
+            )
         return self._objects.get(name.lower())
 
     def of_kind(self, kind: Kind, name: str) -> Definition:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,16 +12,18 @@ from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
 from millstream.model.arrow_cast import check_column_names
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
+from millstream.sources.text_input import TextInput, path_hint, read_input
 from millstream.sources.text_values import NUMBER, WHOLE, read_column, text_value, utf8
 
 if TYPE_CHECKING:
     from millstream.model.schema import Column
 
+_DELIMITERS = frozenset(map(chr, range(128))) - {'"', "\r", "\n"}
 _BLOCK = 1 << 24  # bytes of CSV that become one batch, and the most that one line may have
 
 
 def csv_rows(
-    data: str | bytes | os.PathLike[str] | IO[str] | IO[bytes],
+    data: TextInput,
     schema: Schema,
     *,
     header: bool = True,
@@ -45,7 +45,7 @@ def csv_rows(
         RowError: a value that does not fit, or too many of them; it names row, line and column.
         SchemaMismatchError: an unknown column, or a NOT NULL one that is missing.
     """
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+    if not (isinstance(delimiter, str) and len(delimiter) == 1) or delimiter not in _DELIMITERS:
         raise InvalidOptionError(
             f"{delimiter!r} cannot be the delimiter", hint="Give one character, such as ';'."
         )
@@ -53,7 +53,10 @@ def csv_rows(
     if not content.strip():
         return []
     table = _csv_table(content, schema, header=header, delimiter=delimiter, null=null)
-    check_column_names(table.schema.names, schema.names)
+    try:
+        check_column_names(table.schema.names, schema.names)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(error.message, hint=path_hint(data) or error.hint) from None
     _check_end(table, content, header=header)
     batches: list[ChangeBatch] = []
     before = 0
@@ -69,11 +72,9 @@ def csv_rows(
     return [batch for batch in batches if len(batch)]
 
 
-def _content(data: str | bytes | os.PathLike[str] | IO[str] | IO[bytes]) -> bytes:
-    given = Path(data).read_bytes() if isinstance(data, os.PathLike) else data
-    if not isinstance(given, (str, bytes, bytearray, memoryview)):
-        given = given.read()
-    content = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else bytes(given)
+def _content(data: TextInput) -> bytes:
+    given = read_input(data)
+    content = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else given
     utf8(content)
     # pyarrow knows a header by the end of its line.
     return content if content.endswith(b"\n") else content + b"\n"

@@ -43,7 +43,7 @@ _CLASSES: Final = {
 
 _SOURCE: Final = """\
 def make(items, append, bell, limit, slow, full):
-    def push(row):
+    def push(row: Any) -> None:
         {shape}
         if {misfit}:
             return slow(row)
@@ -67,6 +67,30 @@ if type(row) is not tuple:
             return slow(row)"""
 
 
+_DOC: Final = """\
+Push one row to {name}: a tuple {tuple}, or a dict, a named tuple or a dataclass with these names.
+
+{columns}
+
+The row is checked now, by this thread: one that does not fit raises RowError, and nothing is
+taken. {full}
+It never waits for a subscriber. {safe}
+
+Raises:
+    RowError: a value that does not fit; it names the column.
+    ClosedError: the source, this handle or the database is closed.
+    SourceFullError: the buffer is full, and the policy is 'reject'.
+    LogError: the log takes nothing, and the buffer is full.
+"""
+_WHEN_FULL: Final = {
+    "block": "When the buffer is full, it waits for room.",
+    "drop_oldest": "When the buffer is full, the oldest rows in it are dropped, and counted.",
+    "reject": "When the buffer is full, it raises SourceFullError.",
+}
+_WHEN_ASYNC: Final = "The row is in the log within milliseconds; flush() waits for that."
+_WHEN_SYNC: Final = "It returns when the row is on the disk."
+
+
 def make_push(
     inlet: Inlet, slow: Callable[[Any], None], full: Callable[[Any], None]
 ) -> tuple[Callable[[Any], None], Callable[[int], None]]:
@@ -80,7 +104,23 @@ def make_push(
     made: tuple[Callable[[Any], None], Callable[[int], None]] = _factory(inlet.schema)(
         inlet.items, inlet.items.append, inlet.bell, inlet.limit, slow, full
     )
+    explain(made[0], inlet)
     return made
+
+
+def explain(push: Callable[[Any], None], inlet: Inlet) -> None:
+    """Let ``help(source.push)`` say what a row of this source is, and what the push does."""
+    schema = inlet.schema
+    columns = "\n".join(f"    {column.ddl}" for column in schema.columns)
+    push.__qualname__ = "Source.push"
+    push.__module__ = "millstream.sources.source"
+    push.__doc__ = _DOC.format(
+        name=inlet.name,
+        tuple=f"({', '.join(schema.names)}{',' if len(schema.names) == 1 else ''})",
+        columns=columns,
+        full=_WHEN_FULL[inlet.policy],
+        safe=_WHEN_SYNC if inlet.sync else _WHEN_ASYNC,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -90,7 +130,13 @@ def _factory(schema: Schema) -> Callable[..., Any]:
     text = _SOURCE.format(
         shape=_SHAPE.format(names=", ".join(names)), misfit=" or ".join(misfits) or "False"
     )
-    scope: dict[str, Any] = {"UTC": UTC, "date": date, "datetime": datetime, "timedelta": timedelta}
+    scope: dict[str, Any] = {
+        "Any": Any,
+        "UTC": UTC,
+        "date": date,
+        "datetime": datetime,
+        "timedelta": timedelta,
+    }
     exec(compile(text, f"<push for {len(names)} columns>", "exec"), scope)  # noqa: S102
     factory: Callable[..., Any] = scope["make"]
     return factory

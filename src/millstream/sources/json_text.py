@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import RowError, SchemaMismatchError
 from millstream.sources.shapes import RowShape
+from millstream.sources.text_input import TextInput, path_hint, read_input
 from millstream.sources.text_values import DECODER, json_value, read_column, utf8
 
 if TYPE_CHECKING:
     from millstream.model.schema import Row, Schema
 
 
-def json_rows(text: str | bytes, schema: Schema) -> list[Row]:
-    """The rows of JSON text: an array of objects, one object, or one object after another by line.
+def json_rows(data: TextInput, schema: Schema) -> list[Row]:
+    """The rows of JSON: an array of objects, one object, or one object after another by line.
+
+    It comes as text, bytes, a ``Path`` or an open file; a str is text and never a path.
 
     Dates, timestamps and intervals are ISO 8601 text (an INTERVAL may be a number of seconds),
     BINARY is base64, DECIMAL a number or text, both exact. The keys of a MAP are text as in CSV.
@@ -28,7 +31,12 @@ def json_rows(text: str | bytes, schema: Schema) -> list[Row]:
         RowError: a value that does not fit; it names row and column.
         SchemaMismatchError: it is no JSON; it names line and column.
     """
-    objects = _json_objects((text if isinstance(text, str) else utf8(text)).removeprefix("\ufeff"))
+    read = read_input(data)
+    text = read if isinstance(read, str) else utf8(read)
+    try:
+        objects = _json_objects(text.removeprefix("\ufeff"))
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(error.message, hint=path_hint(data) or error.hint) from error
     for row, each in enumerate(objects):
         if type(each) is not dict:
             raise RowError(

@@ -14,7 +14,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.shown import one_line, public_names
 from millstream.sources.batches import as_batches
-from millstream.sources.fast_push import make_push
+from millstream.sources.fast_push import explain, make_push
 from millstream.sources.inlet import Inlet, Parcel
 from millstream.sources.shapes import RowShape
 
@@ -47,6 +47,7 @@ class Source:
         push: takes one row: a tuple, a dict, a named tuple, or a dataclass. Checked now, by this
             thread: what does not fit raises ``RowError`` and nothing is taken. With the policy
             ``block`` it waits when the buffer is full; it never waits for a subscriber.
+            ``help(source.push)`` says it for the columns and the options of the source.
     """
 
     __slots__ = (
@@ -98,13 +99,22 @@ class Source:
         inlet = self._inlet
         self._shape = RowShape(inlet.schema, self._record)
         if inlet.sync or self._check is not None:
-            self.push, self._set_limit = self._push_slowly, _no_limit
+            self.push, self._set_limit = self._explained_push(), _no_limit
             return
         if hasattr(self, "_set_limit"):
             self._set_limit(-1)
         self.push, self._set_limit = make_push(inlet, self._push_slowly, self._enter)
         if self._is_closed:
             self._set_limit(-1)
+
+    def _explained_push(self) -> Callable[[Any], None]:
+        slowly = self._push_slowly
+
+        def push(row: Any) -> None:  # noqa: ANN401 - any shape of a row
+            slowly(row)
+
+        explain(push, self._inlet)
+        return push
 
     # ---- pushing
 

@@ -5,7 +5,11 @@ Gives: channels, callbacks, async streams; gaps told, positions kept.
 Never knows: SQL text, how a batch came to be.
 """
 
-from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
+from millstream.subscriptions.callback import (
+    CallbackSubscription,
+    InlineSubscription,
+    check_callback,
+)
 from millstream.subscriptions.changes import ChangeEvent, EventMaker, Include
 from millstream.subscriptions.feed import BusFeed, Feed
 from millstream.subscriptions.inbox import Inbox
@@ -50,5 +54,6 @@ __all__ = [
     "Subscription",
     "SubscriptionMetrics",
     "Wish",
+    "check_callback",
     "notifications_of",
 ]

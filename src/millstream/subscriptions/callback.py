@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from queue import SimpleQueue
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.dispatch import select
-from millstream.errors import Error, SubscriptionEndedError
+from millstream.errors import Error, InvalidOptionError, SubscriptionEndedError
 from millstream.model.batch import ChangeBatch
 from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.subscription import Subscription
@@ -25,6 +27,36 @@ if TYPE_CHECKING:
     OnComplete = Callable[[], object]
 
 _logger = logging.getLogger("millstream.subscriptions")
+
+
+def check_callback(name: str, function: object) -> None:
+    """Raise unless a function can be called back from a thread: one that is async cannot.
+
+    Raises:
+        InvalidOptionError: it cannot be called, or nobody would await what it returns.
+    """
+    if not callable(function):
+        raise InvalidOptionError(f"{name} cannot be called: {function!r}", hint="give a function")
+    call = type(function).__call__  # of an object that is no function itself
+    if any(map(_is_async, (function, call))):
+        raise InvalidOptionError(
+            f"{name} is an async function, and callbacks are not awaited",
+            hint="async for batch in db.subscribe_stream(query), and await in the loop",
+        )
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def check_returned(returned: object) -> None:
+    """Raise if a callback has given a coroutine, of which nothing has run."""
+    if type(returned) is CoroutineType:
+        returned.close()
+        raise InvalidOptionError(
+            "the callback has returned a coroutine, and callbacks are not awaited",
+            hint="async for batch in db.subscribe_stream(query), and await in the loop",
+        )
 
 
 class CallbackSubscription(Subscription):
@@ -104,7 +136,9 @@ class CallbackSubscription(Subscription):
 
     def _call(self, batch: ChangeBatch) -> None:
         try:
-            self._on_change(batch)
+            returned = self._on_change(batch)
+            if returned is not None:
+                check_returned(returned)
         except BaseException as raised:  # noqa: BLE001 - the user's own, sys.exit() included
             self.errors += 1
             tell(self._on_error, raised, self.sql)
@@ -182,7 +216,9 @@ class InlineSubscription:
                 if self._project is not None:
                     row, schema = self._project(row), self.schema
                 self.delivered += 1
-                self._on_change(ChangeBatch.of_row(schema, self._inlet.name, row))
+                returned = self._on_change(ChangeBatch.of_row(schema, self._inlet.name, row))
+                if returned is not None:
+                    check_returned(returned)
         except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
             self.errors += 1
             tell(self._on_error, raised, self.sql)
@@ -193,7 +229,9 @@ class InlineSubscription:
             kept = select(batch, self._plan)
             if kept is not None:
                 self.delivered += len(kept)
-                self._on_change(kept)
+                returned = self._on_change(kept)
+                if returned is not None:
+                    check_returned(returned)
         except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
             self.errors += 1
             tell(self._on_error, raised, self.sql)
