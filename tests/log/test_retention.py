@@ -58,9 +58,17 @@ class TestLowLsn:
     def test_by_size(self):
         frame = HEADER_SIZE + 80
         assert self.low(Retention(max_bytes=3 * frame)) == 0
-        assert self.low(Retention(max_bytes=3 * frame - 1)) == 11
+        assert self.low(Retention(max_bytes=2 * frame + 1)) == 0
+        assert self.low(Retention(max_bytes=2 * frame)) == 11
         assert self.low(Retention(max_bytes=frame)) == 21
+        assert self.low(Retention(max_bytes=1)) == 21
         assert self.low(Retention(max_bytes=0)) == 41
+
+    def test_at_least_as_much_stays_as_the_limit_says(self):
+        (only,) = segments([(1, 10)])
+        topic = Topic(1, "t", (SCHEMA,), 0, Retention(max_bytes=1))
+        assert low_lsn(topic, [only], now=0, needed=None) == 0
+        assert low_lsn(topic, [only], now=0, needed=None, newer=1) == 11
 
     def test_what_is_needed_stays(self):
         assert self.low(Retention(max_bytes=0), needed=15) == 15
@@ -309,3 +317,148 @@ def test_old_epochs_are_forgotten_with_their_rows(tmp_path):
         assert len(log._writer.written.epochs.starts) < 6
         with pytest.raises(LsnNotKeptError):
             log.read("t", start=1)
+
+
+def test_a_limit_keeps_the_newest_even_of_one_large_frame(tmp_path):
+    """20,000 rows committed at once are one frame of a segment that is full with it."""
+    with Log(tmp_path, segment_bytes=1 << 16) as log:
+        log.create_topic("t", SCHEMA, retention=Retention(max_bytes=100_000))
+        log.append("t", [(n, "x" * 50) for n in range(20_000)], wal_mode="sync")
+        fill(log, "t", 1, 20_000)
+        log.retain()
+        log.retain()
+        assert numbers(log, "t") == list(range(20_001))
+        fill(log, "t", 1000, 20_001)
+        log.retain()
+        kept = numbers(log, "t")
+        assert 20_000 < kept[0] < 20_700
+        assert kept == list(range(kept[0], 21_001))
+
+
+class TestCounts:
+    """What retention takes is counted: any reader that comes too late knows how much it missed."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        return tmp_path / "log"
+
+    def write(self, log, places):
+        """Rows of t and u, in any order, with watermarks between them; their LSNs go to places."""
+        for n in range(150):
+            name = "tuut"[n * 7 % 4]
+            size = n % 3 + 1
+            lsn = log.append(name, [(n, "x" * 40)] * size, wal_mode="sync")
+            places[name] += range(lsn - size + 1, lsn + 1)
+            if n % 10 == 0:
+                log.append("t", [], watermark=n, wal_mode="sync")
+
+    def check(self, log, places, starts=None):
+        for name, lsns in places.items():
+            topic = log.topic(name)
+            gone = [lsn for lsn in lsns if lsn < topic.low_lsn]
+            assert topic.trimmed_rows == len(gone)
+            for first in starts or range(max(lsns) + 2):
+                gap = log.lost(topic, first)
+                missed = [lsn for lsn in gone if lsn >= first]
+                assert (gap.count if gap else 0) == len(missed), (name, first)
+                if gap is not None:
+                    assert gap.first_lsn <= missed[0]
+                    assert missed[-1] <= gap.last_lsn == topic.low_lsn - 1
+
+    def test_of_every_reader_over_restarts(self, path):
+        places = {"t": [], "u": []}
+        with Log(path, segment_bytes=2000) as log:
+            for name, size in (("t", 4000), ("u", 9000)):
+                log.create_topic(name, SCHEMA, retention=Retention(max_bytes=size))
+        for _ in range(3):
+            with Log(path, segment_bytes=2000) as log:
+                self.check(log, {name: lsns for name, lsns in places.items() if lsns})
+                self.write(log, places)
+                assert log.retain().removed
+                self.check(log, places)
+        with Log(path) as log:
+            self.check(log, places)
+            reader, gaps = log.read_kept("t", "u", start=2)
+            low = {name: log.topic(name).low_lsn for name in places}
+            assert [gap.last_lsn + 1 for gap in gaps] == sorted(low.values())
+            lsns = [lsn for batch in reader for lsn in batch.lsns]
+            every = sorted(n for name, all_ in places.items() for n in all_ if n >= low[name])
+            assert [n for n in lsns if n in set(every)] == every
+            assert sum(gap.count for gap in gaps) + len(every) == sum(map(len, places.values())) - 1
+
+    def test_of_what_a_hold_has_parted(self, path):
+        places = {"t": [], "u": []}
+        with Log(path, segment_bytes=2000) as log:
+            for name in places:
+                log.create_topic(name, SCHEMA, retention=Retention(max_bytes=1))
+            self.write(log, places)
+            hold = log.hold("t", lsn=77)
+            log.retain()
+            self.check(log, places)
+        with Log(path, segment_bytes=2000) as log:
+            hold = log.hold("t", lsn=111)
+            log.retain()
+            self.check(log, places)
+            hold.release()
+            log.retain()
+            self.check(log, places)
+
+    def test_what_was_never_written_down_is_not_invented(self, path):
+        places = {"t": [], "u": []}
+        with Log(path, segment_bytes=2000) as log:
+            for name in places:
+                log.create_topic(name, SCHEMA, retention=Retention(max_bytes=1))
+            self.write(log, places)
+            log.retain()
+        (path / "trims.json").write_bytes(b"{torn")
+        with Log(path, segment_bytes=2000) as log:
+            topic = log.topic("t")
+            assert log.lost(topic, 1).count == topic.trimmed_rows > 0
+            assert log.lost(topic, 2).count is None
+            self.write(log, places)
+            log.retain()
+            self.check(log, {"t": places["t"]}, [1, topic.low_lsn, topic.low_lsn + 5])
+
+    def test_a_crash_between_the_file_and_the_definition(self, path):
+        """The file tells of a trim that never was."""
+        places = {"t": [], "u": []}
+        with Log(path, segment_bytes=2000) as log:
+            for name in places:
+                log.create_topic(name, SCHEMA, retention=Retention(max_bytes=1))
+            self.write(log, places)
+            topic = log.topic("t")
+            log._collector.trims.take([(topic, 100)], log._collector._settled())
+            self.check(log, places)
+        with Log(path, segment_bytes=2000) as log:
+            self.check(log, places)
+            log.retain()
+            self.check(log, places)
+
+    def test_only_the_newest_runs_are_remembered(self, path, monkeypatch):
+        monkeypatch.setattr("millstream.log.trims.MOST_RUNS", 10)
+        places = {"t": [], "u": []}
+        with Log(path, segment_bytes=2000) as log:
+            for name in places:
+                log.create_topic(name, SCHEMA, retention=Retention(max_bytes=1))
+            self.write(log, places)
+            log.retain()
+            topic = log.topic("t")
+            assert log.lost(topic, 2).count is None
+            gone = [lsn for lsn in places["t"] if lsn < topic.low_lsn]
+            self.check(log, {"t": places["t"]}, [1, *range(gone[-10], gone[-1] + 3)])
+
+    def test_since_a_time(self, path):
+        clock = ManualClock(10**15)
+        with Log(path, segment_bytes=1000, clock=clock) as log:
+            log.create_topic("t", SCHEMA, retention=Retention(max_bytes=1500))
+            for n in range(60):
+                clock.advance(SECOND)
+                fill(log, "t", 1, n)
+            log.retain()
+            low = log.topic("t").low_lsn
+            assert log.lsn_since(0, "t") == 1
+            for n in range(1, 60):
+                found = log.lsn_since(10**15 + n * SECOND, "t")
+                assert found <= n
+                assert n < low or found == n
+            assert log.lsn_since(10**15 + 61 * SECOND, "t") == 61

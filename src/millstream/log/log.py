@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from millstream.errors import LogCorruptError
     from millstream.log.rows import Rows
+    from millstream.model.change import Gap
     from millstream.model.schema import Schema
 
 WalMode = Literal["async", "sync"]
@@ -380,6 +381,31 @@ class Log:
             if topic.low_lsn > first:
                 raise not_kept(topic, first)
         return self._reader({topic.id: first for topic in chosen}, first)
+
+    def read_kept(self, *topics: str, start: int) -> tuple[Reader, list[Gap]]:
+        """A reader of all that is kept from an LSN on, and what retention has taken of it.
+
+        There is a gap for each topic that has lost rows, in the order in which they end: it goes
+        before the first batch with a higher LSN than its last.
+        """
+        first, chosen = _checked_lsn(start), self._chosen(topics)
+        gaps = [gap for gap in (self.lost(topic, first) for topic in chosen) if gap is not None]
+        reader = self._reader({t.id: max(first, t.low_lsn) for t in chosen}, first)
+        return reader, sorted(gaps, key=lambda gap: gap.last_lsn)
+
+    def lost(self, topic: Topic, first: int) -> Gap | None:
+        """What retention has taken of a topic from an LSN on; None: nothing."""
+        return self._collector.trims.lost(topic, first)
+
+    def lsn_since(self, time: int | datetime, *topics: str) -> int:
+        """The LSN from which on all rows of some topics since a time are, or were.
+
+        The same as ``lsn_at``, but also for rows that retention has taken. Of these only the times
+        of segments are known, so that it may be a little too early.
+        """
+        micros = from_datetime(time) if isinstance(time, datetime) else time
+        taken = (self._collector.trims.first_since(t, micros) for t in self._chosen(topics))
+        return min(self.lsn_at(micros), *(lsn for lsn in taken if lsn is not None), 2**63)
 
     def lsn_at(self, time: int | datetime) -> int:
         """The first LSN committed at a time or later: a datetime, or microseconds since 1970 UTC.

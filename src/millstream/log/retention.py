@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import LogCorruptError, LogFullError
 from millstream.log.index import SegmentIndex
 from millstream.log.storage import sync_directory, translate, write_file
+from millstream.log.trims import Trims
 from millstream.log.walk import DamageError, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.log.segment import Seal, SegmentFile
     from millstream.log.topics import Topic
     from millstream.log.writer import Writer
+    from millstream.log.written import Written
     from millstream.model.clock import Clock
 
 _DEAD_SHARE: Final = 0.5
@@ -55,7 +57,9 @@ class Retained:
     freed: int
 
 
-def low_lsn(topic: Topic, sealed: Sequence[SegmentIndex], *, now: int, needed: int | None) -> int:
+def low_lsn(
+    topic: Topic, sealed: Sequence[SegmentIndex], *, now: int, needed: int | None, newer: int = 0
+) -> int:
     """The first LSN of a topic that has to be kept. Pure.
 
     Args:
@@ -63,19 +67,21 @@ def low_lsn(topic: Topic, sealed: Sequence[SegmentIndex], *, now: int, needed: i
         sealed: the indexes of the sealed segments, oldest first.
         now: the time, in microseconds since 1970.
         needed: the lowest LSN that somebody still needs, or None.
+        newer: how many bytes of the topic are in segments after them.
     """
-    low, limit, size = topic.low_lsn, topic.retention, 0
+    low, limit = topic.low_lsn, topic.retention
     max_age = limit.max_age_micros
     for index in reversed(sealed):
         extent = index.extents.get(topic.id)
         if extent is None or extent.last_lsn < topic.low_lsn:
             continue
-        size += extent.size
         too_old = max_age is not None and index.last_time < now - max_age
-        too_large = limit.max_bytes is not None and size > limit.max_bytes
+        # Segments go as a whole, and at least as much as the limit says stays.
+        too_large = limit.max_bytes is not None and newer >= limit.max_bytes
         if too_old or too_large:
             low = max(low, extent.last_lsn + 1)
             break
+        newer += extent.size
     return low if needed is None else max(topic.low_lsn, min(low, needed))
 
 
@@ -107,6 +113,7 @@ class Collector:
         self._files = files
         self._holds = holds
         self._clock = clock
+        self.trims = Trims(directory, writer.written.topics.by_id)
         self.at_work = threading.Lock()  # one round at a time
 
     def retain(self) -> Retained:
@@ -122,19 +129,43 @@ class Collector:
         """Trim each topic to what its retention and its readers ask for."""
         self._roll_if_old(now)
         self._roll_if_dead()
+        written = self._writer.written
         sealed = [file.seal.index for file in self._settled() if file.seal is not None]
-        trimmed: dict[str, int] = {}
-        for name in [topic.name for topic in self._writer.written.topics]:
-            with self._writer.ddl:
-                topics = self._writer.written.topics
-                if name not in topics:
-                    continue
-                topic = topics[name]
-                low = low_lsn(topic, sealed, now=now, needed=self._holds.needed(topic.id))
-                if low > topic.low_lsn:
-                    self._writer.define(replace(topic, low_lsn=low), makes_room=True)
-                    trimmed[name] = low
-        return trimmed
+        lows = list(self._lows(written, sealed, now))
+        if lows:
+            self.trims.take(lows, self._settled())
+        done = {topic.name: self._trim_to(topic.id, low) for topic, low in lows}
+        return {name: low for name, low in done.items() if low is not None}
+
+    def _lows(
+        self, written: Written, sealed: Sequence[SegmentIndex], now: int
+    ) -> Iterator[tuple[Topic, int]]:
+        """The topics that have rows to spare, each with the first LSN that has to be kept."""
+        for topic in written.topics:
+            active = written.index.extents.get(topic.id)
+            low = low_lsn(
+                topic,
+                sealed,
+                now=now,
+                needed=self._holds.needed(topic.id),
+                newer=0 if active is None else active.size,
+            )
+            if low > topic.low_lsn:
+                yield topic, low
+
+    def _trim_to(self, number: int, low: int) -> int | None:
+        """Trim a topic, as far as nobody has come to need its rows; up to where, or None."""
+        with self._writer.ddl:
+            topic = self._writer.written.topics.by_id.get(number)
+            needed = self._holds.needed(number)
+            if needed is not None:
+                low = min(low, needed)
+            if topic is None or topic.dropped or low <= topic.low_lsn:
+                return None
+            total, rows = topic.trimmed_rows, self.trims.rows(topic, topic.low_lsn, low)
+            total = None if total is None or rows is None else total + rows
+            self._writer.define(replace(topic, low_lsn=low, trimmed_rows=total), makes_room=True)
+            return low
 
     def _collect(self) -> tuple[int, int, int]:
         """Remove and rewrite segments: how many of each, and the bytes that gave back."""
@@ -170,6 +201,7 @@ class Collector:
             for _, extent in self._files.open_all(self._writer):
                 dropped -= set(extent.index.extents) if extent.index is not None else dropped
             self._writer.forget_topics(dropped)
+            self.trims.forget(dropped)
 
     def _settled(self) -> Iterable[SegmentFile]:
         """The segments that are sealed and on the disk, oldest first; a missing one is left out."""

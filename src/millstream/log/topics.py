@@ -61,6 +61,7 @@ class Topic:
         schemas: every schema it has had; a frame says by which one it was written.
         low_lsn: rows before this LSN are gone, or about to go.
         retention: how much of it is kept.
+        trimmed_rows: how many rows retention has taken of it, ever; None when it is not known.
     """
 
     id: int
@@ -69,6 +70,7 @@ class Topic:
     low_lsn: int = 0
     retention: Retention = Retention()
     dropped: bool = False
+    trimmed_rows: int | None = 0
 
     @property
     def schema(self) -> Schema:
@@ -90,6 +92,7 @@ class Topic:
             "max_age": self.retention.max_age,
             "max_bytes": self.retention.max_bytes,
             "dropped": self.dropped,
+            "trimmed_rows": self.trimmed_rows,
         }
 
     @classmethod
@@ -102,6 +105,7 @@ class Topic:
             low_lsn=data["low_lsn"],
             retention=Retention(data["max_age"], data["max_bytes"]),
             dropped=data["dropped"],
+            trimmed_rows=data.get("trimmed_rows", None if data["low_lsn"] else 0),
         )
 
 
