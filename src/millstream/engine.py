@@ -589,14 +589,14 @@ class Engine:
             yield ChangeBatch(schema, rows, None, None)
 
     def kept(
-        self, topics: tuple[str, ...], until: int, start: int | None = None
+        self, topics: tuple[str, ...], until: int, start: int = FIRST_LSN
     ) -> Iterator[ChangeBatch]:
         """What the log keeps of some topics, from an LSN on, up to another one."""
         if not topics:
             return
         hold = self.log.hold(lsn=FIRST_LSN)  # retention waits until this was read
         try:
-            with self.log.read(*topics, start="earliest" if start is None else start) as reader:
+            with self.log.read_kept(*topics, start=start)[0] as reader:
                 yield from self._up_to(until, reader)
         finally:
             hold.release()

@@ -16,6 +16,7 @@ from millstream.errors import (
     TenantError,
 )
 from millstream.model.clock import from_datetime, system_clock
+from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.sql import (
     AddColumn,
@@ -279,17 +280,19 @@ class Executor:
 
     def show_changes(self, statement: ShowChanges) -> Result:
         """SHOW CHANGES."""
-        since, log = statement.since, self._engine.log
-        start: int | None
-        if isinstance(since, timedelta):
-            start = log.lsn_at(system_clock() - since // timedelta(microseconds=1))
-        elif since is None or isinstance(since, int):
-            start = since
+        since, engine = statement.since, self._engine
+        if statement.collection is None:
+            names = engine.collections(self._tenant)
         else:
-            start = log.lsn_at(from_datetime(since))
-        return show.changes(
-            self._engine, statement.collection, start, statement.limit, self._tenant
-        )
+            names = (engine.find(statement.collection, self._tenant).name,)
+        if since is None or isinstance(since, int):
+            start = since or FIRST_LSN
+        elif isinstance(since, timedelta):
+            time = system_clock() - since // timedelta(microseconds=1)
+            start = engine.log.lsn_since(time, *names)
+        else:
+            start = engine.log.lsn_since(from_datetime(since), *names)
+        return show.changes(engine, names, start, statement.limit, self._tenant)
 
     def _done(self, status: str, rowcount: int = 0) -> Result:
         return Result.of_status(status, lsn=self._engine.dispatcher.lsn, rowcount=rowcount)

@@ -40,10 +40,10 @@ from millstream.subscriptions import (
     Channels,
     Events,
     InlineSubscription,
+    NotificationMaker,
     Registry,
     Subscription,
     check_callback,
-    notifications_of,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Session:
         self._is_closed = False
         opener = self._opener = Opener(engine, registry)
         self._channels = Channels(
-            lambda: Events(opener.listen(Subscription, (), tenant), notifications_of)
+            lambda: Events(opener.listen(Subscription, (), tenant), NotificationMaker())
         )
 
     # ---- SQL
@@ -606,13 +606,13 @@ class Session:
         '42 is ready'
         """
         tenant = self._as(tenant)
-        return Events(self._opener.listen(Subscription, channels, tenant), notifications_of)
+        return Events(self._opener.listen(Subscription, channels, tenant), NotificationMaker())
 
     def listen_stream(self, *channels: str, tenant: str | None = None) -> AsyncListener:
         """The same for ``async for``."""
         tenant = self._as(tenant)
         reading = self._opener.listen(AsyncSubscription, channels, tenant)
-        return AsyncEvents(reading, notifications_of)
+        return AsyncEvents(reading, NotificationMaker())
 
     def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
         """What comes on the channels that SQL's LISTEN named; ends after so many idle seconds."""

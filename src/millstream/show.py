@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from collections import deque
+from dataclasses import asdict, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
 from millstream.errors import SqlError
 from millstream.model.clock import to_datetime
+from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sql import duration_text
@@ -21,9 +24,9 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.engine import Engine
     from millstream.model.batch import Row
+    from millstream.model.change import Gap
     from millstream.sql import Emit, SelectPlan, Show, ViewPlan
     from millstream.sql.pull import PullPlan
-    from millstream.subscriptions import ChangeEvent
     from millstream.subscriptions.registry import Registry
     from millstream.viewing import Planned
 
@@ -97,7 +100,7 @@ _CHANGES: Final = Schema.of(
         "collection": "VARCHAR NOT NULL",
         "operation": "VARCHAR NOT NULL",
         "key": "VARCHAR",
-        "timestamp": "TIMESTAMP NOT NULL",
+        "timestamp": "TIMESTAMP",
         "before": "VARCHAR",
         "after": "VARCHAR",
     }
@@ -303,39 +306,42 @@ def _lines(lines: list[str]) -> Result:
 
 
 def changes(
-    engine: Engine, collection: str | None, start: int | None, limit: int | None, tenant: str | None
+    engine: Engine, names: tuple[str, ...], start: int, limit: int | None, tenant: str | None
 ) -> Result:
-    """SHOW CHANGES: what was committed, from the log."""
+    """SHOW CHANGES: what was committed to some logs from an LSN on, and what is gone of it."""
     lsn = engine.dispatcher.barrier()
-    rows: list[Row] = []
-    for event in _events(engine, collection, start, lsn, tenant):
-        if limit is not None and len(rows) >= limit:
-            break
-        rows.append(
-            (
-                *(event.lsn, event.collection, event.op.upper(), _json(event.key)),
-                *(event.timestamp, _json(event.before), _json(event.after)),
-            )
-        )
+    hold = engine.log.hold(lsn=FIRST_LSN)  # what is gone, and what is kept, at one moment
+    try:
+        rows = list(islice(_change_rows(engine, names, start, lsn, tenant), limit))
+    finally:
+        hold.release()
     return Result.of_rows(_CHANGES, rows, lsn=lsn)
 
 
-def _events(
-    engine: Engine, collection: str | None, start: int | None, until: int, tenant: str | None
-) -> Iterator[ChangeEvent]:
+def _change_rows(
+    engine: Engine, names: tuple[str, ...], start: int, until: int, tenant: str | None
+) -> Iterator[Row]:
+    lost = [(engine.log.lost(engine.log.topic(name), start), name) for name in names]
+    gaps = deque(sorted((gap.last_lsn, name, gap) for gap, name in lost if gap is not None))
     maker = EventMaker(engine.tenant_of, include="both")
-    if collection is None:
-        names = engine.collections(tenant)
-    else:
-        names = (engine.find(collection, tenant).name,)
-    first = start
-    if start is not None and all(engine.log.topic(name).low_lsn < start for name in names):
-        first = start - 1  # an update has the LSN of its new row; the old one is just before it
-    for batch in engine.kept(names, until, first):
+    # An update has the LSN of its new row; the old one is just before it.
+    for batch in engine.kept(names, until, max(start - 1, FIRST_LSN)):
+        while gaps and gaps[0][0] < batch.first_lsn:
+            yield _gap_row(*gaps.popleft())
         plan = engine.whole(batch.topic, tenant)
         kept = None if plan is None else select(batch, plan)
-        if kept is not None:
-            yield from (event for event in maker(kept) if start is None or event.lsn >= start)
+        for event in maker(kept) if kept is not None else ():
+            if event.lsn >= start:
+                yield (
+                    *(event.lsn, event.collection, event.op.upper(), _json(event.key)),
+                    *(event.timestamp, _json(event.before), _json(event.after)),
+                )
+    for each in gaps:
+        yield _gap_row(*each)
+
+
+def _gap_row(lsn: int, name: str, gap: Gap) -> Row:
+    return (lsn, name, "GAP", None, None, None, _json(asdict(gap)))
 
 
 def _json(value: dict[str, Any] | None) -> str | None:

@@ -198,8 +198,10 @@ class Opener:
         tenant: str | None,
     ) -> EventMaker:
         """What makes events of the batches."""
-        maker = EventMaker(self._engine.tenant_of, fields, include)
-        known = () if collection is None else self._engine.find(collection, tenant).schema.names
+        definition = None if collection is None else self._engine.find(collection, tenant)
+        name = "" if definition is None else definition.name
+        maker = EventMaker(self._engine.tenant_of, fields, include, name)
+        known = () if definition is None else definition.schema.names
         for name in fields or ():
             if known and name not in known:
                 raise InvalidOptionError(

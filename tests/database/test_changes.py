@@ -202,7 +202,9 @@ def test_policies_of_the_bus(both):
     both.flush()
     got = []
     while (event := bus.try_recv()) is not None:
-        got.append(event.lsn)
+        got.append(event)
+    gap = got.pop(0)
+    assert (gap.op, gap.collection, gap.gap.count) == ("gap", "", 100 - len(got))
     metrics = bus.metrics
     assert metrics.delivered + metrics.dropped == 100
     assert len(got) == metrics.delivered <= 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.errors import Error, InvalidOptionError, ObjectNotFoundError, TenantError
+from millstream.log import Retention
 from millstream.model import ChangeBatch, Schema
-from millstream.subscriptions import EventMaker
+from millstream.subscriptions import EventMaker, Events, NotificationMaker, Subscription
 
 from ..held import PATIENCE  # noqa: TID252 - tests have no name
 
@@ -173,9 +175,10 @@ class TestBus:
             db.execute("CREATE SOURCE b (n BIGINT)")
             db.insert("b", [(99,)])
             got = []
-            while not got or got[-1] != 99:
-                got.append(bus.recv(PATIENCE).after["n"])
-            assert got[-2] == 59
+            while not got or got[-1].collection != "b":
+                got.append(bus.recv(PATIENCE))
+            (gap,) = [each for each in got if each.op == "gap"]
+            assert gap.gap.count + len(got) - 2 == 60 == got[-2].after["n"] + 1
 
     def test_a_token_goes_on(self, db, source):
         bus = db.changes(include="after")
@@ -324,3 +327,148 @@ class TestTimes:
             times.append(now.recv(PATIENCE).timestamp)
         assert [later.recv(PATIENCE).timestamp for _ in range(5)] == times
         assert len(set(times)) == 5
+
+
+class TestGaps:
+    """What a reader of the bus was not given is an event of its own."""
+
+    @pytest.fixture
+    def small(self, tmp_path):
+        with ms.open(tmp_path / "db", segment_bytes=2000) as db:
+            db.execute("CREATE SOURCE s (n BIGINT, t VARCHAR) WITH (retention_bytes = 1)")
+            db.execute("CREATE SOURCE kept (n BIGINT)")
+            yield db
+
+    def fill(self, db, count=60):
+        for n in range(count):
+            db.insert("s", [(n, "x" * 100)])
+            if n % 10 == 0:
+                db.insert("kept", [(n,)])
+            db.flush()
+        db._engine.log.retain()
+        return len(db.query("SELECT n FROM s"))
+
+    @staticmethod
+    def drain(bus):
+        got = []
+        while (event := bus.try_recv()) or bus.metrics.lag_rows:
+            got += [event] if event is not None else []
+        return got
+
+    @pytest.mark.parametrize("start", ["token", "lsn", "earliest", "time", "spilled"])
+    def test_of_what_retention_took(self, small, start):
+        begin = datetime.now(UTC)
+        bus = small.changes("s", start="now", buffer_rows=3, include="after")
+        first = small.lsn + 1
+        kept = self.fill(small)
+        if start != "spilled":
+            starts = {"token": bus.token, "lsn": first, "earliest": start, "time": begin}
+            bus = small.changes("s", start=starts[start], include="after")
+        gaps, rows = [], []
+        for event in self.drain(bus):
+            (gaps if event.op == "gap" else rows).append(event)
+        (gap,) = gaps
+        assert (gap.collection, gap.lsn) == ("s", gap.gap.last_lsn)
+        assert [e.after["n"] for e in rows][-kept:] == list(range(60 - kept, 60))
+        assert gap.gap.count == 60 - len(rows) == bus.metrics.dropped > 0
+        assert all(e.lsn < gap.gap.first_lsn or e.lsn > gap.gap.last_lsn for e in rows)
+
+    def test_of_a_bus_over_everything(self, small):
+        """Each in its place: what is kept of other logs comes before the end of the gap."""
+        bus = small.changes(start="earliest", include="after")
+        kept = self.fill(small)
+        for each in (bus, small.changes(start=1), small.changes(start=2)):
+            got = self.drain(each)
+            lsns = [event.lsn for event in got]
+            assert lsns == sorted(set(lsns))
+            (gap,) = [event for event in got if event.op == "gap"]
+            assert gap.collection == ""
+            assert sum(e.collection == "kept" for e in got) == 6
+            assert gap.gap.count == 60 - kept == each.metrics.dropped
+            assert got.index(gap) > 0
+        part = small.changes(start=2)
+        head = [part.recv(PATIENCE) for _ in range(got.index(gap) + 1)]
+        assert head == got[: len(head)]
+        again = small.changes(start=part.token)
+        assert self.drain(again) == got[len(head) :]
+
+    def test_when_nothing_is_left(self, small):
+        """It is reported at once, and not with the next event, which may never come."""
+        with small.changes("s", start="now", buffer_rows=1) as bus:
+            self.fill(small)
+            small._engine.log._writer.roll()
+            small._engine.log.set_retention("s", Retention(max_bytes=0))
+            small._engine.log.retain()
+            assert len(small.query("SELECT n FROM s")) == 0
+            got = self.drain(bus)
+            count = sum(e.gap.count for e in got if e.op == "gap")
+            assert count + sum(e.op == "insert" for e in got) == 60
+            assert got[-1].op == "gap"
+            late = small.changes("s", start="earliest")
+            assert [e.gap.count for e in (late.recv(PATIENCE),)] == [60]
+            small.insert("s", [(60, "")])
+            assert (bus.recv(PATIENCE).op, late.recv(PATIENCE).op) == ("insert", "insert")
+
+    @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "sample(7)"])
+    def test_of_what_a_policy_dropped(self, db, source, policy):
+        bus = db.changes("s", backpressure=policy, buffer_rows=10)
+        for n in range(100):
+            source.push((n, None))
+            db.flush()
+        got = self.drain(bus)
+        gaps = [event.gap.count for event in got if event.op == "gap"]
+        assert gaps
+        assert bus.metrics.dropped == 100 - (len(got) - len(gaps))
+        later = 2 if policy == "sample(7)" else 0  # those after the last one that it kept
+        assert sum(gaps) + later == bus.metrics.dropped
+
+    def test_in_the_async_style(self, small):
+        async def main():
+            async with small.changes_stream("s", start=start) as bus:
+                event = await bus.recv(PATIENCE)
+                return event.op, event.gap.count
+
+        start = small.lsn + 1
+        kept = self.fill(small)
+        assert asyncio.run(main()) == ("gap", 60 - kept)
+
+    def test_in_show_changes(self, small):
+        begin, first = datetime.now(UTC), small.lsn + 1
+        kept = self.fill(small)
+        low = small._engine.log.topic("s").low_lsn
+        for since in ("", f"SINCE {first}", f"SINCE '{begin:%Y-%m-%d %H:%M:%S.%f}'"):
+            rows = small.query(f"SHOW CHANGES FOR s {since}").to_pylist()
+            assert (rows[0]["operation"], rows[0]["lsn"]) == ("GAP", low - 1)
+            assert json.loads(rows[0]["after"])["count"] == 60 - kept
+            assert [row["operation"] for row in rows[1:]] == ["INSERT"] * kept
+        everything = small.query("SHOW CHANGES").to_pylist()
+        assert [row["lsn"] for row in everything] == sorted(row["lsn"] for row in everything)
+        assert [row["operation"] for row in everything].count("GAP") == 1
+        assert len(everything) == 1 + kept + 6
+        assert len(small.query("SHOW CHANGES FOR s LIMIT 1")) == 1
+        later = small.query(f"SHOW CHANGES FOR s SINCE {low}").to_pylist()
+        assert [row["operation"] for row in later] == ["INSERT"] * kept
+
+    def test_of_logs_that_lost_nothing_there_is_none(self, small):
+        token = small.changes("kept").token
+        self.fill(small)
+        for start in (token, 1, "earliest"):
+            events = self.drain(small.changes("kept", start=start))
+            assert [event.op for event in events] == ["insert"] * 6
+
+    def test_of_notifications(self, small):
+        log = small._engine.log
+        lagging = small._opener.listen(Subscription, ("a",), None)
+        lagging._inbox.backlog.limit = 2
+        for n in range(30):
+            small.notify("a", str(n) + "x" * 100)
+            small.flush()
+        log._writer.roll()
+        log.set_retention("__notifications", Retention(max_bytes=0))
+        log.retain()
+        small.notify("a", "last")
+        notes = Events(lagging, NotificationMaker())
+        got = [notes.recv(PATIENCE)]
+        while got[-1].payload != "last":
+            got.append(notes.recv(PATIENCE))
+        assert sum(note.gap.count for note in got if note.gap) + len(got) == 31

@@ -41,6 +41,9 @@ class World:
         self.written = []
         self.oldest = 1
         self.dispatcher = SimpleNamespace(handed=[], wakes=[])
+        self.log = SimpleNamespace(origin=None)
+        self.plan = SimpleNamespace(schema=SCHEMA, target="t")
+        self.is_trimmed = False
 
     def step(self):
         kind, size = self.steps.pop(0)
@@ -58,6 +61,16 @@ class World:
         for _ in range(self.draw(st.integers(0, 4))):
             if self.steps:
                 self.step()
+        if self.is_trimmed and self.written and self.draw(st.integers(0, 9)) == 0:
+            self.trim(self.draw(st.integers(self.oldest, self.written[-1].lsn + 1)))
+
+    def trim(self, oldest):
+        """Retention: rows before an LSN go."""
+        self.oldest = oldest
+
+    def check_kept(self, first):
+        if first < self.oldest:
+            raise LsnNotKeptError("gone", oldest=self.oldest)
 
     # ---- what an inbox asks of a feed
 
@@ -70,6 +83,10 @@ class World:
     def earliest(self):
         return self.oldest
 
+    def kept_from(self, first):
+        low = max(first, self.oldest)
+        return low, Gap(first, low - 1, low - first) if low > first else None
+
     def token(self, lsn):
         return f"token {lsn}"
 
@@ -81,6 +98,7 @@ class World:
 
     def replay(self, first, snapshot_until):
         self.meanwhile()
+        self.check_kept(first)
         return SlowReplay(self, first)
 
 
@@ -105,6 +123,7 @@ class SlowReplay:
     def next(self, timeout):
         self.world.meanwhile()
         while not self.is_over:
+            self.world.check_kept(self.position + 1)
             for batch in self.world.written:
                 if batch.lsn > self.position:
                     if self.target is not None and batch.first_lsn > self.target:
@@ -121,6 +140,9 @@ class SlowReplay:
     @property
     def is_over(self):
         return self.target is not None and self.position >= self.target
+
+    def gap_before(self):
+        return None
 
     def close(self):
         self.world.meanwhile()
@@ -203,6 +225,38 @@ def test_what_a_policy_drops_is_the_only_thing_missing(commits, limit, policy, d
     lost = [n for gap in gaps for n in range(gap.first_lsn, gap.last_lsn + 1)]
     assert sorted(got + lost) == list(range(start + 1, world.newest + 1))
     assert inbox.delivered + inbox.backlog.dropped == world.newest - start
+
+
+@settings(max_examples=80)
+@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), st.data())
+def test_what_retention_takes_is_the_only_thing_missing(commits, limit, most, data):
+    world = World(data.draw, commits)
+    world.is_trimmed = True
+    world.meanwhile()
+    inbox = Inbox(world, Policy("block"), limit)
+    world.inbox = inbox
+    start = data.draw(st.sampled_from(["now", "earliest", "first"]))
+    if start == "now":
+        inbox.start_now()
+    elif start == "earliest":
+        inbox.start_earliest()
+    else:
+        inbox.start_at(1)
+    first = inbox.position + 1 if start == "now" else 1
+    batches = drain(inbox, world, most)
+    got = [n for batch in batches for n, _ in batch.rows]
+    gaps = [batch.gap for batch in batches if batch.gap is not None]
+    lost = [n for gap in gaps for n in range(gap.first_lsn, gap.last_lsn + 1)]
+    assert sorted(got + lost) == list(range(first, world.newest + 1))
+    assert sum(gap.count for gap in gaps) == inbox.lost == len(lost)
+    assert inbox.delivered == len(got)
+    last = 0
+    for batch in batches:  # each gap lies between what is before and after it
+        if batch.gap is not None:
+            assert last < batch.gap.first_lsn
+        if len(batch):
+            assert batch.gap is None or batch.gap.last_lsn < batch.lsns[0]
+            last = batch.lsns[-1]
 
 
 # ---- with a real log
@@ -304,7 +358,7 @@ class TestHeal:
         first = subscription.recv(PATIENCE)
         assert first.kind == "snapshot"
         kept = [n for (n,) in small.query("SELECT n FROM s").fetchall()]
-        assert first.gap.count is None
+        assert first.gap.count == subscription.metrics.dropped == 60 - len(kept)
         assert first.gap.last_lsn < first.first_lsn
         got = list(first.rows)
         while len(got) < len(kept):
@@ -326,6 +380,7 @@ class TestHeal:
         got = [n for batch in batches for (n,) in batch.rows]
         assert got == sorted(set(got))
         (gap,) = [batch.gap for batch in batches if batch.gap is not None]
+        assert gap.count == subscription.metrics.dropped == 60 - len(got)
         lsns = [lsn for batch in batches for lsn in batch.lsns]
         assert not [lsn for lsn in lsns if gap.first_lsn <= lsn <= gap.last_lsn]
 
@@ -347,7 +402,7 @@ class TestHeal:
         inbox.start_at(1)
         batch = inbox.take()
         assert batch.first_lsn == 13
-        assert batch.gap == Gap(1, 12, None)
+        assert batch.gap == Gap(1, 12, 12)
 
 
 class TestEnds:

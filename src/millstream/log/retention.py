@@ -123,15 +123,15 @@ class Collector:
             collected = self._collect()
             self._forget_topics()
             self._writer.refill_reserve()
+            self.trims.save()
             return Retained(trimmed, *collected)
 
     def _trim(self, now: int) -> dict[str, int]:
         """Trim each topic to what its retention and its readers ask for."""
         self._roll_if_old(now)
         self._roll_if_dead()
-        written = self._writer.written
         sealed = [file.seal.index for file in self._settled() if file.seal is not None]
-        lows = list(self._lows(written, sealed, now))
+        lows = list(self._lows(self._writer.written, sealed, now))
         if lows:
             self.trims.take(lows, self._settled())
         done = {topic.name: self._trim_to(topic.id, low) for topic, low in lows}

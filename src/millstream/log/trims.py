@@ -77,6 +77,7 @@ class Trimmed:
 
     def add(self, parts: Iterable[Taken], until: int) -> None:
         """More was taken; ``until`` is the first LSN that is kept."""
+        self._forget_oldest()  # now: what is added may be counted as a whole once
         firsts, lasts = [self._firsts], [self._lasts]
         for part in parts:
             firsts.append(np.array(part.firsts, np.int64))
@@ -84,6 +85,8 @@ class Trimmed:
             self._times.append((part.time, part.firsts[0]))
         self._firsts, self._lasts = _merged(np.concatenate(firsts), np.concatenate(lasts))
         self.until = max(self.until, until)
+
+    def _forget_oldest(self) -> None:
         if len(self._firsts) > MOST_RUNS:
             self._firsts, self._lasts = self._firsts[-MOST_RUNS:], self._lasts[-MOST_RUNS:]
             self.since = int(self._firsts[0])
@@ -121,6 +124,7 @@ class Trimmed:
         bounds = np.cumsum(np.array(data["runs"], np.int64)).reshape(-1, 2)
         made._firsts, made._lasts = bounds[:, 0], bounds[:, 1]
         made._times = [(last, lsn) for last, lsn in data["times"]]
+        made._forget_oldest()
         return made
 
 
@@ -136,6 +140,7 @@ class Trims:
         self._path = directory / _NAME
         self._lock = threading.Lock()
         self._topics: dict[int, Trimmed] = _load(self._path, topics)
+        self._is_saved = True
 
     def rows(self, topic: Topic, first: int, low: int) -> int | None:
         """How many rows between two LSNs, the second not included, retention takes."""
@@ -174,7 +179,8 @@ class Trims:
         with self._lock:
             for topic, low in lows:
                 self._topics[topic.id].add(parts[topic.id], low)
-        self._save()
+            self._is_saved = False
+        self.save()
 
     def forget(self, topics: Iterable[int]) -> None:
         """Topics were dropped."""
@@ -182,14 +188,18 @@ class Trims:
             for topic in topics:
                 self._topics.pop(topic, None)
 
-    def _save(self) -> None:
-        """Write the file; a full disk, which retention is there to empty, only costs numbers."""
+    def save(self) -> None:
+        """Write the file if there is news; on a full disk it is tried again when there is room."""
+        if self._is_saved:
+            return
         with self._lock:
             data = {str(topic): each.to_json() for topic, each in self._topics.items()}
         try:
             write_file(self._path, [encode_json(data)])
         except OSError as error:
             _logger.warning("retention: %s", translate(error, self._path, "write").message)
+        else:
+            self._is_saved = True
 
 
 def _load(path: Path, topics: Mapping[int, Topic]) -> dict[int, Trimmed]:

@@ -65,13 +65,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Changes that a reader was not given, told instead of hidden.
+    """Changes that a reader was not given, reported instead of hidden.
 
     Attributes:
         first_lsn: where the gap begins.
         last_lsn: where it ends, inclusive.
-        count: how many rows in that range the reader would have been given; None when nobody can
-            know it any more, because retention has dropped them or a crash has taken them.
+        count: how many rows it is. Of rows that a policy has dropped, those that the query keeps;
+            of rows that retention has taken, all that were committed in that range to what the
+            reader reads, since nobody can know any more which of them its query would keep. None
+            when it is not known: a crash has taken them, or they are gone for so long that where
+            they were is not remembered.
     """
 
     first_lsn: int

@@ -19,7 +19,7 @@ from millstream.subscriptions.notifications import (
     Channels,
     Listener,
     Notification,
-    notifications_of,
+    NotificationMaker,
 )
 from millstream.subscriptions.policy import Policy
 from millstream.subscriptions.positions import Durable, Positions
@@ -45,6 +45,7 @@ __all__ = [
     "InlineSubscription",
     "Listener",
     "Notification",
+    "NotificationMaker",
     "Pace",
     "Policy",
     "Positions",
@@ -55,5 +56,4 @@ __all__ = [
     "SubscriptionMetrics",
     "Wish",
     "check_callback",
-    "notifications_of",
 ]

@@ -14,38 +14,42 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from millstream.model.batch import ChangeBatch
-    from millstream.model.change import Change, Op
+    from millstream.model.change import Change, Gap
     from millstream.model.schema import Schema
 
+EventOp = Literal["insert", "update", "delete", "gap"]
 Include = Literal["keys", "after", "both", "changed"]
 _INCLUDES = ("keys", "after", "both", "changed")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ChangeEvent:
-    """One mutation.
+    """One mutation; or, of the op ``"gap"``, mutations that this reader was not given.
 
     Attributes:
-        lsn: its place in the order of the database.
-        collection: the source, table or view that it changed.
-        op: ``"insert"``, ``"update"`` or ``"delete"``.
+        lsn: its place in the order of the database; of a gap, where it ends.
+        collection: the source, table or view that it changed; of a gap that may be of several,
+            empty.
+        op: ``"insert"``, ``"update"``, ``"delete"`` or ``"gap"``.
         key: the primary key, from column to value; None where there is none.
-        timestamp: when it was committed.
+        timestamp: when it was committed; of a gap, what it was reported with.
         tenant: whose row it is; None where rows belong to nobody.
         before: the row before an update or delete, if asked for.
         after: the row after an insert or update, if asked for.
         changed: what an update has changed, if asked for: from column to new value.
+        gap: of a gap, the range of LSNs and the number of rows; an update counts two.
     """
 
     lsn: int
     collection: str
-    op: Op
+    op: EventOp
     key: dict[str, Any] | None
     timestamp: datetime
     tenant: str | None = None
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     changed: dict[str, Any] | None = None
+    gap: Gap | None = None
 
     def __repr__(self) -> str:
         told = [
@@ -65,6 +69,7 @@ class EventMaker:
         fields: the columns to be told; None for all.
         include: ``"keys"``: no values; ``"after"``, ``"both"``: the rows; ``"changed"``: what an
             update has changed, and the whole row of an insert or delete.
+        collection: the one that the batches are of; empty: several.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class EventMaker:
         tenant_of: Callable[[str], str | None],
         fields: Sequence[str] | None = None,
         include: Include = "keys",
+        collection: str = "",
     ) -> None:
         if include not in _INCLUDES:
             raise InvalidOptionError(f"include is {include!r}", hint=f"one of {_INCLUDES}")
@@ -80,9 +86,14 @@ class EventMaker:
         self._tenant_of = tenant_of
         self._fields = None if fields is None else frozenset(fields)
         self._include = include
+        self._collection = collection
 
     def __call__(self, batch: ChangeBatch) -> Iterator[ChangeEvent]:
-        """The events of a batch, in order."""
+        """The events of a batch, in order, and before them what the reader was not given."""
+        if batch.gap is not None:
+            yield gap_event(batch.gap, self._collection, to_datetime(batch.committed_at))
+        if not len(batch):
+            return
         tenant = self._tenant_of(batch.topic)
         time, timestamp = batch.committed_at, to_datetime(batch.committed_at)
         for change in batch:
@@ -120,6 +131,11 @@ class EventMaker:
     def _told(self, schema: Schema, row: tuple[Any, ...]) -> dict[str, Any]:
         pairs = zip(schema.names, row, strict=True)
         return {n: v for n, v in pairs if self._fields is None or n in self._fields}
+
+
+def gap_event(gap: Gap, collection: str, timestamp: datetime) -> ChangeEvent:
+    """The event that reports a gap."""
+    return ChangeEvent(gap.last_lsn, collection, "gap", None, timestamp, gap=gap)
 
 
 def _key(change: Change, schema: Schema) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import select
 from millstream.model.lsn import FIRST_LSN
@@ -12,11 +12,13 @@ from millstream.subscriptions.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from millstream.dispatch import Dispatcher, Subscriber
     from millstream.errors import Error
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
+    from millstream.model.change import Gap
 
 
 class Feed:
@@ -63,6 +65,15 @@ class Feed:
     def earliest(self) -> int:
         """The first LSN that is kept."""
         return max(self.log.topic(self.plan.target).low_lsn, FIRST_LSN)
+
+    def kept_from(self, first: int) -> tuple[int, Gap | None]:
+        """From where on everything from an LSN on is kept, and what retention took before it."""
+        topic = self.log.topic(self.plan.target)
+        return max(first, topic.low_lsn), self.log.lost(topic, first)
+
+    def lsn_since(self, time: datetime) -> int:
+        """From where on everything is, or was, that was committed at a time or later."""
+        return self.log.lsn_since(time, self.plan.target)
 
     def token(self, lsn: int) -> str:
         """The text to resume after an LSN."""
@@ -118,11 +129,18 @@ class BusFeed(Feed):
         """The first LSN of all; each log begins with what is kept of it."""
         return FIRST_LSN
 
+    def kept_from(self, first: int) -> tuple[int, Gap | None]:
+        """The LSN itself: what was taken of each log is for the replay to report, in its place."""
+        return first, None
+
+    def lsn_since(self, time: datetime) -> int:
+        """From where on everything is, or was, that was committed at a time or later."""
+        return self.log.lsn_since(time, *self._topics())
+
     def replay(self, first: int, snapshot_until: int) -> Replay:
-        """All logs from an LSN on."""
+        """All logs from an LSN on; of each what is kept of it."""
         self.log.check()
-        start: int | Literal["earliest"] = "earliest" if first <= FIRST_LSN else first
-        return Replay(self.log, self._topics, self._plan_of, start, snapshot_until)
+        return Replay(self.log, self._topics, self._plan_of, first, snapshot_until, steps_over=True)
 
 
 class Gate:

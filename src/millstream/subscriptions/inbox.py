@@ -25,14 +25,16 @@ from millstream.errors import (
     SubscriptionEndedError,
     TopicNotFoundError,
 )
-from millstream.model.change import Gap
+from millstream.model.batch import ChangeBatch
+from millstream.model.clock import system_clock
+from millstream.model.lsn import FIRST_LSN
 from millstream.subscriptions.backlog import MERGED_ROWS, Backlog, both, whole
 from millstream.subscriptions.policy import CONFLATE, DISCONNECT, SAMPLE, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.model.batch import ChangeBatch
+    from millstream.model.change import Gap
     from millstream.subscriptions.feed import Feed
     from millstream.subscriptions.replay import Replay
 
@@ -48,6 +50,7 @@ class Inbox:
         backlog: what was offered and not taken yet.
         position: everything up to this LSN was taken.
         delivered: how many rows were taken.
+        lost: how many rows retention has taken before they could be.
         error: why it ended, or None.
     """
 
@@ -72,6 +75,7 @@ class Inbox:
         "delivered",
         "error",
         "feed",
+        "lost",
         "position",
     )
 
@@ -80,6 +84,7 @@ class Inbox:
         self.backlog = Backlog(policy, limit)
         self.position = 0
         self.delivered = 0
+        self.lost = 0
         self.error: Error | None = None
         self._lock = threading.Lock()
         self._taking = threading.RLock()
@@ -171,10 +176,22 @@ class Inbox:
             self._spilled_at = lsn
         self.position = lsn - 1
 
-    def start_snapshot(self, gap: Gap | None = None) -> None:
+    def start_earliest(self) -> None:
+        """Begin with the oldest row that is kept."""
+        first, gap = self.feed.kept_from(FIRST_LSN)
+        self._miss(gap)
+        self.start_at(first)
+
+    def _miss(self, gap: Gap | None) -> None:
+        """Retention has taken rows, which the next batch reports."""
+        if gap is not None:
+            self.lost += gap.count or 0
+            self._gap = both(self._gap, gap)
+
+    def start_snapshot(self, gap: Gap | None = None, first: int | None = None) -> None:
         """Begin with the current rows and go on with what changes them.
 
-        A log without current rows begins with all that is kept of it.
+        A log without current rows begins with all that is kept of it, or from an LSN on.
         """
         with self._lock:
             self._held = []
@@ -188,7 +205,7 @@ class Inbox:
             self._admit(lsn)
         else:
             self._snapshot_until = self.feed.lsn()
-            self.start_at(self.feed.earliest())
+            self.start_at(self.feed.earliest() if first is None else first)
 
     def _admit(self, lsn: int) -> None:
         """Take offers from now on, those after an LSN."""
@@ -209,6 +226,7 @@ class Inbox:
             and self._spilled_at is None
             and self._replay is None
             and not self._ahead
+            and self._gap is None
             and not self.backlog.has_news
         )
 
@@ -230,7 +248,7 @@ class Inbox:
         Negative: nobody knows, since nothing is there.
         """
         with self._lock:
-            if self._is_over or self._ahead or self.is_reading_log:
+            if self._is_over or self._ahead or self._gap or self.is_reading_log:
                 return 0.0
             enough = self.backlog.limit if max_rows is None else max_rows
             if self.backlog.rows >= enough or self._spilled_at is not None:
@@ -247,7 +265,27 @@ class Inbox:
                 if batch is not None:
                     return self._delivered(batch, max_rows)
                 if not self._read_on():
-                    return None
+                    return self._gap_alone(max_rows)
+
+    def _gap_alone(self, max_rows: int | None) -> ChangeBatch | None:
+        """A gap that nothing follows is reported at once, by a batch without rows."""
+        gap = self._gap
+        if gap is None or self._is_discarded or self._replay is not None:
+            return None
+        log, plan = self.feed.log, self.feed.plan
+        alone = ChangeBatch(
+            plan.schema,
+            [],
+            None,
+            None,
+            topic=plan.target,
+            first_lsn=gap.first_lsn,
+            lsn=max(gap.last_lsn, self.position),
+            kind="snapshot" if self._snapshot_until > gap.last_lsn else "changes",
+            committed_at=system_clock(),
+            origin=log.origin,
+        )
+        return self._delivered(alone, max_rows)
 
     def _next(self, max_rows: int | None, merge: int) -> ChangeBatch | None:
         if self._ahead:
@@ -289,8 +327,8 @@ class Inbox:
     def _is_done(self, replay: Replay) -> bool:
         try:
             return replay.is_over
-        except LsnNotKeptError as error:
-            self._heal(error)
+        except LsnNotKeptError:
+            self._heal(self.position + 1)
         except Error as error:
             self._broken(error)
         return self._replay is None
@@ -298,8 +336,8 @@ class Inbox:
     def _begin_replay(self, first: int) -> None:
         try:
             self._replay = self.feed.replay(first, self._snapshot_until)
-        except LsnNotKeptError as error:
-            self._heal(error)
+        except LsnNotKeptError:
+            self._heal(first)
         except Error as error:
             self._broken(error)
 
@@ -309,18 +347,32 @@ class Inbox:
             self._stop_replay()
             return None
         try:
-            return replay.next(0.0 if replay.target is None else _LOG_PATIENCE)
-        except LsnNotKeptError as error:
-            self._heal(error)
+            return self._counted(replay.next(0.0 if replay.target is None else _LOG_PATIENCE))
+        except LsnNotKeptError:
+            self._heal(self.position + 1)
         except Error as error:
             self._broken(error)
         return None
 
-    def _heal(self, error: LsnNotKeptError) -> None:
-        """Rows that are wanted are gone: say so, and begin anew."""
+    def _counted(self, batch: ChangeBatch | None) -> ChangeBatch | None:
+        if batch is not None and batch.gap is not None:
+            self.lost += batch.gap.count or 0
+        return batch
+
+    def _heal(self, first: int) -> None:
+        """Rows from an LSN on are gone: report it, and begin anew."""
+        if self._replay is not None:  # rows that the query does not keep were passed as well
+            first = max(first, self._replay.position + 1)
         self._stop_replay()
-        first = self.position + 1
-        self.start_snapshot(Gap(first, max(first, error.oldest - 1), None))
+        try:
+            start, gap = self.feed.kept_from(first)
+            if gap is None:  # none of them was of this log
+                self.start_at(start)
+            else:
+                self._miss(gap)
+                self.start_snapshot(first=start)
+        except Error as error:
+            self._broken(error)
 
     def _broken(self, error: Error) -> None:
         """What is only in the log cannot be read."""
@@ -341,6 +393,7 @@ class Inbox:
 
     def _stop_replay(self) -> None:
         if self._replay is not None:
+            self._miss(self._replay.gap_before())
             self._replay.close()
             self._replay = None
 
@@ -384,7 +437,9 @@ class Inbox:
     def wake_on_news(self, wake: Callable[[], None]) -> bool:
         """Have a function called, once, when there is news; False when there is some already."""
         with self._lock:
-            if self._is_over or self._ahead or self.backlog.has_news or self.is_reading_log:
+            if self._is_over or self._ahead or self._gap or self.backlog.has_news:
+                return False
+            if self.is_reading_log:
                 return False
             self._waiters = (*self._waiters, wake)
         return True

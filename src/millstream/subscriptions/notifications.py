@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.clock import to_datetime
+from millstream.subscriptions.backlog import both
 from millstream.subscriptions.mapped import AsyncEvents, Events
 from millstream.subscriptions.reading import deadline_of, time_left
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from millstream.model.batch import ChangeBatch
+    from millstream.model.change import Gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +32,32 @@ class Notification:
         payload: the message; may be empty.
         lsn: its place in the order of the database.
         timestamp: when it was sent.
+        gap: messages before it that this listener was not given, or None.
     """
 
     channel: str
     payload: str
     lsn: int
     timestamp: datetime
+    gap: Gap | None = None
 
 
 Listener = Events[Notification]
 AsyncListener = AsyncEvents[Notification]
 
 
-def notifications_of(batch: ChangeBatch) -> Iterator[Notification]:
-    """The notifications in a batch."""
-    for row, lsn in zip(batch.held_rows, batch.lsns, strict=True):
-        yield Notification(row[0], row[1], lsn, to_datetime(batch.commit_time(lsn)))
+class NotificationMaker:
+    """Makes notifications of batches, for one listener."""
+
+    def __init__(self) -> None:
+        self._gap: Gap | None = None  # to be reported with the next one
+
+    def __call__(self, batch: ChangeBatch) -> Iterator[Notification]:
+        """The notifications in a batch."""
+        self._gap = both(self._gap, batch.gap)
+        for row, lsn in zip(batch.held_rows, batch.lsns, strict=True):
+            gap, self._gap = self._gap, None
+            yield Notification(row[0], row[1], lsn, to_datetime(batch.commit_time(lsn)), gap)
 
 
 class Channels:

@@ -63,7 +63,8 @@ class SubscriptionMetrics:
 
     Attributes:
         delivered: rows that were handed over.
-        dropped: rows that its policy has dropped; each was told as a gap.
+        dropped: rows that its policy has dropped, or that retention has taken before it could read
+            them; each was reported in a gap.
         conflated: rows that later changes have made needless.
         errors: how many times its callback has raised.
         lag_rows: rows that it has not been given yet; while it reads from the log, at most so many.
@@ -323,7 +324,7 @@ class Reading:
         waited = 0.0 if oldest is None else (system_clock() - oldest.committed_at) / 1e6
         return SubscriptionMetrics(
             delivered=inbox.delivered,
-            dropped=backlog.dropped,
+            dropped=backlog.dropped + inbox.lost,
             conflated=backlog.conflated,
             errors=self.errors,
             lag_rows=rows,

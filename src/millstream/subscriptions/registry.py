@@ -176,6 +176,12 @@ class Registry:
             inbox.start_at(lsn + 1)
 
     def _start(self, inbox: Inbox, start: Start, wish: Wish) -> None:
+        self._place(inbox, start, wish)
+        if not inbox.has_more_ahead:
+            # There is nothing of this log before it was made: a token says that it is not older.
+            inbox.position = max(inbox.position, wish.born - 1)
+
+    def _place(self, inbox: Inbox, start: Start, wish: Wish) -> None:
         if start is None:
             start = "snapshot" if wish.has_state else "now"
         if start == "now":
@@ -183,7 +189,7 @@ class Registry:
         elif start == "snapshot":
             inbox.start_snapshot()
         elif start == "earliest":
-            inbox.start_at(inbox.feed.earliest())
+            inbox.start_earliest()
         elif isinstance(start, datetime):
             inbox.start_at(self._lsn_at(inbox, start))
         elif isinstance(start, str) and start.startswith(PREFIX):
@@ -201,7 +207,7 @@ class Registry:
         if from_datetime(start) > system_clock():
             raise InvalidOptionError(f"start is {start}, which is in the future", hint='use "now"')
         inbox.feed.dispatcher.barrier()
-        return self._log.lsn_at(start)
+        return inbox.feed.lsn_since(start)
 
     def _resume(self, inbox: Inbox, token: str, wish: Wish) -> None:
         lsn = self._log.resume(token)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections import deque
+from typing import TYPE_CHECKING
 
 from millstream.dispatch import select
+from millstream.errors import LsnNotKeptError
+from millstream.subscriptions.backlog import both
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.log import Log
+    from millstream.log.reader import Reader
     from millstream.model.batch import ChangeBatch
+    from millstream.model.change import Gap
     from millstream.sql import SelectPlan
 
 
@@ -21,8 +26,9 @@ class Replay:
         log: the log.
         topics: tells the names; those that come later are read, too.
         plan_of: the query for a topic; None when it is not for this reader.
-        start: the first LSN that is wanted, or all that is kept.
+        start: the first LSN that is wanted.
         snapshot_until: batches up to here are told as a snapshot.
+        steps_over: rows that retention has taken are reported, as the gap of the batch after them.
 
     Attributes:
         target: the last LSN to be read; None while it goes on and on.
@@ -33,14 +39,18 @@ class Replay:
         log: Log,
         topics: Callable[[], tuple[str, ...]],
         plan_of: Callable[[str], SelectPlan | None],
-        start: int | Literal["earliest"],
+        start: int,
         snapshot_until: int = 0,
+        *,
+        steps_over: bool = False,
     ) -> None:
         self.target: int | None = None
         self._log = log
         self._topics_of = topics
         self._topics = topics()
-        self._reader = log.read(*self._topics, start=start)
+        self._steps_over = steps_over
+        self._gaps: deque[Gap] = deque()  # that were not reported yet, in the order of their ends
+        self._reader = self._open(start)
         self._plan_of = plan_of
         self._snapshot_until = snapshot_until
         self._rest: ChangeBatch | None = None
@@ -49,6 +59,21 @@ class Replay:
     def position(self) -> int:
         """The LSN up to which everything was read."""
         return self._reader.position
+
+    def _open(self, start: int) -> Reader:
+        if not self._steps_over:
+            return self._log.read(*self._topics, start=start)
+        reader, gaps = self._log.read_kept(*self._topics, start=start)
+        if self._topics:  # else it reads the database's own, which are for nobody
+            self._gaps = deque(sorted([*self._gaps, *gaps], key=lambda gap: gap.last_lsn))
+        return reader
+
+    def gap_before(self, lsn: int | None = None) -> Gap | None:
+        """What has to be reported before an LSN, or at the end, as one gap; each once."""
+        found: Gap | None = None
+        while self._gaps and (lsn is None or self._gaps[0].last_lsn < lsn):
+            found = both(found, self._gaps.popleft())
+        return found
 
     def next(self, timeout: float) -> ChangeBatch | None:
         """The next batch that the query keeps something of; None when none is there in time.
@@ -96,13 +121,19 @@ class Replay:
         """
         while True:
             before = self._reader.position
-            batch = self._reader.next(timeout) if timeout > 0 else self._reader.next_nowait()
-            topics = self._topics_of()
-            if topics == self._topics:
-                return batch
+            try:
+                batch = self._reader.next(timeout) if timeout > 0 else self._reader.next_nowait()
+            except LsnNotKeptError:
+                if not self._steps_over:
+                    raise
+                before = self._reader.position
+            else:
+                topics = self._topics_of()
+                if topics == self._topics:
+                    return batch
+                self._topics = topics
             self._reader.close()
-            self._topics = topics
-            self._reader = self._log.read(*topics, start=before + 1)
+            self._reader = self._open(before + 1)
 
     def _up_to_border(self, batch: ChangeBatch) -> ChangeBatch:
         """The rows up to the next border: the end of the snapshot, or of the replay."""
@@ -121,6 +152,8 @@ class Replay:
         kept = select(batch, plan)
         if kept is not None and kept.lsn <= self._snapshot_until:
             kept = kept.told(kind="snapshot")
+        if kept is not None and self._gaps and (gap := self.gap_before(kept.first_lsn)):
+            kept = kept.told(gap=gap)
         return kept
 
     def close(self) -> None:
