@@ -9,7 +9,6 @@ import threading
 import warnings
 import weakref
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from millstream.errors import (
     TenantError,
 )
 from millstream.log import Log
+from millstream.model.arguments import check_mapping, check_path, check_text
 from millstream.model.lsn import FIRST_LSN
 from millstream.pipeline.session import Spark
 from millstream.session import Session
@@ -31,7 +31,7 @@ from millstream.subscriptions import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
+    from pathlib import Path
 
 _VIEW_METRICS = ("state", "rows", "changes", "lsn", "lag_rows", "late_rows", "shifts", "restarts")
 
@@ -68,8 +68,10 @@ class Database(Session):
         master: str | None = None,
         spark_options: Mapping[str, str] | None = None,
     ) -> None:
+        check_text(master, "master", optional=True)
+        check_mapping(spark_options, "spark_options")
         temporary = None if path is not None else tempfile.mkdtemp(prefix="millstream-")
-        self.path = Path(path if path is not None else str(temporary))
+        self.path = check_path(temporary if path is None else path)
         try:
             log = Log(
                 self.path,

@@ -179,8 +179,9 @@ class Session:
 
     def explain(self, sql: str, parameters: ParameterValues = None) -> str:
         """How a query runs, as text."""
-        explains = isinstance(sql, str) and sql.lstrip()[:7].upper() == "EXPLAIN"
-        rows = self.query(sql if explains else f"EXPLAIN {sql}", parameters)
+        if isinstance(sql, str) and sql.lstrip()[:7].upper() != "EXPLAIN":
+            sql = f"EXPLAIN {sql}"
+        rows = self.query(sql, parameters)
         return "\n".join(line for (line,) in rows)
 
     def _run(self, statement: Statement, tenant: str | None) -> Result | Subscription:
@@ -304,7 +305,7 @@ class Session:
         """
         tenant = self._as(tenant)
         definition = self._engine.find(name, tenant)
-        batches = csv_rows(data, definition.schema, header=header, delimiter=delimiter)
+        batches = csv_rows(data, definition.schema, header=bool(header), delimiter=delimiter)
         return self._insert(definition, batches, replace=False, tenant=tenant)
 
     def _insert(

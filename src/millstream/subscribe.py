@@ -13,6 +13,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.execute import Executor
+from millstream.model.arguments import check_text
 from millstream.sql import Query, Select, parse, plan_all, plan_select
 from millstream.subscriptions import (
     BusFeed,
@@ -164,6 +165,7 @@ class Opener:
         buffer_rows: int = 65536,
     ) -> R:
         """A subscription to every mutation of a collection, or of all of them."""
+        check_text(tenant, "tenant", optional=True)
         engine = self._engine
         definition = None if collection is None else engine.find(collection, tenant)
         feed: Feed
@@ -211,6 +213,9 @@ class Opener:
 
     def listen(self, style: type[R], channels: Sequence[str], tenant: str | None, **more: Any) -> R:  # noqa: ANN401
         """A subscription to notifications on some channels, or on all."""
+        check_text(tenant, "tenant", optional=True)
+        for channel in channels:
+            check_text(channel, "a channel")
         engine = self._engine
         sql = f"SELECT channel, payload FROM {NOTIFICATIONS}"  # noqa: S608 - a name of ours
         extra = None if tenant is None else ("tenant", tenant)

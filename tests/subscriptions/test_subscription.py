@@ -413,7 +413,10 @@ class TestDurable:
         subscription = db.subscribe("SELECT n FROM s", name="r", max_rows=1)
         source.push_batch([(1, None), (2, None)])
         subscription.recv(PATIENCE)
-        subscription.ack(10**9)
+        for wrong in (db.lsn, 10**12, -1, True, "token", subscription.token, 1.0, object()):
+            with pytest.raises(InvalidOptionError, match="cannot acknowledge"):
+                subscription.ack(wrong)
+        subscription.ack()
         subscription.cancel()
         assert rows_of(db.subscribe("SELECT n FROM s", name="r"), 1) == [(2,)]
 

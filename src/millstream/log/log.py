@@ -9,7 +9,6 @@ import warnings
 import weakref
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from millstream.errors import (
@@ -37,6 +36,7 @@ from millstream.log.topics import Retention, Topic, Topics
 from millstream.log.transaction import Transaction
 from millstream.log.verify import verify
 from millstream.log.writer import Writer
+from millstream.model.arguments import check_path
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import Clock, from_datetime, system_clock
 from millstream.model.lsn import FIRST_LSN
@@ -46,6 +46,7 @@ from millstream.model.token import ResumeToken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from uuid import UUID
 
     from millstream.errors import LogCorruptError
@@ -544,7 +545,7 @@ def _is_sync(wal_mode: str) -> bool:
 
 
 def _directory(path: str | Path) -> Path:
-    directory = Path(path).absolute()
+    directory = check_path(path).absolute()
     try:
         made = [parent for parent in (directory, *directory.parents) if not parent.exists()]
         directory.mkdir(parents=True, exist_ok=True)

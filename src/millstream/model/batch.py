@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import SchemaMismatchError, TimeRangeError
+from millstream.errors import InvalidOptionError, SchemaMismatchError, TimeRangeError
 from millstream.model.change import Change, Gap
 from millstream.model.clock import from_datetime
 from millstream.model.commits import Commits
@@ -19,7 +20,7 @@ from millstream.model.shown import public_names
 from millstream.model.token import ResumeToken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from uuid import UUID
 
     from millstream.model.schema import Schema
@@ -434,7 +435,10 @@ class ChangeBatch:
         The slices of a batch stand for adjoining ranges of LSNs, which together are the batch's.
         """
         size = len(self)
-        stop = size if stop is None else min(stop, size)
+        stop = size if stop is None else stop
+        if type(start) is not int or type(stop) is not int or start < 0:
+            raise InvalidOptionError(f"slice({start!r}, {stop!r})", hint="places, from 0 on")
+        start, stop = min(start, size), min(stop, size)
         part = self._cut(start, stop)
         if start > 0:
             part.gap = None
@@ -473,6 +477,8 @@ class ChangeBatch:
     @classmethod
     def concat(cls, batches: Sequence[ChangeBatch]) -> ChangeBatch:
         """One batch of several that follow each other: of one topic, one schema and one kind."""
+        if not isinstance(batches, Sequence) or not batches or not _all_batches(batches):
+            raise InvalidOptionError("expected a list of batches", hint="[batch, batch]")
         first, last = batches[0], batches[-1]
         if len(batches) == 1:
             return first
@@ -629,3 +635,7 @@ def _checked_watermark(watermark: int | datetime | None) -> int | None:
         f"{watermark!r} is no watermark",
         hint="give a datetime, or microseconds since 1970 UTC as an int",
     )
+
+
+def _all_batches(batches: Sequence[object]) -> bool:
+    return all(isinstance(each, ChangeBatch) for each in batches)

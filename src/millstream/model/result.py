@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
+import sys
 from itertools import islice, zip_longest
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
+from millstream.model.arguments import check_path
 from millstream.model.frames import pandas_frame, polars_frame
 from millstream.model.lsn import NO_LSN
 from millstream.model.schema import Schema
@@ -18,6 +18,7 @@ from millstream.model.shown import public_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from os import PathLike
 
     from millstream.model.schema import Row
 
@@ -143,7 +144,7 @@ class Result:
         Raises:
             InvalidOptionError: the size is no number, or negative.
         """
-        if type(size) is not int or size < 0:
+        if type(size) is not int or not 0 <= size <= sys.maxsize:
             raise InvalidOptionError(
                 f"{size!r} rows cannot be fetched", hint="Give a size of 0 or more."
             )
@@ -197,13 +198,10 @@ class Result:
         Raises:
             OSError: the file cannot be written.
         """
-        if not isinstance(path, (str, PathLike)):
-            raise InvalidOptionError(
-                f"the path is a {type(path).__name__}", hint="Give a str or a Path."
-            )
+        file_path = check_path(path)
         from pyarrow import parquet  # noqa: PLC0415 - takes longer to import than all the rest
 
-        with Path(path).open("wb") as file:
+        with file_path.open("wb") as file:
             parquet.write_table(self.to_arrow(), file)
 
     arrow = to_arrow

@@ -61,9 +61,9 @@ class ResumeToken:
 
     def __post_init__(self) -> None:
         for name, number in (("epoch", self.epoch), ("LSN", self.lsn)):
-            if not 0 <= number < _LIMIT:
+            if not isinstance(number, int) or not 0 <= number < _LIMIT:
                 raise InvalidTokenError(
-                    f"the {name} of a resume token cannot be {number}",
+                    f"the {name} of a resume token cannot be {number!r}",
                     hint="It must lie between 0 and 2**63 - 1.",
                 )
 

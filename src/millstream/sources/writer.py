@@ -52,7 +52,14 @@ class Writer:
 
     def insert(self, rows: Any) -> None:  # noqa: ANN401 - any shape of rows
         """Add one row (a dict) or several (a list)."""
-        for row in [rows] if isinstance(rows, dict) else rows:
+        try:
+            several = iter([rows] if isinstance(rows, dict) else rows)
+        except TypeError as error:
+            raise InvalidOptionError(
+                f"expected a dict or a list of rows, got {type(rows).__name__}",
+                hint="for one row, use write(row)",
+            ) from error
+        for row in several:
             self.write(row)
 
     def watermark(self, timestamp: datetime | int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from millstream.errors import InvalidOptionError
+from millstream.model.arguments import check_text
 from millstream.model.clock import to_datetime
 from millstream.model.shown import one_line
 
@@ -54,7 +55,7 @@ class ChangeEvent:
     def __repr__(self) -> str:
         told = [
             one_line(f", {name}={value!r}")
-            for name in ("key", "tenant", "before", "after", "changed")
+            for name in ("key", "tenant", "before", "after", "changed", "gap")
             if (value := getattr(self, name)) is not None
         ]
         place = f"{self.collection} at LSN {self.lsn}"
@@ -83,6 +84,8 @@ class EventMaker:
             raise InvalidOptionError(f"include is {include!r}", hint=f"one of {_INCLUDES}")
         if isinstance(fields, str):
             raise InvalidOptionError(f"fields is {fields!r}", hint=f"a list: [{fields!r}]")
+        if fields is not None:
+            fields = _names(fields)
         self._tenant_of = tenant_of
         self._fields = None if fields is None else frozenset(fields)
         self._include = include
@@ -136,6 +139,16 @@ class EventMaker:
 def gap_event(gap: Gap, collection: str, timestamp: datetime) -> ChangeEvent:
     """The event that reports a gap."""
     return ChangeEvent(gap.last_lsn, collection, "gap", None, timestamp, gap=gap)
+
+
+def _names(fields: Sequence[str]) -> list[str]:
+    try:
+        names = list(fields)
+    except TypeError as error:
+        raise InvalidOptionError(f"fields is {fields!r}", hint="a list of columns") from error
+    for name in names:
+        check_text(name, "a column in fields")
+    return names
 
 
 def _key(change: Change, schema: Schema) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from millstream.dispatch import forked
 from millstream.errors import ClosedError, InvalidOptionError, ReceiveTimeoutError
+from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.backlog import MERGED_ROWS
@@ -23,7 +24,6 @@ from millstream.subscriptions.backlog import MERGED_ROWS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
     from millstream.subscriptions.inbox import Inbox
 
@@ -293,17 +293,25 @@ class Reading:
         A durable subscription goes on after it when it is opened the next time.
 
         Raises:
-            InvalidOptionError: the subscription has no name.
+            InvalidOptionError: the subscription has no name, or has not handed that over.
         """
         if self._acknowledge is None:
             raise InvalidOptionError(
                 "only a durable subscription can acknowledge", hint="subscribe with name='...'"
             )
+        settled = self._settled_lsn()
         if batch is None:
-            lsn = self._settled_lsn()
+            lsn = settled
+        elif isinstance(batch, ChangeBatch):
+            lsn = min(batch.lsn, settled)
+        elif type(batch) is int and 0 <= batch <= settled:
+            lsn = batch
         else:
-            lsn = batch if isinstance(batch, int) else batch.lsn
-        self._acknowledge(min(lsn, self._settled_lsn()))
+            raise InvalidOptionError(
+                f"cannot acknowledge {batch!r}",
+                hint=f"a batch, or an LSN that was handed over: up to {settled}",
+            )
+        self._acknowledge(lsn)
 
     def _settled_lsn(self) -> int:
         """Up to where everything was handed over, rows that the query does not keep included."""

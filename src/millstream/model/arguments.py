@@ -1,0 +1,51 @@
+"""Arguments of the public API: checked at the door, refused with an error of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from millstream.errors import InvalidOptionError
+
+
+def check_path(path: object, what: str = "path") -> Path:
+    """Return the path of a file or a directory.
+
+    Raises:
+        InvalidOptionError: it is none, or no file can have it.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidOptionError(f"{what} is a {type(path).__name__}", hint="Give a str or a Path.")
+    try:
+        has_nul = b"\0" in os.fsencode(path)
+    except (TypeError, ValueError):
+        has_nul = True
+    if has_nul:
+        raise InvalidOptionError(
+            f"{what} is {path!r}, which no file can have", hint="Give another one."
+        )
+    return Path(path)
+
+
+def check_text(value: object, what: str, *, optional: bool = False) -> None:
+    """Raise unless a value is text.
+
+    Raises:
+        InvalidOptionError: it is not.
+    """
+    if not (isinstance(value, str) or (optional and value is None)):
+        hint = "Give a str, or None." if optional else "Give a str."
+        raise InvalidOptionError(f"{what} is a {type(value).__name__}, not a str", hint=hint)
+
+
+def check_mapping(value: object, what: str) -> None:
+    """Raise unless a value is a dict, or None.
+
+    Raises:
+        InvalidOptionError: it is not.
+    """
+    if not isinstance(value, (Mapping, type(None))):
+        raise InvalidOptionError(
+            f"{what} is a {type(value).__name__}, not a dict", hint="Give a dict, or None."
+        )
