@@ -14,9 +14,13 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 
+from millstream.sql.function_names import COUNTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+_OPERATORS = frozenset({"AND", "OR"})
+_TYPED = {TokenType.DATE, TokenType.TIMESTAMPTZ, TokenType.TIMESTAMPLTZ, TokenType.TIMESTAMPNTZ}
 _NOTHING = Token(TokenType.SENTINEL, "")
 
 
@@ -49,6 +53,21 @@ def _placed(read: Callable[[Any], tuple[str, Any]]) -> Callable[[Any], tuple[str
     return placed
 
 
+def _counted(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what builds the tree of a function; with a wrong number of arguments, just a call."""
+
+    def built(args: list[exp.Expr], dialect: Any = None) -> exp.Expr:  # noqa: ANN401 - sqlglot's
+        least, most = COUNTS[name]
+        is_unit = name != "DATE_TRUNC" or (bool(args) and args[0].is_string)
+        if not least <= len(args) <= most or not is_unit:
+            return exp.Anonymous(this=name, expressions=args)
+        # Of builders that need the dialect, sqlglot expects a TypeError without it.
+        made: exp.Expr = build(args) if dialect is None else build(args, dialect=dialect)
+        return made
+
+    return built
+
+
 class MillstreamParser(SparkParser):
     """Spark's grammar, whose trees and errors know their places."""
 
@@ -65,6 +84,15 @@ class MillstreamParser(SparkParser):
         for kind, read in SparkParser.COLUMN_OPERATORS.items()
         if kind is not TokenType.PLACEHOLDER
     }
+
+    FUNCTIONS = {  # noqa: RUF012 - declared as a ClassVar in the base
+        name: _counted(name, build) if name in COUNTS else build
+        for name, build in SparkParser.FUNCTIONS.items()
+    }
+    FUNCTION_PARSERS = {  # noqa: RUF012 - AND(a, b) is no call
+        name: read for name, read in SparkParser.FUNCTION_PARSERS.items() if name not in _OPERATORS
+    }
+
     PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base
         **SparkParser.PRIMARY_PARSERS,
         TokenType.PLACEHOLDER: lambda self, token: self.parameter(token),
@@ -88,6 +116,22 @@ class MillstreamParser(SparkParser):
     def parameter(self, token: Token) -> exp.Expr:
         """Return what a parameter stands for; the token, ``?`` or the colon, was read."""
         raise MisreadError("no parameter", offset=token.start, found=token.text)
+
+    def _parse_type(
+        self, parse_interval: bool = True, fallback_to_identifier: bool = False
+    ) -> exp.Expr | None:
+        if (
+            not self._curr
+            or self._curr.token_type not in _TYPED
+            or not self._next
+            or self._next.token_type is not TokenType.STRING
+        ):
+            return super()._parse_type(parse_interval, fallback_to_identifier)
+        # sqlglot would read DATE '2026-01-31'::STRING as a DATE of '2026-01-31'::STRING.
+        token = self._curr
+        to = self._parse_types(check_func=True, allow_identifiers=False)
+        made = self.expression(exp.Cast(this=self._parse_primary(), to=to))
+        return self._parse_column_ops(made.update_positions(token))
 
     def _parse_unary(self) -> exp.Expr | None:
         # Every operand comes this way: CASE, CAST, NOT and parentheses get their places here.
@@ -126,8 +170,14 @@ class MillstreamParser(SparkParser):
         return query
 
 
+WRITTEN = "written"
+"""Where the tree of a function keeps the name that it was called by, among others of its class."""
+
+
 class Millstream(Spark):
     """The dialect, for sqlglot's own functions: ``sqlglot.parse_one(sql, dialect=Millstream)``."""
+
+    ORIGINAL_NAME_META_KEY = WRITTEN
 
     class Tokenizer(Spark.Tokenizer):
         """Spark's tokens, with standard quotes and without statements of one token."""

@@ -66,12 +66,16 @@ class Binder:
     def __init__(self, schema: Schema | None, sql: str, alias: str | None) -> None:
         self.sql = sql
         self._depth = 0
+        self._around: exp.Expr | None = None  # what is being bound
         self._alias = alias.lower() if alias else None
         columns = columns_of(schema) if schema else []
         self._columns = {column.name.lower(): column for column in columns}
 
-    def bind(self, tree: exp.Expr) -> Node:
-        """Return the node of a tree."""
+    def bind(self, tree: exp.Expr | None) -> Node:
+        """Return the node of a tree; None stands for an argument that was not written."""
+        if tree is None:
+            around = self._around or exp.Null()
+            self.mismatch(around, "an argument is missing", "Write all arguments of the function.")
         odd = [name for name in _REFUSED if tree.args.get(name)]
         if odd:
             self.refuse(
@@ -81,15 +85,18 @@ class Binder:
             )
         if self._depth > _DEEPEST:
             self.refuse(tree, "the expression is nested too deep", "Split it into several columns.")
-        for kind in type(tree).__mro__:
-            if kind in _BINDERS:
-                self._depth += 1
-                node = _BINDERS[kind](self, tree)
-                self._depth -= 1
-                return node
-        return self.refuse(
-            tree, f"{self.words(tree)} is not supported here", "Rewrite the expression without it."
-        )
+        bind = _BINDERS.get(type(tree))
+        if not functions.is_admitted(tree) or (bind is None and isinstance(tree, exp.Func)):
+            bind = functions.refusal(tree)
+        if bind is None:
+            what = f"{self.words(tree)} is not supported here"
+            self.refuse(tree, what, "Rewrite the expression without it.")
+        self._depth += 1
+        outer, self._around = self._around, tree
+        node = bind(self, tree)
+        self._around = outer
+        self._depth -= 1
+        return node
 
     def bind_boolean(self, tree: exp.Expr) -> Node:
         """Return the node of a tree that must be a condition."""
@@ -281,7 +288,10 @@ class Binder:
 _DEEPEST = 60
 """How deep expressions may be nested: Python takes no more than 200 parentheses, we need three."""
 
-_REFUSED = ("binary", "collation", "encoding", "json_scope", "symmetric", "truncate", "zone")
+_REFUSED = (
+    *("binary", "collation", "encoding", "json_scope", "symmetric", "truncate", "zone"),
+    *("zero_start", "negative_length_returns_null", "decimals_truncate"),
+)
 """What sqlglot keeps beside the operands; to pass over it would change the meaning."""
 
 _TEXTS: dict[str, Callable[[str], Any]] = {

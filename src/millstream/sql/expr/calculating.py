@@ -81,7 +81,8 @@ def _decimals(binder: Binder, tree: Tree, symbol: str, left: Node, right: Node) 
 
 def _decimal_of(node: Node) -> SqlType:
     """Return the DECIMAL of an operand: of an integer that was written out, as narrow as it is."""
-    if isinstance(node, Literal) and node.number and is_integer(node.type):
+    narrow = is_integer(node.type) and node.type.kind != "TINYINT"
+    if isinstance(node, Literal) and node.number and narrow:
         return decimal_type(len(str(abs(node.value))), 0)
     return as_decimal(node.type)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from millstream.model.types import VARCHAR
 from millstream.sql.expr import numbers
 from millstream.sql.expr.comparing import comparable, compare
 from millstream.sql.expr.fold import call, is_null
@@ -39,11 +40,7 @@ def choice(binder: Binder, tree: exp.Expr, conditions: Sequence[Node], values: l
 
 
 def _if(binder: Binder, tree: exp.If) -> Node:
-    other = tree.args.get("false")
-    values = [
-        binder.bind(tree.args["true"]),
-        binder.bind(exp.Null() if other is None else other),
-    ]
+    values = [binder.bind(tree.args.get(each)) for each in ("true", "false")]
     return choice(binder, tree, [binder.bind_boolean(tree.this)], values)
 
 
@@ -61,9 +58,7 @@ def _null_if(binder: Binder, tree: exp.Nullif) -> Node:
 
 
 def _nvl2(binder: Binder, tree: exp.Nvl2) -> Node:
-    if tree.args.get("false") is None:
-        binder.mismatch(tree, "NVL2 takes 3 arguments", "Write NVL2(a, if_not_null, if_null).")
-    values = [binder.bind(tree.args["true"]), binder.bind(tree.args["false"])]
+    values = [binder.bind(tree.args.get(each)) for each in ("true", "false")]
     return choice(binder, tree, [Inverse(is_null(binder.bind(tree.this)))], values)
 
 
@@ -72,6 +67,9 @@ def _extreme(binder: Binder, tree: Tree) -> Node:
     if len(nodes) < 2:
         binder.mismatch(tree, "two values at least are needed", "Name several columns.")
     of = comparable(binder, tree, nodes)
+    if of != VARCHAR and any(each.type == VARCHAR for each in nodes):
+        what = f"{of.sql} and VARCHAR cannot be compared here"
+        binder.mismatch(tree, what, f"Write {of.sql} '...', or CAST it.")
     nodes = [binder.coerce(tree, each, of) for each in nodes]
     greatest = isinstance(tree, exp.Greatest)
     return call(numbers.extreme(of, len(nodes), greatest=greatest), *nodes, of=of)

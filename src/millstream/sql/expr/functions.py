@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlglot import exp
 
 from millstream.errors import SqlColumnError
 from millstream.model.types import BIGINT, BOOLEAN, DOUBLE, INTEGER
+from millstream.sql.dialect import WRITTEN
 from millstream.sql.expr import choosing, dating, numbers, writing
 from millstream.sql.expr.fold import call, is_null
 from millstream.sql.expr.kinds import is_decimal, is_integer, is_number
 from millstream.sql.expr.nodes import Inverse, Literal, Node, Op, Tree
+from millstream.sql.function_names import COUNTS, SYNONYMS, counts_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,28 +81,28 @@ def _btrim(binder: Binder, tree: exp.Anonymous) -> Node:
     return writing.trim(binder, exp.Trim(this=tree.expressions[0], expression=characters))
 
 
-_BY_NAME: dict[str, tuple[int, int, Callable[[Binder, exp.Anonymous], Node]]] = {
-    "ISNULL": (1, 1, lambda binder, tree: is_null(binder.bind(tree.expressions[0]))),
-    "ISNOTNULL": (1, 1, lambda binder, tree: Inverse(is_null(binder.bind(tree.expressions[0])))),
-    "BTRIM": (1, 2, _btrim),
-    "WEEKDAY": (
-        1,
-        1,
-        lambda binder, tree: dating.field(
-            binder, tree, "WEEKDAY", dating.time_of(binder, tree.expressions[0])
-        ),
-    ),
+def _weekday(binder: Binder, tree: exp.Anonymous) -> Node:
+    return dating.field(binder, tree, "WEEKDAY", dating.time_of(binder, tree.expressions[0]))
+
+
+_BY_NAME: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {
+    "ISNULL": lambda binder, tree: is_null(binder.bind(tree.expressions[0])),
+    "ISNOTNULL": lambda binder, tree: Inverse(is_null(binder.bind(tree.expressions[0]))),
+    "BTRIM": _btrim,
+    "WEEKDAY": _weekday,
 }
 
 
 def _by_name(binder: Binder, tree: exp.Anonymous) -> Node:
     name = tree.name.upper()
-    if name not in _BY_NAME:
+    if name not in COUNTS:
         _unknown(binder, tree, name)
-    least, most, bind = _BY_NAME[name]
-    if not least <= len(tree.expressions) <= most:
-        binder.mismatch(tree, f"{name} takes {least} to {most} arguments", "Count them again.")
-    return bind(binder, tree)
+    least, most = COUNTS[name]
+    if name not in _BY_NAME or not least <= len(tree.expressions) <= most:
+        what = f"{name} takes {counts_text(name)}"
+        hint = "The unit is a text: DATE_TRUNC('HOUR', ts)."
+        binder.mismatch(tree, what, hint if name == "DATE_TRUNC" else "Count them again.")
+    return _BY_NAME[name](binder, tree)
 
 
 def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
@@ -109,12 +111,24 @@ def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
     binder.error(SqlColumnError, tree, f"there is no function {name}", hint)
 
 
-def _other(binder: Binder, tree: exp.Func) -> Node:
+def _other(binder: Binder, tree: exp.Expr) -> Node:
+    name = str(tree.meta.get(WRITTEN) or binder.words(tree)).upper()
     return binder.refuse(
         tree,
-        f"the function {binder.words(tree)} is not supported",
+        f"the function {name} is not supported",
         f"Available functions: {', '.join(FUNCTIONS)}.",
     )
+
+
+def is_admitted(tree: exp.Expr) -> bool:
+    """Whether a tree is no function, or was called by one of our names."""
+    written = tree.meta.get(WRITTEN)
+    return written is None or str(written).upper() in COUNTS
+
+
+def refusal(tree: exp.Expr) -> Callable[[Binder, Any], Node]:
+    """Return what refuses a function."""
+    return next((_REFUSALS[kind] for kind in type(tree).__mro__ if kind in _REFUSALS), _other)
 
 
 def _pattern(binder: Binder, tree: exp.RegexpLike) -> Node:
@@ -141,15 +155,8 @@ def _aggregate(binder: Binder, tree: exp.AggFunc) -> Node:
     )
 
 
-FUNCTIONS = (
-    *("ABS", "BTRIM", "CAST", "CEIL", "COALESCE", "CONCAT", "CONTAINS", "DATE_TRUNC", "DAY"),
-    *("DAYOFMONTH", "DAYOFWEEK", "DAYOFYEAR", "ENDSWITH", "EXTRACT", "FLOOR", "GREATEST", "HOUR"),
-    *("IF", "IFNULL", "ISNAN", "ISNOTNULL", "ISNULL", "LEAST", "LEFT", "LENGTH", "LOWER", "LTRIM"),
-    *("MINUTE", "MOD", "MONTH", "NULLIF", "NVL", "NVL2", "QUARTER", "REPLACE", "REVERSE", "ROUND"),
-    *("RTRIM", "SECOND", "SIGN", "SQRT", "STARTSWITH", "SUBSTRING", "TRIM", "TRY_CAST", "UPPER"),
-    *("WEEKDAY", "WEEKOFYEAR", "YEAR"),
-)
-"""The names of all functions, for hints."""
+FUNCTIONS = tuple(sorted({*COUNTS, "CAST", "EXTRACT", "TRY_CAST"} - SYNONYMS))
+"""The names of all functions."""
 
 BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     **choosing.BINDERS,
@@ -162,9 +169,10 @@ BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     exp.Sign: _of_double(numbers.SIGN),
     exp.IsNan: _is_nan,
     exp.Anonymous: _by_name,
+}
+_REFUSALS: dict[type, Callable[[Binder, Any], Node]] = {
     exp.RegexpLike: _pattern,
     exp.CurrentTimestamp: _now,
     exp.CurrentDate: _now,
     exp.AggFunc: _aggregate,
-    exp.Func: _other,
 }

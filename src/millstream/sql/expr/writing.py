@@ -55,7 +55,7 @@ def trim(binder: Binder, tree: exp.Trim) -> Node:
 
 def _substring(binder: Binder, tree: exp.Substring) -> Node:
     text, length = text_of(binder, tree.this), tree.args.get("length")
-    args = [_integer(binder, tree.args["start"])]
+    args = [_integer(binder, tree.args.get("start"))]
     if length is not None:
         args.append(_integer(binder, length))
     return _part(text, *args)
@@ -71,11 +71,12 @@ def _left(binder: Binder, tree: exp.Left) -> Node:
     return _part(text_of(binder, tree.this), Literal(1, INTEGER), _integer(binder, tree.expression))
 
 
-def _integer(binder: Binder, tree: exp.Expr) -> Node:
+def _integer(binder: Binder, tree: exp.Expr | None) -> Node:
     node = binder.bind(tree)
+    place = tree or exp.Null()
     if node.type.kind not in {"NULL", "TINYINT", "SMALLINT", "INTEGER"}:
-        binder.mismatch(tree, f"expected INTEGER, got {node.type.sql}", "CAST it AS INTEGER.")
-    return binder.coerce(tree, node, INTEGER)
+        binder.mismatch(place, f"expected INTEGER, got {node.type.sql}", "CAST it AS INTEGER.")
+    return binder.coerce(place, node, INTEGER)
 
 
 def _concat(binder: Binder, tree: Tree) -> Node:

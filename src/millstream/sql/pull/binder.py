@@ -53,8 +53,10 @@ class RowBinder(Binder):
         self.last: dict[str, Node] = {}
         self.over = False
 
-    def bind(self, tree: exp.Expr) -> Node:
+    def bind(self, tree: exp.Expr | None) -> Node:
         """Return the node of a tree; subqueries and windows become columns with a text."""
+        if tree is None:
+            return super().bind(tree)
         bind = _BINDERS.get(type(tree))
         if bind is not None:
             return bind(self, tree)

@@ -68,9 +68,9 @@ class GroupBinder(RowBinder):
 
     # --- What SELECT, HAVING and ORDER BY say -----------------------------------------------------
 
-    def bind(self, tree: exp.Expr) -> Node:
+    def bind(self, tree: exp.Expr | None) -> Node:
         """Return the node of a tree: a key, or something that is made of keys and aggregates."""
-        if self._is_of_rows(tree):
+        if tree is not None and self._is_of_rows(tree):
             node = self.rows.bind(tree)
             for key, ref in self._keys:
                 if key == node:

@@ -1,0 +1,43 @@
+"""The functions of expressions that this process evaluates, and how many arguments each takes.
+
+sqlglot reads many more names, other dialects' among them, as the same classes, and passes over
+arguments that it does not expect; Spark has each name for one function. So names are looked at, not
+classes: a name that is not here is refused.
+"""
+
+from __future__ import annotations
+
+_MANY = 1 << 16
+_COUNTS: dict[tuple[int, int], str] = {
+    (1, 1): """ABS CHARACTER_LENGTH CHAR_LENGTH DAY DAYOFMONTH DAYOFWEEK DAYOFYEAR HOUR ISNAN
+        ISNOTNULL ISNULL LCASE LEN LENGTH LOWER MINUTE MONTH QUARTER REVERSE SECOND SIGN SIGNUM SQRT
+        UCASE UPPER WEEKDAY WEEKOFYEAR YEAR""",
+    (1, 2): "BTRIM CEIL CEILING FLOOR LTRIM ROUND RTRIM TRIM",
+    (2, 2): "CONTAINS DATE_TRUNC ENDSWITH IFNULL LEFT MOD NULLIF NVL STARTSWITH",
+    (2, 3): "REPLACE SUBSTR SUBSTRING",
+    (3, 3): "IF NVL2",
+    (0, _MANY): "CONCAT",
+    (1, _MANY): "COALESCE",
+    (2, _MANY): "GREATEST LEAST",
+}
+COUNTS = {name: counts for counts, names in _COUNTS.items() for name in names.split()}
+"""For each name, the least and the most arguments."""
+
+SYNONYMS = frozenset(
+    ("CEILING", "CHARACTER_LENGTH", "CHAR_LENGTH", "LCASE", "LEN", "SIGNUM", "SUBSTR", "UCASE")
+)
+"""Names that hints leave out."""
+
+
+def counts_text(name: str) -> str:
+    """Return how many arguments a function takes, in words.
+
+    >>> counts_text("SUBSTR"), counts_text("ABS"), counts_text("GREATEST")
+    ('2 or 3 arguments', '1 argument', '2 or more arguments')
+    """
+    least, most = COUNTS[name]
+    if most == _MANY:
+        return f"{least} or more arguments"
+    if least == most:
+        return f"{least} argument{'' if least == 1 else 's'}"
+    return f"{least} or {most} arguments"
