@@ -286,3 +286,17 @@ def test_show_changes_of_maps_with_keys_of_any_type(db):
     db.insert("s", [({date(2024, 5, 31): 1}, [{b"k": 2}], {3: 4})])
     (after,) = [row["after"] for row in db.query("SHOW CHANGES").to_pylist()]
     assert json.loads(after) == {"a": {"2024-05-31": 1}, "b": [{"b'k'": 2}], "c": {"3": 4}}
+
+
+@pytest.mark.parametrize("value", ["UPPER(x)", "CAST(ts AS VARCHAR)"])
+def test_an_expression_over_such_a_value_has_none(poisoned, value):
+    with ms.open(poisoned) as db:
+        with pytest.raises(errors.ExpressionError, match="Python cannot hold this"):
+            db.query(f"SELECT {value} AS v FROM s")
+        assert len(db.query(f"SELECT {value} AS v FROM s WHERE id <> 3").fetchall()) == 9
+        failing = db.subscribe(f"SELECT {value} AS v FROM s")
+        good = db.subscribe("SELECT id FROM s")
+        let_in(db, "s", ten())
+        with pytest.raises(errors.ExpressionError):
+            failing.recv(60)
+        assert len(good.recv(60)) == 10

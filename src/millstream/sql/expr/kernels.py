@@ -6,12 +6,16 @@ What is wrong in some row is raised as ArrowInvalid, as Arrow's own kernels do.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.errors import ExpressionError, RowError
+from millstream.model.arrow_values import column_values
+
 if TYPE_CHECKING:
+    from millstream.model.types import SqlType
     from millstream.sql.expr.nodes import Datum
 
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
@@ -69,6 +73,18 @@ def in_interval_range(value: Datum) -> Datum:
     micros = pc.cast(value, pa.int64())
     require(pc.and_(pc.greater_equal(micros, -_LONGEST), pc.less_equal(micros, _LONGEST)))
     return value
+
+
+def python_values(of: SqlType, array: pa.Array) -> list[Any]:
+    """Return the values of an array for an operation that Python runs."""
+    try:
+        return column_values("", of, array)
+    except RowError as error:  # a view has worked it out, or an older version has let it in
+        reason = error.message.partition(": ")[2]
+        raise ExpressionError(
+            reason,
+            hint="Leave such rows out with WHERE, or select the column itself, as Arrow.",
+        ) from error
 
 
 def is_ascii(value: Datum) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.model.types import VARCHAR
 from millstream.sql.expr import kernels
 from millstream.sql.expr.nodes import Datum, Op
 from millstream.sql.expr.text import string_text
@@ -112,7 +113,8 @@ def _cased(name: str, ascii_kernel: Callable[[Any], Any]) -> Op:
             return ascii_kernel(value)
         if isinstance(value, pa.Scalar):
             return pa.scalar(change(value.as_py()))
-        texts = [None if each is None else change(each) for each in value.to_pylist()]
+        values = kernels.python_values(VARCHAR, value)
+        texts = [None if each is None else change(each) for each in values]
         return pa.array(texts, pa.string())
 
     return Op(name, f"{name}({{0}})", f"{{0}}.{name.lower()}()", arrow)

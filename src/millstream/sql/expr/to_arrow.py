@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.model.arrow_values import column_values
+from millstream.sql.expr import kernels
 from millstream.sql.expr.failures import division_by_zero, overflow
 from millstream.sql.expr.nodes import (
     Among,
@@ -277,8 +277,7 @@ def _by_python(node: Call) -> Callable[..., Datum]:
             pa.repeat(each, max(length, 1)) if isinstance(each, pa.Scalar) else each
             for each in values
         ]
-        pairs = zip(names, types, arrays, strict=True)
-        result = pa.array(elements(*(column_values(*each) for each in pairs)), arrow)
+        result = pa.array(elements(*map(kernels.python_values, types, arrays)), arrow)
         return result if length >= 0 else result[0]
 
     return kernel
