@@ -412,13 +412,43 @@ class TestDurable:
     def test_what_it_has_not_seen_cannot_be_acknowledged(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", name="r", max_rows=1)
         source.push_batch([(1, None), (2, None)])
-        subscription.recv(PATIENCE)
-        for wrong in (db.lsn, 10**12, -1, True, "token", subscription.token, 1.0, object()):
-            with pytest.raises(InvalidOptionError, match="cannot acknowledge"):
-                subscription.ack(wrong)
-        subscription.ack()
+        batch = subscription.recv(PATIENCE)
+        for beyond in (10**12, batch.lsn + 1, db._engine.log.token(10**9)):
+            with pytest.raises(InvalidOptionError, match="was not handed over"):
+                subscription.ack(beyond)
+        assert subscription.metrics.acknowledged < batch.lsn
+        subscription.ack(batch.lsn)
         subscription.cancel()
         assert rows_of(db.subscribe("SELECT n FROM s", name="r"), 1) == [(2,)]
+
+    @pytest.mark.parametrize("what", ["batch", "token", "lsn", "all", "token of the subscription"])
+    def test_what_is_acknowledged(self, db, source, what):
+        subscription = db.subscribe("SELECT n FROM s", name="r", max_rows=1)
+        source.push_batch([(1, None), (2, None)])
+        batch = subscription.recv(PATIENCE)
+        acks = {"batch": batch, "token": batch.token, "lsn": batch.lsn, "all": None}
+        subscription.ack(acks.get(what, subscription.token))
+        assert subscription.metrics.acknowledged == batch.lsn
+        subscription.ack(0)  # less than before changes nothing
+        assert subscription.metrics.acknowledged == batch.lsn
+
+    @pytest.mark.parametrize("what", ["token", "", b"x", -1, True, 1.0, [], object()])
+    def test_what_is_none_of_these_is_refused(self, db, source, what):
+        subscription = db.subscribe("SELECT n FROM s", name="r")
+        with pytest.raises((InvalidOptionError, InvalidTokenError)) as refused:
+            subscription.ack(what)
+        assert refused.value.hint
+
+    def test_what_another_gave_cannot_be_acknowledged(self, db, source, table):
+        db.insert(table, [(1, "x")])
+        other = db.subscribe("SELECT * FROM t").recv(PATIENCE)
+        changed = db.subscribe("SELECT * FROM t", start="earliest").recv(PATIENCE)
+        subscription = db.subscribe("SELECT n FROM s", name="r")
+        assert other.kind == "snapshot"
+        with pytest.raises(InvalidOptionError):
+            subscription.ack(changed)
+        with ms.open() as elsewhere, pytest.raises(ForeignTokenError):
+            subscription.ack(elsewhere._engine.log.token(0))
 
     def test_a_name_has_one_reader_and_one_query(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", name="r")

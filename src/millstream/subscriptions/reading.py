@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from millstream.dispatch import forked
-from millstream.errors import ClosedError, InvalidOptionError, ReceiveTimeoutError
+from millstream.errors import (
+    ClosedError,
+    InvalidOptionError,
+    InvalidTokenError,
+    ReceiveTimeoutError,
+)
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.shown import one_line, public_names
@@ -287,31 +292,48 @@ class Reading:
         """The text from which another subscription goes on after an LSN."""
         return self._inbox.feed.token(lsn)
 
-    def ack(self, batch: ChangeBatch | int | None = None) -> None:
-        """Done with everything up to a batch or an LSN, or with all that was handed over.
+    def ack(self, batch: ChangeBatch | str | int | None = None) -> None:
+        """Done with everything up to a batch, a token or an LSN, or with all that was handed over.
 
-        A durable subscription goes on after it when it is opened the next time.
+        A durable subscription goes on after it when it is opened the next time. To acknowledge
+        less than before changes nothing.
 
         Raises:
-            InvalidOptionError: the subscription has no name, or has not handed that over.
+            InvalidOptionError: the subscription has no name; or what is acknowledged is none of
+                these, or was not handed over yet.
+            InvalidTokenError: text that is no token of this database.
         """
         if self._acknowledge is None:
             raise InvalidOptionError(
                 "only a durable subscription can acknowledge", hint="subscribe with name='...'"
             )
+        lsn = None if batch is None else self._lsn_of(batch)
         settled = self._settled_lsn()
-        if batch is None:
-            lsn = settled
-        elif isinstance(batch, ChangeBatch):
-            lsn = min(batch.lsn, settled)
-        elif type(batch) is int and 0 <= batch <= settled:
-            lsn = batch
-        else:
+        if lsn is not None and lsn > settled:
             raise InvalidOptionError(
-                f"cannot acknowledge {batch!r}",
-                hint=f"a batch, or an LSN that was handed over: up to {settled}",
+                f"LSN {lsn:,} was not handed over: the subscription is at LSN {settled:,}",
+                hint="acknowledge a batch that this subscription gave; without one, all it gave",
             )
-        self._acknowledge(lsn)
+        self._acknowledge(settled if lsn is None else lsn)
+
+    def _lsn_of(self, batch: ChangeBatch | str | int) -> int:
+        """The LSN up to which something that was acknowledged goes."""
+        if isinstance(batch, str):
+            lsn = self._inbox.feed.log.resume(batch)
+            if lsn is None:
+                raise InvalidTokenError(
+                    "the rows that this token has seen were lost in a crash",
+                    hint="acknowledge what was handed over since",
+                )
+            return lsn
+        if isinstance(batch, ChangeBatch) and batch.topic in {"", self.target}:
+            return batch.lsn
+        if type(batch) is int and batch >= 0:
+            return batch
+        raise InvalidOptionError(
+            f"cannot acknowledge {batch!r}",
+            hint="a batch that this subscription gave, its token, or its LSN",
+        )
 
     def _settled_lsn(self) -> int:
         """Up to where everything was handed over, rows that the query does not keep included."""
