@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import subprocess
 import sys
@@ -37,6 +38,30 @@ def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
             exec(compile(code, str(page), "exec", dont_inherit=True), scope)
     if page.name == "README.md":
         assert printed.getvalue() == blocks(page, "text")[0]
+
+
+@pytest.mark.slow
+def test_examples_pass_a_strict_type_check(tmp_path):
+    """As an editor checks what somebody has copied from here."""
+    copies = []
+    for page in PAGES:
+        code = "".join(blocks(page, "python"))
+        if code:
+            copy = tmp_path / (page.stem.replace("-", "_").lower() + "_example.py")
+            copy.write_text(code)
+            copies.append(copy)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", ROOT / "pyproject.toml"]
+        + ["--disable-error-code", "import-untyped"]  # pandas has its stubs elsewhere
+        + [each.name for each in copies],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
