@@ -270,17 +270,17 @@ def explain_view(planned: Planned) -> Result:
 def explain_query(pull: PullPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
     """EXPLAIN of a query with joins, groups or the like: asked once, and subscribed to."""
     if isinstance(pull, SqlError):
-        lines = [f"asked once: refused: {pull.message}"]
+        lines = [f"ad hoc: refused: {pull.message}"]
     else:
         lines = [
-            f"asked once: read {', '.join(pull.tables)} in process, by DuckDB; no Spark",
+            f"ad hoc: read {', '.join(pull.tables)} in process, by DuckDB; no Spark",
             f"  SQL: {pull.sql}",
             f"  give {pull.schema.ddl}",
         ]
     if isinstance(view, SqlError):
         lines.append(f"subscribed to: refused: {view.message}")
     else:
-        lines.append("subscribed to: a view that all share who ask the same")
+        lines.append("subscribed to: a hidden view, shared by identical queries")
         lines += [f"  {line}" for line in _on_spark(view, emit)]
     return _lines(lines)
 

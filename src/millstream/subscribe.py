@@ -243,7 +243,7 @@ class Opener:
                 sql=select.sql,
                 line=select.line,
                 column=select.column,
-                hint="leave LIMIT out, or ask once with db.query",
+                hint="leave LIMIT out, or run it once with db.query",
             )
         definition = self._engine.find(select.target, tenant)
         return definition, Executor(self._engine, self._registry, tenant).plan(definition, select)

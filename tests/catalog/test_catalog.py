@@ -74,7 +74,7 @@ class TestWhatThereIs:
         assert caught.value.hint == "did you mean trades?"
         with pytest.raises(ObjectNotFoundError) as caught:
             catalog["zzz"]
-        assert caught.value.hint == "there are: trades"
+        assert caught.value.hint == "available: trades"
 
     def test_is_of_a_kind(self, catalog):
         catalog.create(source())

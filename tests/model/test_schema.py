@@ -123,9 +123,9 @@ def test_an_old_batch_is_upgraded_with_nulls(case):
 
 def test_a_stranger_is_not_upgraded():
     for data in ({"price": [1.0]}, {"symbol": ["A"], "qty": [1]}, {"symbol": ["A"], "x": [1]}):
-        with pytest.raises(SchemaMismatchError, match="no older form"):
+        with pytest.raises(SchemaMismatchError, match="not an older version"):
             TRADES.upgrade(pa.RecordBatch.from_pydict(data))
-    with pytest.raises(SchemaMismatchError, match="no older form"):
+    with pytest.raises(SchemaMismatchError, match="not an older version"):
         Schema.of(a="INT", b="INT NOT NULL").upgrade(Schema.of(a="INT").rows_to_arrow([(1,)]))
 
 

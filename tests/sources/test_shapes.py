@@ -232,7 +232,7 @@ def test_a_record_that_does_not_fit(hints, ddl, message):
 
 
 def test_what_is_no_record():
-    with pytest.raises(SchemaError, match="no dataclass"):
+    with pytest.raises(SchemaError, match="not a dataclass"):
         check_record(dict, TRADES)
 
 

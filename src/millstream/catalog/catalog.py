@@ -177,7 +177,7 @@ class Catalog:
         if near:
             return f"did you mean {self._objects[near[0]].name}?"
         names = ", ".join(each.name for each in self)
-        return f"there are: {names}" if names else "CREATE SOURCE or CREATE TABLE makes one"
+        return f"available: {names}" if names else "CREATE SOURCE or CREATE TABLE makes one"
 
     # ---- what changes
 

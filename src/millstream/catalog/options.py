@@ -158,7 +158,7 @@ def _check_tenant(
     nullable = column is not None and column.nullable and kind != "view"
     if column is None or nullable or column.type.sql != "VARCHAR":
         raise _refused(
-            f"{tenant} cannot say whose a row is",
+            f"{tenant} cannot be the tenant column",
             given["tenant"],
             sql,
             "name a column that is VARCHAR NOT NULL",

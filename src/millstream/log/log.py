@@ -532,7 +532,7 @@ def _checked_lsn(lsn: object) -> int:
     if type(lsn) is int and lsn >= 0:
         return lsn
     raise InvalidOptionError(
-        f"{lsn!r} is no LSN", hint='a number, or for start= also "earliest" or "now"'
+        f"{lsn!r} is not an LSN", hint='a number, or for start= also "earliest" or "now"'
     )
 
 

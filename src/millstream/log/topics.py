@@ -135,7 +135,7 @@ class Topics:
         if found is None:
             raise TopicNotFoundError(
                 f"there is no topic {name!r}",
-                hint=f"there are: {', '.join(sorted(self._by_name)) or 'none yet'}",
+                hint=f"available: {', '.join(sorted(self._by_name)) or 'none yet'}",
             )
         return found
 

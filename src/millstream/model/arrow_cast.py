@@ -27,7 +27,7 @@ def check_column_names(names: Sequence[str], known: Sequence[str]) -> None:
             raise SchemaMismatchError(f"there is no column {name!r}", hint=hint)
     if len(set(names)) != len(names):
         raise SchemaMismatchError(
-            f"a column comes twice in ({', '.join(names)})", hint="Drop or rename one of them."
+            f"a column appears twice in ({', '.join(names)})", hint="Drop or rename one of them."
         )
 
 

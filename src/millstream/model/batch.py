@@ -612,10 +612,11 @@ def _checked_weights(weights: Sequence[int] | pa.Array | None, rows: int) -> pa.
     try:
         arrow = weights if isinstance(weights, pa.Array) else pa.array(list(weights))
     except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise SchemaMismatchError(f"weights that are no numbers: {error}") from error
+        raise SchemaMismatchError(f"weights must be numbers: {error}") from error
     if not (pa.types.is_integer(arrow.type) or len(arrow) == rows == 0):
         raise SchemaMismatchError(
-            f"weights of type {arrow.type}", hint="whole numbers: +1 a row appears, -1 it goes"
+            f"weights of type {arrow.type}",
+            hint="whole numbers: +1 a row appears, -1 it disappears",
         )
     if len(arrow) != rows or arrow.null_count or pc.any(pc.equal(arrow, 0)).as_py():
         raise SchemaMismatchError(
@@ -632,7 +633,7 @@ def _checked_watermark(watermark: int | datetime | None) -> int | None:
     if watermark is None or (type(watermark) is int and -(2**63) < watermark < 2**63):
         return watermark
     raise TimeRangeError(
-        f"{watermark!r} is no watermark",
+        f"{watermark!r} is not a watermark",
         hint="give a datetime, or microseconds since 1970 UTC as an int",
     )
 

@@ -236,7 +236,7 @@ def _repeated_key(entries: pa.Array, keys: pa.Array) -> Found:
     is_first = np.zeros(len(pairs), bool)
     is_first[first] = True
     place = int(np.argmin(is_first))
-    return place, "a key comes twice"
+    return place, "a key appears twice"
 
 
 def _at_row(lists: pa.Array, found: Found) -> Found:

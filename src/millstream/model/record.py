@@ -58,7 +58,9 @@ def record_columns(record: type) -> Iterator[tuple[str, SqlType, bool]]:
 
 def _field_hints(record: type) -> dict[str, Any]:
     if not (isinstance(record, type) and dataclasses.is_dataclass(record)):
-        raise SchemaError(f"{record!r} is no dataclass", hint="Decorate the class with @dataclass.")
+        raise SchemaError(
+            f"{record!r} is not a dataclass", hint="Decorate the class with @dataclass."
+        )
     try:
         hints = get_type_hints(record)
     except NameError as error:

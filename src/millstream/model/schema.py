@@ -337,7 +337,8 @@ class Schema:
         added = self.columns[known:]
         if tuple(batch.schema.names) != self.names[:known] or not all(c.nullable for c in added):
             raise SchemaMismatchError(
-                f"({', '.join(batch.schema.names)}) is no older form of ({', '.join(self.names)})",
+                f"the columns ({', '.join(batch.schema.names)}) are not an older version of "
+                f"({', '.join(self.names)})",
                 hint="A schema evolves by nullable columns at its end only.",
             )
         return self.conform(batch)

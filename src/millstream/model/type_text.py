@@ -167,7 +167,7 @@ class _Parser:
             return
         if self._peek().upper() == "NOT":
             raise self._error(
-                "NOT NULL has no place inside a type:", "Only columns are NOT NULL; leave it out."
+                "NOT NULL is not allowed inside a type:", "Only columns are NOT NULL; leave it out."
             )
         raise self._error(f"expected {mark!r}, got", ALL_TYPES)
 

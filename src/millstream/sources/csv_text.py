@@ -108,7 +108,7 @@ def _csv_table(
         )
     except pa.ArrowInvalid as error:
         if not refused:
-            raise SchemaMismatchError(f"this is no CSV that can be read: {error}") from error
+            raise SchemaMismatchError(f"this CSV cannot be read: {error}") from error
         number, row = refused[0].number - 1, refused[0].number - 1 - header
         raise RowError(
             f"row {row} (line {_line_of(content, number)}): expected "

@@ -182,7 +182,7 @@ class Source:
         micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
         if type(micros) is not int or not -(2**63) < micros < 2**63:
             raise InvalidOptionError(
-                f"{timestamp!r} is no watermark",
+                f"{timestamp!r} is not a watermark",
                 hint="give a datetime, or microseconds since 1970 UTC as an int",
             )
         self._check_open()

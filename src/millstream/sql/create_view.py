@@ -90,7 +90,7 @@ def _read_tail(reader: Reader, allowed: set[str]) -> dict[str, Any]:
     while reader.word in allowed:
         at, (field, clause) = reader.offset, _TAILS[reader.word]
         if field in read:
-            raise reader.error(f"{reader.word} comes twice", hint="Write it once.", at=at)
+            raise reader.error(f"{reader.word} appears twice", hint="Write it once.", at=at)
         read[field] = clause(reader)
     return read
 

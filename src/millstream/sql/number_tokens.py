@@ -65,18 +65,18 @@ def _moved(token: Token, offset: int) -> Token:
 
 def _check(token: Token, source: str, suffix: Sequence[Token], sql: str) -> None:
     if token.token_type is TokenType.HEX_STRING and source[:1] == "0":
-        _refuse(token, sql, f"{_short(source)} is no number", "Write bytes as X'1F', or digits.")
+        _refuse(token, sql, f"{_short(source)} is not a number", "Write bytes as X'1F', or digits.")
     if token.token_type is not TokenType.NUMBER:
         return
     parts = _PARTS.fullmatch(token.text)
     if parts is None:
-        _refuse(token, sql, f"{_short(source)} is no number", "Write 10, 1.5 or 1e3.")
+        _refuse(token, sql, f"{_short(source)} is not a number", "Write 10, 1.5 or 1e3.")
     power = parts["power"]
     if power is not None and len(power) > _LONGEST_POWER:
         _refuse(token, sql, "the exponent is too large", "A DOUBLE goes up to 1.8e308.")
     is_suffixed = bool(suffix) and suffix[0].start == token.start
     if is_suffixed and suffix[0].text.upper() in _WHOLE_SUFFIXES and not token.text.isdecimal():
-        _refuse(token, sql, f"{_short(source)} is no whole number", "Leave the last letter out.")
+        _refuse(token, sql, f"{_short(source)} is not a whole number", "Leave the last letter out.")
     whole, part = parts["whole"].lstrip("0"), parts["part"] or ""
     if power is None and len(whole) + len(part) > MAX_PRECISION and not is_suffixed:
         message = f"{_short(source)} has more than {MAX_PRECISION} digits"

@@ -212,7 +212,7 @@ def _where(name: str, statement: Insert | Update) -> tuple[int, int]:
 def _check_once(names: list[str], sql: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise SqlColumnError(f"the column {name} comes twice", sql=sql, hint="Name it once.")
+            raise SqlColumnError(f"the column {name} appears twice", sql=sql, hint="Name it once.")
 
 
 # --- WHERE ----------------------------------------------------------------------------------------

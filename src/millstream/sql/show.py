@@ -96,7 +96,7 @@ def _read_since(reader: Reader) -> int | datetime | timedelta:
         when = datetime.fromisoformat(value.strip())
         return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise reader.error(f"{value!r} is no time", hint=_SINCE, at=at) from error
+        raise reader.error(f"{value!r} is not a time", hint=_SINCE, at=at) from error
 
 
 def _read_ago(reader: Reader) -> timedelta:

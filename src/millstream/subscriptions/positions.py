@@ -103,7 +103,7 @@ class Positions:
         if found is None:
             raise SubscriptionNotFoundError(
                 f"there is no durable subscription {name!r}",
-                hint=f"there are: {', '.join(sorted(self._durable)) or 'none'}",
+                hint=f"available: {', '.join(sorted(self._durable)) or 'none'}",
             )
         return found
 

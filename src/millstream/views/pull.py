@@ -187,7 +187,7 @@ def _told(error: Exception, plan: PullPlan) -> Error:
         return make(text)
     return SqlUnsupportedError(
         f"the query cannot be answered: {text.splitlines()[0]}",
-        hint=f"Rewrite it in another way; this is what was asked: {plan.sql}",
+        hint=f"Write it in another way; the query was: {plan.sql}",
     )
 
 
@@ -197,7 +197,7 @@ def _invalid(text: str) -> ExpressionError:
             "a subquery that stands for one value has several rows",
             hint="Aggregate in it, or add LIMIT 1.",
         )
-    return ExpressionError(text.splitlines()[0], hint="Look at the values that it speaks of.")
+    return ExpressionError(text.splitlines()[0], hint="Check the values that it names.")
 
 
 _KINDS: dict[str, Callable[[str], Error]] = {

@@ -43,7 +43,7 @@ def test_a_log_that_is_not_there():
 def test_names_that_the_feed_has_itself(name):
     log = Input("t", "source", Schema.of({"a": "INT", name: "INT"}))
     [statement] = parse("SELECT count(*) AS n FROM t")
-    with pytest.raises(SqlError, match="a name that views keep"):
+    with pytest.raises(SqlError, match="a name that is reserved in views"):
         plan_view(statement, lambda _: log)
 
 

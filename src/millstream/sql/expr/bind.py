@@ -164,7 +164,7 @@ class Binder:
         """Bind a column, perhaps behind the name of its table, perhaps with fields of it."""
         parts = [each.name for each in tree.parts]
         if isinstance(tree.this, exp.Star):
-            self.refuse(tree, "* has no place here", "Name the columns.")
+            self.refuse(tree, "* is not allowed here", "Name the columns.")
         if len(parts) > 1 and parts[0].lower() == self._alias:
             parts = parts[1:]
         node = self._columns.get(parts[0].lower())

@@ -101,7 +101,8 @@ def _by_name(binder: Binder, tree: exp.Anonymous) -> Node:
     if name not in _BY_NAME or not least <= len(tree.expressions) <= most:
         what = f"{name} takes {counts_text(name)}"
         hint = "The unit is a text: DATE_TRUNC('HOUR', ts)."
-        binder.mismatch(tree, what, hint if name == "DATE_TRUNC" else "Count them again.")
+        other = "Check the number of arguments."
+        binder.mismatch(tree, what, hint if name == "DATE_TRUNC" else other)
     return _BY_NAME[name](binder, tree)
 
 

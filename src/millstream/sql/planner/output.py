@@ -47,7 +47,7 @@ def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan
     try:
         sql = rendered(query)
     except UnsupportedError as error:
-        teller.refuse(None, f"Spark has no words for it: {error}", "Write it in another way.")
+        teller.refuse(None, f"Spark SQL cannot express it: {error}", "Write it in another way.")
     names = tuple(each.name for each in logs.inputs)
     lateness = view.lateness // timedelta(microseconds=1)
     meaning = [*map(str.lower, names), sql, *map(repr, (logs.lookups, view.emit, lateness))]

@@ -68,7 +68,7 @@ def _check_names(inputs: tuple[Input, ...], teller: Teller) -> None:
     for each in inputs:
         for name in each.schema.names:
             if _KEPT.fullmatch(name):
-                what = f"{each.name} has a column {name}, a name that views keep for themselves"
+                what = f"{each.name} has a column {name}, a name that is reserved in views"
                 teller.refuse(None, what, "Give the column another name.")
 
 

@@ -69,7 +69,7 @@ class RowBinder(Binder):
     def column(self, tree: exp.Column) -> Node:
         """Bind a column, perhaps behind the name of its table, perhaps with fields of it."""
         if isinstance(tree.this, exp.Star):
-            self.refuse(tree, "* has no place here", "Name the columns.")
+            self.refuse(tree, "* is not allowed here", "Name the columns.")
         parts = [each.name for each in tree.parts]
         found = self.resolve(tree, parts)
         if found is None:
@@ -113,7 +113,7 @@ class RowBinder(Binder):
         """Bind an aggregate."""
         return self.refuse(
             tree,
-            "an aggregate has no place here",
+            "an aggregate is not allowed here",
             "Aggregates go into SELECT, HAVING and ORDER BY; to filter by one, use HAVING.",
         )
 
@@ -121,7 +121,7 @@ class RowBinder(Binder):
         """Bind the start or end of a window over event time."""
         return self.refuse(
             tree,
-            f"{time_word(tree)} has no place here",
+            f"{time_word(tree)} is not allowed here",
             "GROUP BY a window, such as TUMBLE(ts, INTERVAL '1 minute'), then select TUMBLE_START.",
         )
 

@@ -43,7 +43,7 @@ def bind_over(binder: RowBinder, tree: exp.Window) -> Node:
     if not binder.over:
         binder.refuse(
             tree,
-            "a window function has no place here",
+            "a window function is not allowed here",
             "Window functions go into SELECT and ORDER BY; to filter by one, use a subquery.",
         )
     binder.over = False  # not inside of itself

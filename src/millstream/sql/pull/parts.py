@@ -97,7 +97,7 @@ class Parts:
             self.rows.mismatch(
                 self.tree,
                 f"{name_of(self.rows, self.tree)} takes one argument here",
-                "Count them again.",
+                "Check the number of arguments.",
             )
         return self.node(self.args[0])
 

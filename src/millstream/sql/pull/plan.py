@@ -109,7 +109,7 @@ class _Queries:
             return self._set(tree, shared, outer)
         if isinstance(tree, exp.Select):
             return bind_select(self.draft, tree, shared, outer, self.bind)
-        return self._plain.refuse(tree, "this is no query", "Write SELECT ... FROM ...")
+        return self._plain.refuse(tree, "this is not a query", "Write SELECT ... FROM ...")
 
     def _shared(self, tree: exp.Expr, shared: Mapping[str, Bound]) -> Mapping[str, Bound]:
         """Return the queries of WITH by name, with those that a query adds."""

@@ -156,7 +156,7 @@ def _star(binder: RowBinder, tree: exp.Expr) -> list[Item]:
     if any(star.args.values()):
         binder.refuse(tree, "only * and t.* are supported", "Name the columns.")
     if isinstance(binder, GroupBinder):
-        binder.refuse(tree, "* has no place beside GROUP BY", "Name the columns.")
+        binder.refuse(tree, "* is not allowed with GROUP BY", "Name the columns.")
     table = tree.args.get("table")
     found = binder.scope.star() if table is None else binder.scope.star_of(table.name)
     if found is None:

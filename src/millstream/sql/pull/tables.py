@@ -80,7 +80,7 @@ class Tables:
             return self._derived(tree, bound, f"({bound.sql})", "")
         return self._rows.refuse(
             tree,
-            "this has no place in FROM",
+            "this is not allowed in FROM",
             "Name a table, or write (SELECT ...).",
         )
 

@@ -88,7 +88,7 @@ def _check(rows: RowBinder, tree: exp.Expr, kind: str, slide: int, size: int) ->
         message = f"a row would be in more than {_MOST_WINDOWS} windows"
         rows.refuse(tree, message, "Make the step longer.")
     if kind == "CUMULATE" and size % slide:
-        rows.refuse(tree, "the window is no multiple of the step", f"Write {_FORMS[kind]}.")
+        rows.refuse(tree, "the window is not a multiple of the step", f"Write {_FORMS[kind]}.")
 
 
 def _micros(rows: RowBinder, tree: exp.Expr) -> int:
