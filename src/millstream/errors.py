@@ -203,6 +203,24 @@ class LogVersionError(LogError):
     code = "LOG_VERSION"
 
 
+class LogFilesError(LogError):
+    """The directory does not hold the segments it should: some are missing, or others.
+
+    Attributes:
+        files: the names of the files that do not belong where they are.
+        missing: the ordinals of the segments that are missing.
+    """
+
+    code = "LOG_FILES"
+
+    def __init__(
+        self, message: str, *, files: tuple[str, ...], missing: tuple[int, ...], hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.files = files
+        self.missing = missing
+
+
 class LogCorruptError(LogError):
     """A part of the log that was once whole is damaged or gone.
 
@@ -210,6 +228,7 @@ class LogCorruptError(LogError):
         segment: the name of the file.
         offset: where in it the damage was met.
         next_lsn: the first LSN after the damage that can be read, or None when none can.
+        count: how many rows of the reader it cost; None when that is not known.
     """
 
     code = "LOG_CORRUPT"
@@ -221,6 +240,7 @@ class LogCorruptError(LogError):
         self.segment = segment
         self.offset = offset
         self.next_lsn = next_lsn
+        self.count: int | None = None
 
 
 class LsnNotKeptError(LogError):

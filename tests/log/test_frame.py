@@ -11,6 +11,8 @@ from millstream.log.frame import (
     decode_header,
     encode,
     is_whole,
+    link,
+    tail_of,
 )
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -81,7 +83,7 @@ def test_the_layout_is_the_one_that_is_written_down(size):
         committed_at=17,
         durable_lsn=19,
     ).buffers
-    assert header[:4] == b"MSF2"
+    assert header[:4] == b"MSF3"
     assert int.from_bytes(header[8:12], "little") == size
     assert (header[16], header[17]) == (2, 3)
     assert int.from_bytes(header[18:20], "little") == 5
@@ -91,5 +93,18 @@ def test_the_layout_is_the_one_that_is_written_down(size):
     assert int.from_bytes(header[40:48], "little") == 17
     assert int.from_bytes(header[48:56], "little", signed=True) == NO_WATERMARK
     assert int.from_bytes(header[56:64], "little") == 19
+    assert header[72:80] == bytes(8)
     assert body == payload
     assert (len(body) + len(padding)) % 8 == 0
+
+
+def test_a_frame_says_what_was_before_it():
+    one, other = encode(Kind.ROWS, b"abc", topic=7), encode(Kind.ROWS, b"defg", topic=8)
+    first, second = link([one, other], (6, 600))
+    assert (first.frame.previous_topic, first.frame.previous_size) == (6, 600)
+    assert (second.frame.previous_topic, second.frame.previous_size) == (7, one.frame.size)
+    header = second.buffers[0]
+    assert int.from_bytes(header[72:76], "little") == 7
+    assert int.from_bytes(header[76:80], "little") == one.frame.size
+    assert tail_of([first, second], (0, 0)) == (8, other.frame.size)
+    assert tail_of([], (1, 2)) == (1, 2)

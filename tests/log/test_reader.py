@@ -277,7 +277,7 @@ class TestDamage:
     def test_a_missing_segment(self, damaged, rows):
         path, segment = damaged
         segment.unlink()
-        with Log(path) as log:
+        with Log(path, repair=True) as log:
             assert ["missing" in str(e) for e in log.verify()] == [True]
             reader, found = log.read("t"), []
             with pytest.raises(LogCorruptError, match="missing") as caught:

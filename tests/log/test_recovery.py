@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 
+import google_crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -148,7 +149,7 @@ def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"\0" * 5000, b"MSF2" * 1000, b"\xff" * 37, b"MSF2" + bytes(60)]
+    "garbage", [b"\0" * 5000, b"MSF3" * 1000, b"\xff" * 37, b"MSF3" + bytes(60)]
 )
 def test_garbage_after_the_end_is_cut(killed, tmp_path, garbage):
     def change(segment):
@@ -175,7 +176,7 @@ def test_zeros_before_rows_that_were_never_synced_are_a_torn_end(tmp_path):
     leave_open(path, work, sync_interval=1000)
     (segment,) = path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
-    place = raw.index(b"MSF2", raw.index(b"kept"))
+    place = raw.index(b"MSF3", raw.index(b"kept"))
     raw[place : place + 64] = bytes(64)
     segment.write_bytes(raw)
     with Log(path) as log:
@@ -245,13 +246,19 @@ def test_a_damaged_head_of_acknowledged_rows_is_not_set_aside(tmp_path):
     path = tmp_path / "log"
     leave_open(path, work, segment_bytes=2000)
     last = max(path.glob("*.seg"))
-    raw = bytearray(last.read_bytes())
-    raw[30] ^= 1
-    last.write_bytes(raw)
-    with pytest.raises(LogCorruptError) as caught:
-        Log(path)
-    assert caught.value.segment == last.name
-    assert last.exists()
+    whole = last.read_bytes()
+    with Log(path) as log:
+        rows = content(log)
+    for place in (30, 70, 200):  # the first bytes; the header of the first frame; its payload
+        raw = bytearray(whole)
+        raw[place] ^= 1
+        last.write_bytes(raw)
+        with Log(path) as log:
+            assert content(log) == rows
+            assert log.topics == ("t",)
+            log.append("t", [(99, "new")], wal_mode="sync")
+        with Log(path) as log:
+            assert content(log) == [*rows, (99, "new")]
 
 
 def test_a_seal_that_is_damaged_drops_no_segment(tmp_path):
@@ -291,7 +298,7 @@ def test_a_segment_cut_between_two_frames_ends_the_log_or_is_damage(tmp_path):
         leave_open(path, work, sync_interval=1000, segment_bytes=2000)
         segment = sorted(path.glob("*.seg"))[-2]
         raw = segment.read_bytes()
-        os.truncate(segment, raw.rindex(b"MSF2", 0, raw.rindex(b"MSF2")))  # seal and last row off
+        os.truncate(segment, raw.rindex(b"MSF3", 0, raw.rindex(b"MSF3")))  # seal and last row off
         with Log(path) as log:
             if name == "unsynced":
                 found = content(log)
@@ -320,7 +327,7 @@ def test_a_seal_of_a_full_segment_is_no_clean_close(tmp_path):
     for other in others:
         other.unlink()
     raw = bytearray(first.read_bytes())
-    place = raw.index(b"MSF2", raw.index(b"kept"))
+    place = raw.index(b"MSF3", raw.index(b"kept"))
     raw[place : place + 64] = bytes(64)
     first.write_bytes(raw)
     with Log(path) as log:
@@ -356,12 +363,14 @@ def test_another_format_is_refused(tmp_path):
         log.create_topic("t", SCHEMA)
     (segment,) = tmp_path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
-    raw[8] = 3
-    segment.write_bytes(raw)
-    with pytest.raises(LogVersionError, match="version 3") as caught:
-        Log(tmp_path)
-    assert "another release" in caught.value.hint
-    assert segment.read_bytes() == raw
+    for version, begin in ((2, raw[:16] + b"MSF3"), (4, raw)):
+        begin[8], begin[12:16] = version, bytes(4)
+        begin[12:16] = google_crc32c.value(bytes(begin[:64])).to_bytes(4, "little")
+        segment.write_bytes(begin + bytes(100))
+        with pytest.raises(LogVersionError, match=f"version {version}") as caught:
+            Log(tmp_path)
+        assert "another release" in caught.value.hint
+        assert segment.read_bytes() == begin + bytes(100)
 
 
 def test_lsns_of_a_run_that_crashed_are_not_resumed(tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
 from millstream.errors import LogFailedError
-from millstream.log.segment import Head, Seal, SegmentRef
+from millstream.log.frame import NO_TAIL, tail_of
+from millstream.log.identity import SegmentRef, mark_followed
+from millstream.log.segment import Head, Seal
 from millstream.log.storage import sync_data, sync_directory, translate, write_all, write_file
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.log.epochs import Epochs
-    from millstream.log.frame import Encoded
+    from millstream.log.frame import Encoded, Tail
     from millstream.log.index import SegmentIndex
     from millstream.log.topics import Topics
 
@@ -28,15 +31,23 @@ class ActiveSegment:
         ref: its name.
         offset: where its whole frames end.
         index: what was written to it.
+        number: the random number that the next segment knows it by.
+        tail: its last frame, or the last one before it.
+        is_new: it may not be on the disk at all yet.
         synced: everything in it is on the disk; set once it is sealed.
     """
 
-    def __init__(self, directory: Path, ref: SegmentRef, index: SegmentIndex, offset: int) -> None:
+    def __init__(
+        self, directory: Path, ref: SegmentRef, index: SegmentIndex, offset: int, number: int
+    ) -> None:
         self.ref = ref
         self.index = index
         self.offset = offset
+        self.number = number
+        self.tail: Tail = NO_TAIL
         self.synced = False
-        self._is_new = False
+        self.is_new = False
+        self._before: Path | None = None
         self._path = directory / ref.name
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
@@ -45,20 +56,22 @@ class ActiveSegment:
 
     @classmethod
     def create(
-        cls, directory: Path, ref: SegmentRef, head: Head, index: SegmentIndex
+        cls, directory: Path, head: Head, index: SegmentIndex, before: ActiveSegment
     ) -> ActiveSegment:
         """Begin a new segment, with its head. It is on the disk once its first rows have to be.
 
         To wait for that here would hold up all writers: a file system puts a new file on the disk
         only after everything that was written to others before.
         """
-        buffers = head.encode()
+        ref, buffers = head.identity.ref, head.encode()
         try:
             write_file(directory / ref.name, buffers, durable=False)
         except OSError as error:
             raise translate(error, directory / ref.name, "create") from error
-        segment = cls(directory, ref, index, sum(map(len, buffers)))
-        segment._is_new = True
+        segment = cls(directory, ref, index, sum(map(len, buffers)), head.identity.id)
+        segment.is_new = True
+        segment.tail = before.tail
+        segment._before = before._path
         return segment
 
     def write(self, frames: Sequence[Encoded]) -> None:
@@ -70,6 +83,7 @@ class ActiveSegment:
             if encoded.frame.span:
                 self.index.add(encoded.frame, offset)
             offset += encoded.frame.size
+        self.tail = tail_of(frames, self.tail)
         self.offset = end
 
     def seal(self, epochs: Epochs, topics: Topics, *, closed: bool) -> None:
@@ -91,9 +105,14 @@ class ActiveSegment:
         """Wait until everything written so far is on the disk."""
         try:
             sync_data(self._fd)
-            if self._is_new:
+            if self.is_new:
                 sync_directory(self._path.parent)
-                self._is_new = False
+                if self._before is not None:
+                    # From now on its loss would be noticed. It is in vain if retention has removed
+                    # the one before in the meantime: then this one is the first.
+                    with contextlib.suppress(FileNotFoundError):
+                        mark_followed(self._before)
+                self.is_new = False
         except OSError as error:
             # The kernel may have dropped the pages it could not write, and says so only once:
             # to ask again would be told that all is well.

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.errors import LogError, RowsLostError, RowTooLargeError
-from millstream.log.frame import COMMIT, Encoded, Kind, encode
+from millstream.log.frame import COMMIT, Encoded, Kind, encode, link
 from millstream.log.payload import encode_rows
 from millstream.model.batch import ChangeBatch, joined_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.log.topics import Topic
+    from millstream.log.frame import Tail
+    from millstream.log.topics import Topic, Topics
 
 _MERGE_BYTES: Final = 1 << 20
 _MERGE_MICROS: Final = 1 << 31
@@ -57,9 +58,10 @@ class Entry:
         parts: what it adds to topics.
         first_lsn: the first LSN it takes, or the next one when it takes none.
         waited_for: somebody waits to be told how it went.
-        kind: ROWS for parts; TOPIC or EPOCH for a definition.
+        kind: ROWS for parts; TOPIC, EPOCH or FIRST for a definition.
         payload: the definition.
         topic: the topic that holds from here on, for TOPIC.
+        first: the first segment that has to be there from here on, for FIRST.
         committed_at: when the log took it.
         sequence: its place among all entries, definitions included.
         nbytes: about how much memory it holds.
@@ -72,14 +74,24 @@ class Entry:
     kind: Kind = Kind.ROWS
     payload: bytes = b""
     topic: Topic | None = None
+    first: int = 0
     committed_at: int = 0
     sequence: int = 0
     nbytes: int = 0
     error: LogError | None = None
 
+    def applied_to(self, topics: Topics) -> Topics:
+        """The topics once it is written."""
+        if self.topic is not None:
+            return topics.with_topic(self.topic)
+        return topics.with_first(self.first) if self.first else topics
 
-def encode_entries(entries: Sequence[Entry], durable_lsn: int) -> list[Encoded]:
-    """The frames of some entries, in order. An entry that cannot be encoded gets its ``error``."""
+
+def encode_entries(entries: Sequence[Entry], durable_lsn: int, before: Tail) -> list[Encoded]:
+    """The frames of some entries, in order, after the one that is the last so far.
+
+    An entry that cannot be encoded gets its ``error``.
+    """
     frames: list[Encoded] = []
     for entry in entries:
         entry.error = None  # of an earlier attempt
@@ -94,20 +106,20 @@ def encode_entries(entries: Sequence[Entry], durable_lsn: int) -> list[Encoded]:
                 continue
         for entry in run:
             frames += _encode_one(entry, durable_lsn)
-    return frames
+    return link(frames, before)
 
 
 def _encode_one(entry: Entry, durable_lsn: int) -> list[Encoded]:
     if entry.kind != Kind.ROWS:
-        return [
-            encode(
-                entry.kind,
-                entry.payload,
-                first_lsn=entry.first_lsn,
-                committed_at=entry.committed_at,
-                durable_lsn=durable_lsn,
-            )
-        ]
+        definition = encode(
+            entry.kind,
+            entry.payload,
+            first_lsn=entry.first_lsn,
+            committed_at=entry.committed_at,
+            durable_lsn=durable_lsn,
+        )
+        # Without a definition rows mean nothing: one damaged frame must not take it.
+        return [definition, definition]
     try:
         return _encode_parts(entry.parts, durable_lsn)
     except RowTooLargeError as error:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from millstream.errors import LogCorruptError, LogPathError
-from millstream.log.segment import SegmentFile, SegmentRef
+from millstream.log.segment import SegmentFile
+from millstream.log.walk import whole_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from millstream.log.identity import SegmentRef
+    from millstream.log.topics import Topic
     from millstream.log.writer import Writer
     from millstream.log.written import Extent
 
@@ -24,6 +27,12 @@ class SegmentFiles:
         self.directory = directory
         self._open: WeakValueDictionary[SegmentRef, SegmentFile] = WeakValueDictionary()
         self._lock = threading.Lock()
+        self.damage: dict[int, LogCorruptError] = {}  # the first that was met, by topic
+
+    def note_damage(self, topics: Iterable[Topic], error: LogCorruptError) -> None:
+        """Readers of some topics have met a damaged place."""
+        for topic in topics:
+            self.damage.setdefault(topic.id, error)
 
     def open(self, ref: SegmentRef) -> SegmentFile:
         """The segment's file.
@@ -68,6 +77,26 @@ class SegmentFiles:
         """Open the file anew next time: it was replaced. Who has it open reads on in the old."""
         with self._lock:
             self._open.pop(ref, None)
+
+
+def complete(
+    file: SegmentFile, extents: Mapping[int, tuple[int, int]] | None, topics: Iterable[int]
+) -> set[int]:
+    """Those topics of which a segment, damaged somewhere, has every row that it should have.
+
+    Args:
+        file: the segment.
+        extents: of each topic, how many rows and up to which LSN it should have; None when that is
+            not known.
+        topics: the numbers of the topics in question.
+    """
+    if extents is None:
+        return set()
+    counted = dict.fromkeys(topics, 0)
+    for _, frame, payload in whole_frames(file.fd, file.start, file.size, set(counted)):
+        if payload is not None and frame.end_lsn - 1 <= extents.get(frame.topic, (0, 0))[1]:
+            counted[frame.topic] += frame.span
+    return {topic for topic, rows in counted.items() if rows == extents.get(topic, (0, 0))[0]}
 
 
 def missing(directory: Path, ordinal: int, next_lsn: int | None) -> LogCorruptError:

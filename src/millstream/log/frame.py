@@ -1,12 +1,12 @@
 """Frames: the unit that a log is written and checked in. Pure: bytes in, bytes out.
 
-A frame is a header of 72 bytes and a payload, padded with zeros to a multiple of 8, little-endian:
+A frame is a header of 80 bytes and a payload, padded with zeros to a multiple of 8, little-endian:
 
 ====== ==== ===========================================================================
 offset size field
 ====== ==== ===========================================================================
-0      4    the mark ``MSF2``: where to look for the next frame after damage
-4      4    CRC-32C of bytes 8..71
+0      4    the mark ``MSF3``: where to look for the next frame after damage
+4      4    CRC-32C of bytes 8..79
 8      4    length of the payload, without padding
 12     4    CRC-32C of the payload
 16     1    kind
@@ -20,11 +20,15 @@ offset size field
 48     8    watermark after this frame, microseconds since 1970 UTC; -2^63 when unknown
 56     8    the LSN up to which the log was durable when the frame was written
 64     8    the LSN up to which a derived log's input counts in it; 0 for others
+72     4    topic of the frame before it in the log
+76     4    size of the frame before it in the log, 0 when that is not known
 ====== ==== ===========================================================================
 
 The header has its own check sum, so that a reader can step over the payloads of topics it does not
 want without reading them. The durable LSN is a witness: a damaged frame below it was once safe on
-disk and must be reported; above it, it is the torn end of a write that nobody was promised.
+disk and must be reported; above it, it is the torn end of a write that nobody was promised. What a
+frame says of the one before it tells whose rows a damaged frame held: those of other topics are
+none the worse.
 """
 
 from __future__ import annotations
@@ -36,18 +40,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import google_crc32c
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
-HEADER_SIZE: Final = 72
+HEADER_SIZE: Final = 80
 MAX_PAYLOAD: Final = 2**30
-MARK: Final = b"MSF2"
+MARK: Final = b"MSF3"
 NO_WATERMARK: Final = -(2**63)
 
 COMMIT: Final = 1
 WEIGHTS: Final = 2
 
 _SEAL = struct.Struct("<4sI")
-_BODY = struct.Struct("<IIBBHIQIIqqQQ")
+_BODY = struct.Struct("<IIBBHIQIIqqQQII")
 _PADDING = tuple(bytes(n) for n in (0, 7, 6, 5, 4, 3, 2, 1))
 
 
@@ -66,6 +72,8 @@ class Kind(IntEnum):
     """The first frame of a segment: what its reader must know of the segments before."""
     INDEX = 6
     """The last frame of a sealed segment: its sparse index."""
+    FIRST = 7
+    """Retention removes the segments before one: its ordinal as JSON."""
 
 
 class Frame(NamedTuple):
@@ -84,6 +92,8 @@ class Frame(NamedTuple):
     watermark: int
     durable_lsn: int
     cause: int
+    previous_topic: int
+    previous_size: int
 
     @property
     def size(self) -> int:
@@ -102,10 +112,39 @@ class Frame(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A frame ready to be written: its buffers one after the other, the payload not copied."""
+    """A frame ready to be written, the payload not copied."""
 
     frame: Frame
-    buffers: tuple[bytes, bytes | pa.Buffer, bytes]
+    payload: bytes | pa.Buffer
+
+    @property
+    def buffers(self) -> tuple[bytes, bytes | pa.Buffer, bytes]:
+        """What to write: header, payload, padding."""
+        body = _BODY.pack(*self.frame)
+        header = _SEAL.pack(MARK, google_crc32c.value(body)) + body
+        return header, self.payload, _PADDING[self.frame.payload_size & 7]
+
+
+Tail = tuple[int, int]
+"""The topic and the size of a frame: what the one after it says of it."""
+
+NO_TAIL: Final[Tail] = (0, 0)
+
+
+def tail_of(frames: Sequence[Encoded], before: Tail) -> Tail:
+    """The last one of some frames; the one before them when there are none."""
+    return (frames[-1].frame.topic, frames[-1].frame.size) if frames else before
+
+
+def link(frames: Sequence[Encoded], before: Tail) -> list[Encoded]:
+    """Frames that follow each other, each with what it has to say of the one before it."""
+    linked: list[Encoded] = []
+    for frame, payload in frames:
+        topic, size = before
+        named = frame._replace(previous_topic=topic, previous_size=size)
+        linked.append(Encoded(named, payload))
+        before = (frame.topic, frame.size)
+    return linked
 
 
 def encode(
@@ -139,10 +178,10 @@ def encode(
         watermark,
         durable_lsn,
         cause,
+        0,
+        0,
     )
-    body = _BODY.pack(*frame)
-    header = _SEAL.pack(MARK, google_crc32c.value(body)) + body
-    return Encoded(frame, (header, payload, _PADDING[size & 7]))
+    return Encoded(frame, payload)
 
 
 def decode_header(data: bytes, offset: int = 0) -> Frame | None:

@@ -32,11 +32,21 @@ class SegmentIndex:
     Attributes:
         extents: what there is of each topic.
         end_lsn: the first LSN after the segment.
+        partial: it was made from what damage had left of the segment.
         first_time: the time of its first commit, 0 when it has none.
         last_time: the time of its last commit, 0 when it has none.
     """
 
-    __slots__ = ("_lsns", "_offsets", "_times", "end_lsn", "extents", "first_time", "last_time")
+    __slots__ = (
+        "_lsns",
+        "_offsets",
+        "_times",
+        "end_lsn",
+        "extents",
+        "first_time",
+        "last_time",
+        "partial",
+    )
 
     def __init__(self, base_lsn: int) -> None:
         self._lsns: list[int] = []
@@ -46,6 +56,7 @@ class SegmentIndex:
         self.end_lsn = base_lsn
         self.first_time = 0
         self.last_time = 0
+        self.partial = False
 
     def add(self, frame: Frame, offset: int) -> None:
         """Take note of a frame that has rows or a watermark."""
@@ -88,6 +99,7 @@ class SegmentIndex:
             "end_lsn": self.end_lsn,
             "first_time": self.first_time,
             "last_time": self.last_time,
+            "partial": self.partial,
         }
 
     @classmethod
@@ -97,4 +109,5 @@ class SegmentIndex:
         index._lsns, index._offsets, index._times = data["lsns"], data["offsets"], data["times"]
         index.extents = {int(topic): Extent(*e) for topic, e in data["extents"].items()}
         index.first_time, index.last_time = data["first_time"], data["last_time"]
+        index.partial = data["partial"]
         return index

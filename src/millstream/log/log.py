@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from millstream.errors import (
     Error,
     InvalidOptionError,
+    LogCorruptError,
     LogPathError,
     SchemaMismatchError,
     TopicExistsError,
@@ -21,20 +22,23 @@ from millstream.errors import (
 from millstream.log.entry import Part
 from millstream.log.epochs import Epochs
 from millstream.log.files import SegmentFiles
+from millstream.log.frame import NO_WATERMARK
 from millstream.log.holds import Hold, Holds
+from millstream.log.identity import Identity, SegmentRef
 from millstream.log.index import SegmentIndex
 from millstream.log.keeper import Keeper
 from millstream.log.lock import DirectoryLock
 from millstream.log.options import check_options
-from millstream.log.reader import Reader, find_time, not_kept
+from millstream.log.reader import Reader, find_damage, find_time, not_kept
 from millstream.log.recovery import Recovery, State, recover
 from millstream.log.retention import Collector, Retained
 from millstream.log.rows import as_batches
-from millstream.log.segment import Head, Seal, SegmentRef
+from millstream.log.segment import Head, Seal
 from millstream.log.storage import sync_directory, translate, write_file
 from millstream.log.topics import Retention, Topic, Topics
 from millstream.log.transaction import Transaction
 from millstream.log.verify import verify
+from millstream.log.walk import whole_frames
 from millstream.log.writer import Writer
 from millstream.model.arguments import check_path
 from millstream.model.batch import ChangeBatch
@@ -49,7 +53,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from millstream.errors import LogCorruptError
     from millstream.log.rows import Rows
     from millstream.model.change import Gap
     from millstream.model.schema import Schema
@@ -80,6 +83,8 @@ class Log:
         segment_bytes: a new file is begun when the last one has this size.
         sync_interval: for how long, in seconds, async rows may be written but not on the disk.
         retention_interval: seconds between two rounds of retention.
+        repair: open it although segments are missing or are not the right ones: those are set
+            aside, and what was in them is reported to its readers as damage.
         clock: the time, in microseconds since 1970 UTC.
 
     Attributes:
@@ -92,7 +97,8 @@ class Log:
         LogPathError: the path is no directory.
         LogReadOnlyError: the directory cannot be written to.
         LogVersionError: a newer Millstream wrote it.
-        LogCorruptError: the head of the last segment is damaged.
+        LogFilesError: segments are missing, or are not the right ones.
+        LogCorruptError: the definition of a topic is damaged, and so is the copy of it.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Log:
         segment_bytes: int = 64 << 20,
         sync_interval: float = 0.01,
         retention_interval: float = 60.0,
+        repair: bool = False,
         clock: Clock = system_clock,
     ) -> None:
         check_options(
@@ -115,7 +122,7 @@ class Log:
         self._clock = clock
         self._lock = DirectoryLock(self.path)
         try:
-            state = _load(self.path, clock)
+            state = _load(self.path, clock, repair=repair)
             self.recovery: Recovery = state.recovery
             self._writer = Writer(self.path, state, segment_bytes=segment_bytes, clock=clock)
         except OSError as error:
@@ -124,9 +131,10 @@ class Log:
         except BaseException:
             self._lock.release()
             raise
-        if self.recovery.cut_bytes or self.recovery.damaged:
+        if self.recovery.cut_bytes or self.recovery.damaged or self.recovery.lost:
             _logger.warning("%s: %s", self.path, self.recovery)
         self._files = SegmentFiles(self.path)
+        self._note_damage()
         # What ``place`` needs of each topic; made anew when the topics change.
         self._targets: tuple[Topics, dict[str, tuple[Topic, Schema, int]]] = (Topics(), {})
         self._holds = Holds()
@@ -140,6 +148,18 @@ class Log:
         self._closer = _Closer(self._writer, self._keeper, self._collector, self._lock)
         # Holds no reference to the log, so that one that was forgotten is found and closed.
         self._finalizer = weakref.finalize(self, _close_forgotten, self._closer, str(self.path))
+
+    def _note_damage(self) -> None:
+        for damage in self.recovery.damaged:
+            error = LogCorruptError(
+                f"{self.path / damage.segment} is damaged at byte {damage.start}",
+                segment=damage.segment,
+                offset=damage.start,
+                next_lsn=None,
+                hint="read it to see from which LSN on it can be",
+            )
+            topics = self._writer.written.topics
+            self._files.note_damage((t for t in topics if damage.topic in {None, t.name}), error)
 
     # ---- topics
 
@@ -462,6 +482,45 @@ class Log:
         """
         return verify(self._writer, self._files)
 
+    def damage(self, topic: str) -> LogCorruptError | None:
+        """The first damaged place of a topic that was met so far, and not skipped; None for none.
+
+        Opening meets what is damaged where a crash made it look; readers meet the rest.
+        """
+        return self._files.damage.get(self.topic(topic).id)
+
+    def skip_damage(self, topic: str) -> list[Gap]:
+        """Have readers pass over all that is damaged of a topic by now, durably.
+
+        From then on they report each place as a gap, instead of raising LogCorruptError there.
+
+        Returns:
+            The gaps.
+        """
+        with self._writer.ddl:
+            old = self.topic(topic)
+            ranges, gaps = find_damage(self._reader, old)
+            skipped = {*old.skipped, *ranges}
+            kept = sorted(each for each in skipped if each[1] >= old.low_lsn)
+            self._writer.define(replace(old, skipped=tuple(kept)))
+            self._files.damage.pop(old.id, None)
+        return gaps
+
+    def watermark(self, topic: str, start: int) -> int | None:
+        """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""
+        found, number = None, self.topic(topic).id
+        for file, extent in self._files.open_all(self._writer):
+            index = extent.index
+            if extent.last_lsn < start and index is not None:
+                continue
+            if index is not None and not index.partial and number not in index.extents:
+                continue
+            first = file.start if index is None else index.offset_of(start, file.start)
+            for _, frame, _ in whole_frames(file.fd, first, extent.end):
+                if frame.topic == number and frame.first_lsn >= start and frame.span:
+                    found = max(found or NO_WATERMARK, frame.watermark)
+        return None if found == NO_WATERMARK else found
+
     # ---- keeping
 
     def hold(self, *topics: str, lsn: int) -> Hold:
@@ -560,17 +619,19 @@ def _directory(path: str | Path) -> Path:
     return directory
 
 
-def _load(directory: Path, clock: Clock) -> State:
+def _load(directory: Path, clock: Clock, *, repair: bool) -> State:
     """What the directory holds, recovered; an empty log when it holds none."""
-    state = recover(directory)
+    state = recover(directory, repair=repair)
     if state is not None:
         return state
     ref, index = SegmentRef(1, FIRST_LSN), SegmentIndex(FIRST_LSN)
-    head = Head(uuid.uuid4(), clock(), 0, Epochs(), Topics())
+    identity = Identity.new(uuid.uuid4(), ref, 0)
+    head = Head(identity, clock(), 0, Epochs(), Topics())
     buffers = head.encode()
     write_file(directory / ref.name, buffers)
     seal = Seal.of(index, sum(map(len, buffers)), head.epochs, head.topics)
-    return State((ref,), head.database, head.created_at, seal, Recovery(clean=True))
+    created = head.created_at
+    return State((ref,), identity.id, identity.database, created, seal, Recovery(clean=True))
 
 
 class _Closer:

@@ -12,23 +12,25 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError, TopicNotFoundError
-from millstream.log.files import missing
+from millstream.log.files import complete, missing
 from millstream.log.payload import decode_commits, decode_rows
-from millstream.log.segment import start_of
-from millstream.log.walk import DamageError, walk, whole_frames
+from millstream.log.walk import DamageError, look_at, walk, whole_frames
+from millstream.model.batch import ChangeBatch
+from millstream.model.change import Gap
+from millstream.model.lsn import FIRST_LSN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from millstream.log.files import SegmentFiles
     from millstream.log.frame import Frame
-    from millstream.log.segment import SegmentFile, SegmentRef
+    from millstream.log.identity import SegmentRef
+    from millstream.log.segment import SegmentFile
     from millstream.log.topics import Topic
     from millstream.log.writer import Writer
     from millstream.log.written import Written
-    from millstream.model.batch import ChangeBatch
 
 
 class Reader:
@@ -53,12 +55,14 @@ class Reader:
         self._end = 0
         self._steps: Iterator[tuple[int, Frame, pa.Buffer | None]] = iter(())
         self._closed = False
+        self._skipped: ChangeBatch | None = None  # between two segments
 
     def next_nowait(self) -> ChangeBatch | None:
         """The next batch, or None when all that is written was read.
 
         Raises:
-            LogCorruptError: a damaged place; a new reader may start at its ``next_lsn``.
+            LogCorruptError: a damaged place; a new reader may start at its ``next_lsn``. Where the
+                damage is to be skipped, a batch without rows has it as its gap.
             LsnNotKeptError: retention has overtaken this reader.
             TopicNotFoundError: all its topics were dropped.
         """
@@ -68,7 +72,11 @@ class Reader:
             batch = self._next_in_segment()
             if batch is not None:
                 return batch
-            if not self._advance():
+            moved, gap = self._advance(), self._skipped
+            if gap is not None:
+                self._skipped = None
+                return gap
+            if not moved:
                 return None
 
     def next(self, timeout: float | None = None) -> ChangeBatch | None:
@@ -124,7 +132,9 @@ class Reader:
             try:
                 return self._next_step()
             except DamageError as damage:
-                self._step_over(damage)
+                gap = self._step_over(damage)
+                if gap is not None:
+                    return gap
 
     def _next_step(self) -> ChangeBatch | None:
         for offset, frame, payload in self._steps:
@@ -146,25 +156,74 @@ class Reader:
         topic = self._writer.written.topics.by_id.get(frame.topic)
         return None if topic is None or topic.dropped else topic
 
-    def _step_over(self, damage: DamageError) -> None:
+    def _step_over(self, damage: DamageError) -> ChangeBatch | None:
         """Go on after a damaged place, if no row was there that this reader has yet to give.
+
+        Returns a batch without rows that reports the gap, when it is one that is to be skipped.
 
         Raises:
             LogCorruptError: some may have been; it says where the next ones are.
         """
         file = self._open_file()
-        steps = whole_frames(file.fd, damage.offset + 8, self._end)
-        offset, next_lsn = next(
-            ((o, f.first_lsn) for o, f, _ in steps if f.span), (self._end, None)
+        place = look_at(file.fd, damage.offset, self._end)
+        if place.frame is not None and place.frame.span:
+            first, next_lsn = max(place.frame.first_lsn, self.position + 1), place.frame.end_lsn
+        elif place.topic == 0:
+            first = next_lsn = self.position + 1  # a definition
+        else:
+            first = max(self.position + 1, file.ref.base_lsn)
+            next_lsn = self._next_lsn(file, place.end)
+        hit = [] if next_lsn <= first else self._hit(file, place.topic, next_lsn)
+        error = file.corrupt("a frame's check sum does not match", damage.offset, next_lsn)
+        gap = self._gap(hit, first, next_lsn, error, exact=place.frame is not None)
+        self.position = max(self.position, next_lsn - 1)
+        self._offset = place.end
+        self._steps = walk(file.fd, place.end, self._end, self._floors)
+        return gap
+
+    def _next_lsn(self, file: SegmentFile, offset: int) -> int:
+        """The first LSN after a damaged place that can be read, or could be once there is one."""
+        frames = (frame for _, frame, _ in whole_frames(file.fd, offset, self._end) if frame.span)
+        later = (ref.base_lsn for ref in self._writer.written.segments if ref > file.ref)
+        found = next((frame.first_lsn for frame in frames), None) or next(later, None)
+        return found or self._writer.written.lsn + 1
+
+    def _hit(self, file: SegmentFile, topic: int | None, next_lsn: int) -> list[Topic]:
+        """The topics of this reader that may have had rows in a damaged place."""
+        wanted = {id_ for id_, floor in self._floors.items() if floor < next_lsn}
+        if topic is not None:
+            wanted &= {topic}
+        elif wanted:
+            wanted -= complete(file, self._writer.extents_of(file), wanted)
+        known = self._writer.written.topics.by_id
+        return [known[id_] for id_ in sorted(wanted) if id_ in known and not known[id_].dropped]
+
+    def _gap(
+        self, hit: list[Topic], first: int, next_lsn: int, error: LogCorruptError, *, exact: bool
+    ) -> ChangeBatch | None:
+        """What to give in place of damaged rows of some topics; None when there are none.
+
+        Raises:
+            LogCorruptError: nobody has said that they are to be skipped.
+        """
+        error.count = next_lsn - first if exact else None
+        for topic in hit:
+            if not topic.skips(first, next_lsn):
+                self._files.note_damage(hit, error)
+                raise error
+        if not hit:
+            return None
+        return ChangeBatch(
+            hit[0].schema,
+            [],
+            None,
+            None,
+            topic=hit[0].name,
+            first_lsn=first,
+            lsn=next_lsn - 1,
+            gap=Gap(first, max(first, next_lsn - 1), error.count),
+            origin=(self._writer.database, self._writer.written.epochs.current),
         )
-        if next_lsn is None:
-            later = (ref.base_lsn for ref in self._writer.written.segments if ref > file.ref)
-            next_lsn = next(later, None)
-        if next_lsn is None or next_lsn > self.position + 1:
-            what = "a frame's check sum does not match"
-            raise file.corrupt(what, damage.offset, next_lsn) from damage
-        self._offset = offset
-        self._steps = walk(file.fd, offset, self._end, self._floors)
 
     # ---- from segment to segment
 
@@ -192,7 +251,11 @@ class Reader:
 
     def _seek(self) -> bool:
         """Open the segment that has the next LSN, close to that LSN."""
-        segments = self._writer.written.segments
+        written = self._writer.written
+        segments, first = written.segments, written.segments[0]
+        if self.position + 1 < first.base_lsn and first.ordinal > written.topics.first:
+            lost = missing(self._files.directory, first.ordinal - 1, first.base_lsn)
+            self._pass_over(first, lost)
         place = bisect_right(segments, self.position + 1, key=lambda ref: ref.base_lsn) - 1
         return self._enter(segments[max(place, 0)])
 
@@ -208,10 +271,11 @@ class Reader:
         self._check_kept()
         self._file = file
         written = self._writer.written
-        extent, start = written.extent(file), start_of(file)
+        extent, start = written.extent(file), file.start
         index, end = extent.index, extent.end
         self._offset = start if index is None else index.offset_of(self.position + 1, start)
-        if index is not None and self._floors.keys().isdisjoint(index.extents):
+        has_all = index is not None and not index.partial
+        if index is not None and has_all and self._floors.keys().isdisjoint(index.extents):
             self._offset, self.position = end, max(self.position, extent.last_lsn)
         return self._extend(end) or ref != written.segments[-1]
 
@@ -225,10 +289,30 @@ class Reader:
         if ref == written.segments[0]:
             return ref
         if ref.ordinal != file.ref.ordinal + 1:
-            raise missing(file.path.parent, file.ref.ordinal + 1, ref.base_lsn)
-        if ref.base_lsn > self.position + 1:
-            raise file.corrupt("rows at its end are missing", self._offset, ref.base_lsn)
+            error = missing(file.path.parent, file.ref.ordinal + 1, ref.base_lsn)
+        elif ref.base_lsn > self.position + 1:
+            error = file.corrupt("rows at its end are missing", self._offset, ref.base_lsn)
+        else:
+            return ref
+        self._pass_over(ref, error)
         return ref
+
+    def _pass_over(self, ref: SegmentRef, error: LogCorruptError) -> None:
+        """Go on with a segment before which rows of any topic may be missing.
+
+        Raises:
+            LogCorruptError: nobody has said that they are to be skipped.
+        """
+        first, end = self.position + 1, ref.base_lsn
+        there = self._files.open(ref).topics()  # those that were made before it
+        known = self._writer.written.topics.by_id
+        hit = [
+            known[id_]
+            for id_, floor in self._floors.items()
+            if id_ in known and floor <= end and (there is None or id_ in there.by_id)
+        ]
+        self._skipped = self._gap(hit, first, end, error, exact=False)
+        self.position = end - 1
 
     def _check_not_dropped(self) -> None:
         """Raise rather than wait for rows that will never come."""
@@ -264,7 +348,7 @@ def find_time(writer: Writer, files: SegmentFiles, time: int) -> int:
     """The first LSN committed at a time or later; the next LSN when there is none yet."""
     next_lsn = writer.written.lsn + 1
     for file, extent in files.open_all(writer):
-        index, start = extent.index, start_of(file)
+        index, start = extent.index, file.start
         if index is not None and index.last_time < time:
             continue
         start = start if index is None else index.offset_at(time, start)
@@ -284,3 +368,24 @@ def _find_commit(fd: int, offset: int, frame: Frame, time: int) -> int:
             if commits is not None:
                 return commits.first_since(time, frame.first_lsn)
     return frame.first_lsn
+
+
+def find_damage(
+    open_reader: Callable[[dict[int, int], int], Reader], topic: Topic
+) -> tuple[list[tuple[int, int]], list[Gap]]:
+    """All that is damaged of a topic and not skipped yet: ranges of LSNs, and their gaps."""
+    ranges: list[tuple[int, int]] = []
+    gaps: list[Gap] = []
+    start: int | None = max(topic.low_lsn, FIRST_LSN)
+    while start is not None:
+        with open_reader({topic.id: start}, start) as reader:
+            try:
+                for _ in reader:
+                    pass
+                start = None
+            except LogCorruptError as error:
+                first, start = reader.position + 1, error.next_lsn
+                end = first if start is None else start
+                ranges.append((first, end))
+                gaps.append(Gap(first, max(first, end - 1), error.count))
+    return ranges, gaps

@@ -20,12 +20,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import LogCorruptError
+from millstream.log.epochs import Epochs
+from millstream.log.file_set import FileSet
 from millstream.log.frame import Kind
+from millstream.log.identity import Identity, SegmentRef
 from millstream.log.index import SegmentIndex
-from millstream.log.segment import Seal, SegmentFile, SegmentRef, list_segments
-from millstream.log.storage import sync_data, sync_directory
-from millstream.log.topics import Topic
-from millstream.log.walk import DamageError, find_frame, walk, whole_frames
+from millstream.log.segment import Head, Seal, SegmentFile
+from millstream.log.storage import sync_data, sync_directory, write_file
+from millstream.log.topics import Topic, Topics
+from millstream.log.walk import DamageError, find_frame, look_at, walk, whole_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,16 +41,25 @@ if TYPE_CHECKING:
 
     Step = tuple[int, Frame, pa.Buffer | None]
 
+_EVERYTHING = 2**63
 _LEFTOVER = re.compile(r"\d{10}-\d{20}\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A stretch of a segment that cannot be read although its rows were once acknowledged."""
+    """A stretch of a segment that cannot be read although its rows were once acknowledged.
+
+    Attributes:
+        segment: the name of the file.
+        start: its first byte.
+        end: the byte after it.
+        topic: the topic that it held rows of, empty for a definition; None when nobody knows.
+    """
 
     segment: str
     start: int
     end: int
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,7 @@ class Recovery:
         cut_segment: in which segment, or empty.
         cut_offset: from which byte on.
         damaged: what is damaged and was left in place.
+        lost: segments that are missing, with which the log was opened all the same.
     """
 
     clean: bool
@@ -67,6 +80,7 @@ class Recovery:
     cut_segment: str = ""
     cut_offset: int = 0
     damaged: tuple[Damage, ...] = ()
+    lost: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = ["closed cleanly"] if self.clean else ["not closed"]
@@ -76,36 +90,57 @@ class Recovery:
                 f"at byte {self.cut_offset:,}"
             )
         parts += [f"damage in {d.segment}, bytes {d.start:,} to {d.end:,}" for d in self.damaged]
+        parts += [f"segment {ordinal} is lost" for ordinal in self.lost]
         return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A log as far as it is whole: where the next run goes on."""
+    """A log as far as it is whole: where the next run goes on.
+
+    Attributes:
+        segments: oldest first; the last one is to be appended to.
+        number: the random number that is the last one's own.
+        database: the identity of the database.
+        last_time: the time of the last commit, or of something after it.
+        seal: what would seal the last segment as it is.
+        recovery: how it came to that.
+    """
 
     segments: tuple[SegmentRef, ...]
+    number: int
     database: UUID
     last_time: int
     seal: Seal
     recovery: Recovery
 
 
-def recover(directory: Path) -> State | None:
-    """Bring a directory into a state that can be appended to; None when it holds no log yet."""
+def recover(directory: Path, *, repair: bool = False) -> State | None:
+    """Bring a directory into a state that can be appended to; None when it holds no log yet.
+
+    With ``repair``, a set of files that is wrong is made the best of, see ``file_set``.
+    """
     for leftover in directory.glob("*.tmp"):
         if _LEFTOVER.fullmatch(leftover.name):
             leftover.unlink()
-    refs = list_segments(directory)
+    files = FileSet(directory, repair=repair)
+    refs = files.refs
     if not refs:
         return None
-    files = (SegmentFile(directory, ref) for ref in reversed(refs))
-    anchor = next(filter(_has_head, files), None) or SegmentFile(directory, refs[-1])
-    vouched, seal = anchor.head.synced, anchor.seal
-    if anchor.ref == refs[-1] and seal is not None and seal.closed:
-        _truncate(anchor, seal.end)
-        return _state(refs, anchor, seal, Recovery(clean=True))
+    last = SegmentFile(directory, refs[-1])
+    if last.trailer is not None and last.trailer.followed:
+        return _after_loss(directory, files, last)
+    newest = (SegmentFile(directory, ref) for ref in reversed(refs))
+    anchor = next(filter(_has_head, newest), None)
+    if anchor is not None and anchor.ref == refs[-1]:
+        seal = anchor.seal
+        if seal is not None and seal.closed:
+            files.begins_with(seal.topics.first)
+            _truncate(anchor, seal.end)
+            return _state(refs, anchor.head, seal, Recovery(True, lost=tuple(sorted(files.lost))))
+    vouched = 0 if anchor is None else anchor.head.synced
     unsure = [SegmentFile(directory, ref) for ref in refs if ref.ordinal > vouched]
-    return _repair(directory, refs, unsure)
+    return _repair(directory, files, unsure)
 
 
 def _has_head(file: SegmentFile) -> bool:
@@ -115,29 +150,72 @@ def _has_head(file: SegmentFile) -> bool:
         return False
 
 
-def _state(refs: Sequence[SegmentRef], last: SegmentFile, seal: Seal, report: Recovery) -> State:
-    time = max(seal.index.last_time, last.head.created_at)
-    return State(tuple(refs), last.head.database, time, seal, report)
+def _head_of(file: SegmentFile, before: SegmentFile | None) -> Head:
+    """What the first frame of a segment says, or must have said if it is damaged.
+
+    Raises:
+        LogCorruptError: nothing tells.
+    """
+    if _has_head(file):
+        return file.head
+    identity = file.identity
+    if identity is not None and before is not None and before.seal is not None:
+        seal = before.seal
+        return Head(identity, seal.index.last_time, 0, seal.epochs, seal.topics)
+    if identity is not None and file.ref.ordinal == 1:
+        return Head(identity, 0, 0, Epochs(), Topics())
+    return file.head
 
 
-def _repair(directory: Path, refs: list[SegmentRef], unsure: list[SegmentFile]) -> State:
+def _state(refs: Sequence[SegmentRef], head: Head, seal: Seal, report: Recovery) -> State:
+    time = max(seal.index.last_time, head.created_at)
+    identity = head.identity
+    return State(tuple(refs), identity.id, identity.database, time, seal, report)
+
+
+def _after_loss(directory: Path, files: FileSet, last: SegmentFile) -> State:
+    """Begin a new segment: the ones after the last that is there are known to be lost."""
+    scan = _Scan(last, _head_of(last, _before(directory, files.refs, last)), lambda: _EVERYTHING)
+    scan.read(until=[])
+    end = last.seal or scan.seal()
+    files.begins_with(end.topics.first)
+    ref = SegmentRef(max(files.lost) + 1, end.index.end_lsn)
+    identity = Identity.new(scan.head.identity.database, ref, 0)
+    time = max(end.index.last_time, scan.head.created_at)
+    head = Head(identity, time, last.ref.ordinal, end.epochs, end.topics)
+    buffers = head.encode()
+    write_file(directory / ref.name, buffers)
+    size, index = sum(map(len, buffers)), SegmentIndex(ref.base_lsn)
+    report = Recovery(False, damaged=tuple(scan.damaged), lost=tuple(sorted(files.lost)))
+    return _state([*files.refs, ref], head, Seal.of(index, size, end.epochs, end.topics), report)
+
+
+def _before(directory: Path, refs: Sequence[SegmentRef], file: SegmentFile) -> SegmentFile | None:
+    place = refs.index(file.ref)
+    return SegmentFile(directory, refs[place - 1]) if place else None
+
+
+def _repair(directory: Path, files: FileSet, unsure: list[SegmentFile]) -> State:
     """After a crash: check what the disk was not asked to keep yet, cut at the first tear."""
+    refs = files.refs
     promised = cache(lambda: max(map(_durable_lsn, unsure)))
     scans: list[_Scan] = []
     for place, file in enumerate(unsure):
-        if not _has_head(file) and promised() < file.ref.base_lsn:
+        before = _before(directory, refs, file)
+        if not _has_head(file) and not _was_kept(file, before, promised):
             break  # it was begun, but not on the disk when the power went
-        scans.append(_Scan(file, promised))
+        scans.append(_Scan(file, _head_of(file, before), promised))
         if scans[-1].read(until=[later.ref for later in unsure[place + 1 :]]):
             break
     dropped = unsure[len(scans) :]
-    before = [ref for ref in refs if ref < unsure[0].ref]
-    if not scans and before:
-        scans.append(_Scan(SegmentFile(directory, before[-1]), promised))
+    if not scans and (before := _before(directory, refs, unsure[0])) is not None:
+        head = _head_of(before, _before(directory, refs, before))
+        scans.append(_Scan(before, head, promised))
         scans[-1].read(until=[])
     if not scans:
         raise unsure[0].corrupt("its first frame is damaged", 0)
     last = scans[-1]
+    files.begins_with(last.seal().topics.first)
     cut = last.torn_bytes + sum(file.size for file in dropped)
     where = (last.file.ref.name, last.end) if cut else ("", 0)
     damaged = tuple(damage for scan in scans for damage in scan.damaged)
@@ -147,7 +225,16 @@ def _repair(directory: Path, refs: list[SegmentRef], unsure: list[SegmentFile]) 
         sync_data(scan.file.fd)  # from now on we vouch for them
     sync_directory(directory)
     kept = [ref for ref in refs if ref <= last.file.ref]
-    return _state(kept, last.file, last.seal(), Recovery(False, cut, *where, damaged))
+    report = Recovery(False, cut, *where, damaged, tuple(sorted(files.lost)))
+    return _state(kept, last.head, last.seal(), report)
+
+
+def _was_kept(file: SegmentFile, before: SegmentFile | None, promised: Callable[[], int]) -> bool:
+    """Whether a segment without a head was on the disk once."""
+    if before is None:
+        return True
+    trailer = before.trailer
+    return promised() >= file.ref.base_lsn or (trailer is not None and trailer.followed)
 
 
 def _drop(files: Sequence[SegmentFile]) -> None:
@@ -177,13 +264,16 @@ def _durable_lsn(file: SegmentFile) -> int:
 class _Scan:
     """One pass over a segment: what holds at the end of its last whole commit."""
 
-    def __init__(self, file: SegmentFile, promised: Callable[[], int]) -> None:
+    def __init__(self, file: SegmentFile, head: Head, promised: Callable[[], int]) -> None:
         self.file = file
+        self.head = head
         self.end = file.start
         self.damaged: list[Damage] = []
-        self._limit = file.size if file.seal is None else file.seal.end
+        trailer = file.trailer
+        self._limit = file.size if trailer is None else trailer.end
+        self._is_followed = trailer is not None and trailer.followed
         self._promised = promised
-        self._topics, self._epochs = file.head.topics, file.head.epochs
+        self._topics, self._epochs = head.topics, head.epochs
         self._index = SegmentIndex(file.ref.base_lsn)
 
     @property
@@ -202,14 +292,21 @@ class _Scan:
             return True
         # Cut just between two frames, it looks whole; but the next segment says where it ended.
         is_short = bool(until) and self._index.end_lsn < until[0].base_lsn
-        if is_short and self._promised() >= self._index.end_lsn:
-            self.damaged.append(Damage(self.file.ref.name, self.end, self.end))
+        if is_short and self._was_kept():
+            self._note(self.end, self.end, None)
             return False
         return is_short
+
+    def _was_kept(self) -> bool:
+        """Whether what stands after the last whole commit was on the disk once."""
+        return self._is_followed or self._promised() >= self._index.end_lsn
 
     def _read_frames(self) -> None:
         """Stop at a torn end, step over damage that is no torn end."""
         start, end = self.file.start, self._limit
+        if not start:  # the head is damaged, and it was there
+            start = self.end = self._find(8)
+            self._note(0, start, 0)
         commit: list[Step] = []
         while start < end:
             try:
@@ -218,14 +315,32 @@ class _Scan:
                     if step[1].ends_commit:
                         self._take(commit)
             except DamageError as damage:
-                if self._promised() < self._index.end_lsn:
+                if not self._was_kept():
                     return
-                start = find_frame(self.file.fd, damage.offset + 8, end) or end
-                self.damaged.append(Damage(self.file.ref.name, damage.offset, start))
+                place = look_at(self.file.fd, damage.offset, end)
+                start = place.end
+                self._note(damage.offset, start, place.topic)
                 self._take(commit)
                 self.end = start
             else:
                 return
+
+    def _find(self, start: int) -> int:
+        """Where the first whole frame is.
+
+        Raises:
+            LogCorruptError: there is none.
+        """
+        found = find_frame(self.file.fd, start, self._limit)
+        if found is None:
+            raise self.file.corrupt("no whole frame is in it", 0)
+        return found
+
+    def _note(self, start: int, end: int, topic: int | None) -> None:
+        known = self._topics.by_id.get(topic or 0)
+        name = "" if topic == 0 else None if known is None else known.name
+        self.damaged.append(Damage(self.file.ref.name, start, end, name))
+        self._index.partial = True
 
     def _take(self, commit: list[Step]) -> None:
         for offset, frame, payload in commit:
@@ -236,6 +351,8 @@ class _Scan:
                 self._topics = self._topics.with_topic(Topic.from_json(_json(payload)))
             elif frame.kind == Kind.EPOCH and payload is not None:
                 self._epochs = self._epochs.begin(_json(payload)["epoch"], frame.first_lsn)
+            elif frame.kind == Kind.FIRST and payload is not None:
+                self._topics = self._topics.with_first(_json(payload)["first"])
             self.end = offset + frame.size
         commit.clear()
 

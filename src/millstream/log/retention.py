@@ -10,12 +10,12 @@ on in it.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import LogCorruptError, LogFullError
+from millstream.log.frame import NO_TAIL, Encoded, link, tail_of
 from millstream.log.index import SegmentIndex
 from millstream.log.storage import sync_directory, translate, write_file
 from millstream.log.trims import Trims
@@ -169,30 +169,32 @@ class Collector:
 
     def _collect(self) -> tuple[int, int, int]:
         """Remove and rewrite segments: how many of each, and the bytes that gave back."""
-        removed = rewritten = freed = 0
-        leading = True
-        expected = None
+        dead = self._leading_dead()
+        rewritten, freed = 0, self._remove(dead)
         for file in self._settled():
-            # Only from the front, and never beyond a segment that is damaged or missing.
-            leading = leading and expected in {None, file.ref.ordinal}
-            expected = file.ref.ordinal + 1
-            if file.seal is None:
-                leading = False
+            if file.seal is None or not file.seal.index.extents:
                 continue
-            share = dead_share(file.seal.index, self._writer.written.topics.by_id)
-            if leading and share == 1.0:
-                removed += 1
-                freed += file.size
-                self._remove(file)
-                continue
-            leading = False
-            if share >= _DEAD_SHARE and file.seal.index.extents:
+            if dead_share(file.seal.index, self._writer.written.topics.by_id) >= _DEAD_SHARE:
                 try:
                     freed += self._rewrite(file)
                     rewritten += 1
                 except LogFullError as error:  # others may still give space back
                     _logger.warning("retention: %s", error.message)
-        return removed, rewritten, freed
+        return len(dead), rewritten, freed
+
+    def _leading_dead(self) -> list[SegmentFile]:
+        """The segments without anything alive, from the front; never beyond a damaged one."""
+        dead: list[SegmentFile] = []
+        for file in self._settled():
+            seal = file.seal
+            if seal is None or seal.index.partial:
+                break
+            if dead and file.ref.ordinal != dead[-1].ref.ordinal + 1:
+                break
+            if dead_share(seal.index, self._writer.written.topics.by_id) < 1.0:
+                break
+            dead.append(file)
+        return dead
 
     def _forget_topics(self) -> None:
         """Forget topics that were dropped, once no frame of theirs is left anywhere."""
@@ -226,14 +228,24 @@ class Collector:
             if dead_share(written.index, written.topics.by_id) >= _DEAD_SHARE:
                 self._writer.roll()
 
-    def _remove(self, file: SegmentFile) -> None:
-        self._writer.forget(file.ref)
-        self._files.forget(file.ref)
-        try:
-            file.path.unlink()
-            sync_directory(self._directory)
-        except OSError as error:
-            raise translate(error, file.path, "remove") from error
+    def _remove(self, dead: Sequence[SegmentFile]) -> int:
+        """Remove leading segments, oldest first; returns the bytes given back."""
+        if not dead:
+            return 0
+        segments = self._writer.written.segments
+        # Said before it is done: a segment that is missing and was to stay was not removed by us.
+        self._writer.keep_from(segments[segments.index(dead[-1].ref) + 1])
+        freed = 0
+        for file in dead:
+            freed += file.size
+            self._writer.forget(file.ref)
+            self._files.forget(file.ref)
+            try:
+                file.path.unlink()
+                sync_directory(self._directory)
+            except OSError as error:
+                raise translate(error, file.path, "remove") from error
+        return freed
 
     def _rewrite(self, file: SegmentFile) -> int:
         """Replace a segment by one with only its live frames; returns the bytes given back."""
@@ -247,8 +259,8 @@ class Collector:
         }
         try:
             buffers = _live_buffers(file, seal, live)
-        except DamageError:
-            return 0  # left as it is, for a repair; its readers are told
+        except (DamageError, LogCorruptError):
+            return 0  # left as it is, for a repair; its readers meet the damage
         before = file.size
         try:
             write_file(file.path, buffers)
@@ -274,12 +286,16 @@ def _live_buffers(file: SegmentFile, seal: Seal, live: set[int]) -> list[bytes |
     buffers = file.head.encode()
     offset = sum(map(len, buffers))
     index = SegmentIndex(file.ref.base_lsn)
-    for place, frame, payload in walk(file.fd, file.start, seal.end, live | {0}):
+    index.partial = seal.index.partial
+    before = NO_TAIL
+    for _, frame, payload in walk(file.fd, file.start, seal.end, live | {0}):
         if payload is None:
             continue
         if frame.span:
             index.add(frame, offset)
-        buffers.append(os.pread(file.fd, frame.size, place))
+        linked = link([Encoded(frame, payload)], before)
+        buffers += linked[0].buffers
+        before = tail_of(linked, before)
         offset += frame.size
     index.end_lsn = seal.index.end_lsn
     return buffers + replace(seal, index=index, end=offset).encode()

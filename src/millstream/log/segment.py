@@ -1,26 +1,32 @@
 """Segments: the files of a log. Each begins with all that its reader must know of those before.
 
-A file is a prologue of 16 bytes (``MILLSTRM``, the format's version), a HEAD frame, then frames.
-When it is full, or the log is closed, an INDEX frame and a trailer of 24 bytes seal it.
+A file is a prologue of 64 bytes (``MILLSTRM``, the format's version, which segment of which
+database it is and which one it follows), a HEAD frame, then frames. When it is full, or the log is
+closed, an INDEX frame and a trailer of 32 bytes seal it; once the segment after it is on the disk,
+the trailer says that there is one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import struct
 import weakref
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
-
-import google_crc32c
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import LogCorruptError, LogVersionError
 from millstream.log.epochs import Epochs
 from millstream.log.frame import HEADER_SIZE, Kind, decode_header, encode, is_whole
+from millstream.log.identity import (
+    FORMAT_VERSION,
+    PROLOGUE_SIZE,
+    TRAILER_SIZE,
+    Identity,
+    SegmentRef,
+    Trailer,
+    version_of,
+)
 from millstream.log.index import SegmentIndex
 from millstream.log.topics import Topics, encode_json
 
@@ -29,47 +35,20 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-FORMAT_VERSION: Final = 2
-
-_PROLOGUE = struct.Struct("<8sII")
-_MAGIC = b"MILLSTRM"
-_TRAILER = struct.Struct("<8sQII")
-_SEALED = b"MILLSEAL"
-_NAME = re.compile(r"(\d{10})-(\d{20})\.seg")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentRef:
-    """A segment by name: its number in the row of segments, and its first LSN."""
-
-    ordinal: int
-    base_lsn: int
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return f"{self.ordinal:010d}-{self.base_lsn:020d}.seg"
-
-
-def list_segments(directory: Path) -> list[SegmentRef]:
-    """The segments in a directory, in order."""
-    found = (_NAME.fullmatch(name) for name in os.listdir(directory))  # noqa: PTH208 - names only
-    return sorted(SegmentRef(int(m[1]), int(m[2])) for m in found if m)
-
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """What the first frame of a segment says.
 
     Attributes:
-        database: the identity of the database; tokens of others are refused.
+        identity: which segment it is.
         created_at: when the segment was begun.
         synced: the segments up to this ordinal were wholly on the disk by then.
         epochs: the runs of the database so far.
         topics: the topics at the begin of the segment.
     """
 
-    database: UUID
+    identity: Identity
     created_at: int
     synced: int
     epochs: Epochs
@@ -78,21 +57,20 @@ class Head:
     def encode(self) -> list[bytes | pa.Buffer]:
         """The begin of a segment's file."""
         data = {
-            "database": str(self.database),
+            "identity": self.identity.to_json(),
             "created_at": self.created_at,
             "synced": self.synced,
             "epochs": self.epochs.to_json(),
             **self.topics.to_json(),
         }
-        prologue = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, 0)
-        return [prologue, *encode(Kind.HEAD, encode_json(data)).buffers]
+        return [self.identity.encode(), *encode(Kind.HEAD, encode_json(data)).buffers]
 
     @classmethod
     def decode(cls, payload: bytes) -> Head:
         """The head that ``encode`` wrote."""
         data: dict[str, Any] = json.loads(payload)
         return cls(
-            UUID(data["database"]),
+            Identity.from_json(data["identity"]),
             data["created_at"],
             data["synced"],
             Epochs.from_json(data["epochs"]),
@@ -108,12 +86,14 @@ class Seal:
         index: where things are in the segment.
         end: the offset at which its frames end and the seal begins.
         closed: the log was closed with it; else it was sealed because it was full.
+        followed: the segment after it has been on the disk.
     """
 
     index: SegmentIndex
     end: int
     closed: bool
     _definitions: dict[str, Any]
+    followed: bool = False
 
     @classmethod
     def of(
@@ -135,15 +115,15 @@ class Seal:
     def encode(self) -> list[bytes | pa.Buffer]:
         """The end of a segment's file."""
         data = {"index": self.index.to_json(), "closed": self.closed, **self._definitions}
-        place = struct.pack("<Q", self.end)
-        trailer = _TRAILER.pack(_SEALED, self.end, google_crc32c.value(place), 0)
-        return [*encode(Kind.INDEX, encode_json(data)).buffers, trailer]
+        trailer = Trailer(self.end, self.index.end_lsn, self.followed)
+        return [*encode(Kind.INDEX, encode_json(data)).buffers, trailer.encode()]
 
     @classmethod
-    def decode(cls, payload: bytes, end: int) -> Seal:
+    def decode(cls, payload: bytes, trailer: Trailer) -> Seal:
         """The seal that ``encode`` wrote."""
         data: dict[str, Any] = json.loads(payload)
-        return cls(SegmentIndex.from_json(data.pop("index")), end, data.pop("closed"), data)
+        index = SegmentIndex.from_json(data.pop("index"))
+        return cls(index, trailer.end, data.pop("closed"), data, trailer.followed)
 
 
 class SegmentFile:
@@ -162,35 +142,63 @@ class SegmentFile:
         return os.fstat(self.fd).st_size
 
     @cached_property
-    def _begin(self) -> tuple[Head, int]:
-        """The head, and where the frames after it begin."""
-        data = os.pread(self.fd, 64 << 10, 0)
-        if len(data) < _PROLOGUE.size or not data.startswith(_MAGIC):
-            raise self.corrupt("does not begin as a segment does", 0)
-        version = _PROLOGUE.unpack_from(data)[1]
-        if version != FORMAT_VERSION:
+    def identity(self) -> Identity | None:
+        """Which segment the file holds; None when all that says so is damaged.
+
+        Raises:
+            LogVersionError: it is of another format.
+        """
+        data = os.pread(self.fd, PROLOGUE_SIZE, 0)
+        version = version_of(data)
+        if version not in {None, FORMAT_VERSION}:
             raise LogVersionError(
                 f"{self.path} has format version {version}; this Millstream reads {FORMAT_VERSION}",
                 hint="it was written by another release: pip install the one that fits",
             )
-        frame = decode_header(data, _PROLOGUE.size)
+        if version is not None:
+            return Identity.decode(data)
+        return None if self._begin is None else self._begin[0].identity
+
+    @cached_property
+    def _begin(self) -> tuple[Head, int] | None:
+        """The head, and where the frames after it begin; None when it is damaged."""
+        data = os.pread(self.fd, 64 << 10, 0)
+        frame = decode_header(data, PROLOGUE_SIZE)
         if frame is None or frame.kind != Kind.HEAD:
-            raise self.corrupt("its first frame is damaged", _PROLOGUE.size)
-        start = _PROLOGUE.size + HEADER_SIZE
+            return None
+        start = PROLOGUE_SIZE + HEADER_SIZE
         payload = os.pread(self.fd, frame.payload_size, start)
         if not is_whole(frame, payload):
-            raise self.corrupt("its first frame is damaged", _PROLOGUE.size)
-        return Head.decode(payload), _PROLOGUE.size + frame.size
+            return None
+        return Head.decode(payload), PROLOGUE_SIZE + frame.size
 
     @property
     def head(self) -> Head:
-        """What the first frame says."""
+        """What the first frame says.
+
+        Raises:
+            LogCorruptError: it is damaged.
+            LogVersionError: it is of another format.
+        """
+        identity = self.identity
+        if self._begin is None:
+            what = "its first frame is damaged" if identity else "does not begin as a segment does"
+            raise self.corrupt(what, PROLOGUE_SIZE if identity else 0)
         return self._begin[0]
+
+    def topics(self) -> Topics | None:
+        """The topics at its begin; None when its head is damaged."""
+        return None if self._begin is None else self._begin[0].topics
 
     @property
     def start(self) -> int:
-        """Where the frames after the head begin."""
-        return self._begin[1]
+        """Where the frames after the head begin; 0 when it is damaged, to be stepped over."""
+        return 0 if self._begin is None else self._begin[1]
+
+    @property
+    def trailer(self) -> Trailer | None:
+        """What the last bytes say; None when they are damaged, or it is not sealed."""
+        return Trailer.decode(os.pread(self.fd, TRAILER_SIZE, max(0, self.size - TRAILER_SIZE)))
 
     @property
     def seal(self) -> Seal | None:
@@ -200,19 +208,15 @@ class SegmentFile:
         return self._seal
 
     def _read_seal(self) -> Seal | None:
-        size = self.size
-        trailer = os.pread(self.fd, _TRAILER.size, max(0, size - _TRAILER.size))
-        if len(trailer) < _TRAILER.size:
+        trailer = self.trailer
+        if trailer is None:
             return None
-        magic, offset, crc, _ = _TRAILER.unpack(trailer)
-        if magic != _SEALED or crc != google_crc32c.value(struct.pack("<Q", offset)):
-            return None
-        data = os.pread(self.fd, size - offset, offset)
+        data = os.pread(self.fd, self.size - trailer.end, trailer.end)
         frame = decode_header(data)
         if frame is None or frame.kind != Kind.INDEX:
             return None
         payload = data[HEADER_SIZE : HEADER_SIZE + frame.payload_size]
-        return Seal.decode(payload, offset) if is_whole(frame, payload) else None
+        return Seal.decode(payload, trailer) if is_whole(frame, payload) else None
 
     def corrupt(self, what: str, offset: int, next_lsn: int | None = None) -> LogCorruptError:
         """The error for damage in this segment."""
@@ -224,11 +228,3 @@ class SegmentFile:
             next_lsn=next_lsn,
             hint=f"restore this file from a backup{go_on}",
         )
-
-
-def start_of(file: SegmentFile) -> int:
-    """Where its frames begin; where it begins, when its head cannot be read, to be stepped over."""
-    try:
-        return file.start
-    except LogCorruptError:
-        return 0

@@ -62,6 +62,9 @@ class Topic:
         low_lsn: rows before this LSN are gone, or about to go.
         retention: how much of it is kept.
         trimmed_rows: how many rows retention has taken of it, ever; None when it is not known.
+        dropped: it is no more; its rows are dead.
+        skipped: damaged ranges, each from an LSN to before another one, that readers are to pass
+            over and to report as gaps.
     """
 
     id: int
@@ -71,6 +74,7 @@ class Topic:
     retention: Retention = Retention()
     dropped: bool = False
     trimmed_rows: int | None = 0
+    skipped: tuple[tuple[int, int], ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -81,6 +85,10 @@ class Topic:
     def version(self) -> int:
         """The place of the newest schema in ``schemas``."""
         return len(self.schemas) - 1
+
+    def skips(self, first: int, end: int) -> bool:
+        """Whether readers are to pass over the LSNs from one to before another."""
+        return any(begin <= first and end <= stop for begin, stop in self.skipped)
 
     def to_json(self) -> dict[str, Any]:
         """The definition, as it stands in TOPIC frames and in the heads of segments."""
@@ -93,6 +101,7 @@ class Topic:
             "max_bytes": self.retention.max_bytes,
             "dropped": self.dropped,
             "trimmed_rows": self.trimmed_rows,
+            "skipped": self.skipped,
         }
 
     @classmethod
@@ -106,15 +115,23 @@ class Topic:
             retention=Retention(data["max_age"], data["max_bytes"]),
             dropped=data["dropped"],
             trimmed_rows=data.get("trimmed_rows", None if data["low_lsn"] else 0),
+            skipped=tuple((first, end) for first, end in data["skipped"]),
         )
 
 
 class Topics:
-    """All topics at one moment. Immutable: a change makes a new one, so readers take no lock."""
+    """All topics at one moment. Immutable: a change makes a new one, so readers take no lock.
 
-    __slots__ = ("_by_name", "by_id", "next_id")
+    Attributes:
+        by_id: the topics by their numbers, those that were dropped included.
+        next_id: the number of the next one.
+        first: retention has not removed the segment of this ordinal, nor any after it.
+    """
 
-    def __init__(self, topics: Iterable[Topic] = (), next_id: int = 1) -> None:
+    __slots__ = ("_by_name", "by_id", "first", "next_id")
+
+    def __init__(self, topics: Iterable[Topic] = (), next_id: int = 1, first: int = 1) -> None:
+        self.first = first
         self.by_id = {topic.id: topic for topic in topics}
         self.next_id = max([next_id, *(topic_id + 1 for topic_id in self.by_id)])
         self._by_name = {t.name: t for t in self.by_id.values() if not t.dropped}
@@ -141,20 +158,26 @@ class Topics:
 
     def with_topic(self, topic: Topic) -> Topics:
         """The same with one topic added or replaced."""
-        return Topics({**self.by_id, topic.id: topic}.values(), self.next_id)
+        return Topics({**self.by_id, topic.id: topic}.values(), self.next_id, self.first)
+
+    def with_first(self, first: int) -> Topics:
+        """The same once retention may remove the segments before one."""
+        return Topics(self.by_id.values(), self.next_id, first)
 
     def without(self, ids: set[int]) -> Topics:
         """The same without some topics."""
-        return Topics([t for t in self.by_id.values() if t.id not in ids], self.next_id)
+        left = [topic for topic in self.by_id.values() if topic.id not in ids]
+        return Topics(left, self.next_id, self.first)
 
     def to_json(self) -> dict[str, Any]:
         """All definitions, for the head of a segment."""
-        return {"next_id": self.next_id, "topics": [t.to_json() for t in self.by_id.values()]}
+        topics = [topic.to_json() for topic in self.by_id.values()]
+        return {"next_id": self.next_id, "first": self.first, "topics": topics}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Topics:
         """The topics that ``to_json`` described."""
-        return cls(map(Topic.from_json, data["topics"]), data["next_id"])
+        return cls(map(Topic.from_json, data["topics"]), data["next_id"], data["first"])
 
 
 def encode_json(value: object) -> bytes:

@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from millstream.log.files import missing
-from millstream.log.segment import start_of
-from millstream.log.walk import DamageError, find_frame, walk, whole_frames
+from millstream.log.walk import DamageError, look_at, walk, whole_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +29,16 @@ def verify(writer: Writer, files: SegmentFiles) -> Iterator[LogCorruptError]:
 
 
 def _damage(file: SegmentFile, end: int) -> Iterator[LogCorruptError]:
-    offset: int | None = start_of(file)
+    offset: int | None = file.start
     while offset is not None:
         try:
             for _ in walk(file.fd, offset, end):
                 pass
         except DamageError as damage:
-            after = whole_frames(file.fd, damage.offset + 8, end)
+            place = look_at(file.fd, damage.offset, end)
+            after = whole_frames(file.fd, place.end, end)
             next_lsn = next((frame.first_lsn for _, frame, _ in after if frame.span), None)
             yield file.corrupt("a frame's check sum does not match", damage.offset, next_lsn)
-            offset = find_frame(file.fd, damage.offset + 8, end)
+            offset = place.end
         else:
             return

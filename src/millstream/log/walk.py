@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -88,12 +88,45 @@ def find_frame(fd: int, start: int, end: int) -> int | None:
     return None
 
 
-def whole_frames(fd: int, start: int, end: int) -> Iterator[tuple[int, Frame, pa.Buffer | None]]:
-    """The whole frames between two offsets, headers only, over all damage before and between."""
+class Damaged(NamedTuple):
+    """A place that is not a whole frame, as far as can be known.
+
+    Attributes:
+        end: where the next frame begins, or may begin.
+        topic: whose rows were there, 0 for a definition; None when that is not known.
+        frame: its header, when only the payload is damaged.
+    """
+
+    end: int
+    topic: int | None
+    frame: Frame | None
+
+
+def look_at(fd: int, offset: int, end: int) -> Damaged:
+    """What stands at an offset where there is no whole frame."""
+    frame = decode_header(_pread(fd, HEADER_SIZE, offset))
+    if frame is not None and offset + frame.size <= end:
+        return Damaged(offset + frame.size, frame.topic, frame)
+    following = find_frame(fd, offset + 8, end)
+    if following is None:
+        return Damaged(end, None, None)
+    after = decode_header(_pread(fd, HEADER_SIZE, following))
+    # The size tells that it was one frame, and not one of others and then this one.
+    is_one = after is not None and after.previous_size == following - offset
+    return Damaged(following, after.previous_topic if after is not None and is_one else None, None)
+
+
+def whole_frames(
+    fd: int, start: int, end: int, topics: Container[int] = ()
+) -> Iterator[tuple[int, Frame, pa.Buffer | None]]:
+    """The whole frames between two offsets, over all damage before and between.
+
+    Headers only, but for those of some topics, which come with their payload.
+    """
     offset = find_frame(fd, start, end)
     while offset is not None:
         try:
-            yield from walk(fd, offset, end, topics=())
+            yield from walk(fd, offset, end, topics)
         except DamageError as damage:
             offset = find_frame(fd, damage.offset + 8, end)
         else:

@@ -32,11 +32,12 @@ from millstream.errors import (
 )
 from millstream.log.active import ActiveSegment
 from millstream.log.entry import Entry, Part, encode_entries, held_bytes
-from millstream.log.frame import Encoded, Kind
+from millstream.log.frame import Encoded, Kind, Tail, tail_of
+from millstream.log.identity import Identity, SegmentRef
 from millstream.log.index import SegmentIndex
 from millstream.log.reserve import SIZE as RESERVE_SIZE
 from millstream.log.reserve import Reserve
-from millstream.log.segment import Head, SegmentRef
+from millstream.log.segment import Head
 from millstream.log.topics import Topic, encode_json
 from millstream.log.turns import Turns
 from millstream.log.written import Written
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from millstream.log.recovery import State
+    from millstream.log.segment import SegmentFile
     from millstream.model.clock import Clock
 
 QUEUE_BYTES: Final = 64 << 20
@@ -92,7 +94,7 @@ class Writer:
         epoch = seal.epochs.current + 1
         epochs = seal.epochs.begin(epoch, index.end_lsn)
         self.origin = (state.database, epoch)
-        self._active = ActiveSegment(directory, state.segments[-1], index, seal.end)
+        self._active = ActiveSegment(directory, state.segments[-1], index, seal.end, state.number)
         self._reserve = Reserve(directory)
         self._unsynced: list[ActiveSegment] = []  # sealed, and not yet on the disk for sure
         self._next_lsn = index.end_lsn
@@ -110,6 +112,7 @@ class Writer:
         self._queue: deque[Entry] = deque()
         self._queued = 0
         self._in_hand = 0  # how many at the head of the queue are being written
+        self._encoded: Tail = self._active.tail  # the last frame of those
         self._sequence = self._written = 0
         self._turns = Turns(self._order, self._sync)
         self._grown = threading.Condition(threading.Lock())
@@ -221,21 +224,21 @@ class Writer:
 
     def _write_ahead(self, entry: Entry) -> bool:
         """Write a definition before what is queued, into the reserve; False: not even that fits."""
-        topic = entry.topic
-        if topic is None:
+        if entry.parts:
             raise AssertionError("rows are written in the order of their LSNs")
+        topic = entry.topic
         with self._encode, self._write, self._careful(), self._reserve.given_back():
             with self._order:  # one whose writer was interrupted is out of date now
-                for old in [e for e in self._queue if e.topic and e.topic.id == topic.id]:
+                for old in [e for e in self._queue if _redefines(e, topic)]:
                     self._queue.remove(old)
                     self._queued -= old.nbytes
             entry.first_lsn = self.written.lsn + 1
             try:
-                self._active.write(encode_entries([entry], self.durable_lsn))
+                self._active.write(encode_entries([entry], self.durable_lsn, self._active.tail))
             except LogFullError:
                 return False
             self._sync_files()
-            topics = self.written.topics.with_topic(topic)
+            topics = entry.applied_to(self.written.topics)
             self._publish(replace(self.written, offset=self._active.offset, topics=topics))
         self.short.set()
         return True
@@ -350,10 +353,13 @@ class Writer:
             try:
                 with self._encode:
                     group = self._peek()
-                    frames = encode_entries(group, self.durable_lsn)
+                    # If the group in hand fails, this one is encoded again.
+                    before = self._encoded if self._in_hand else self._active.tail
+                    frames = encode_entries(group, self.durable_lsn, before)
                     # Taken before the next one may encode, so that groups stay in order.
                     holds_write = self._write.acquire()
                     self._in_hand = len(group)
+                    self._encoded = tail_of(frames, before)
                 if not group and not self._queue:
                     return
                 if group and self._queue[0] is group[0]:  # else the group before it failed
@@ -408,9 +414,8 @@ class Writer:
         """Publish what was just written, and take it out of the queue."""
         lsn, topics = self.written.lsn, self.written.topics
         for entry in group:
-            if entry.topic is not None:
-                topics = topics.with_topic(entry.topic)
-            elif entry.error is not None and not entry.waited_for:
+            topics = entry.applied_to(topics)
+            if entry.error is not None and not entry.waited_for:
                 self._told_late.append(entry.error)
             if entry.parts:
                 lsn = entry.parts[-1].batch.lsn
@@ -440,6 +445,7 @@ class Writer:
                     self._at_any_rate(self._roll)
                     old.sync()
                     old.synced = True
+                    self._active.sync()  # before that the old one is still to be marked
 
     def _at_any_rate(self, step: Callable[[], None]) -> None:
         """Take a step, on a full disk in the space of the reserve; with the write lock held."""
@@ -457,10 +463,11 @@ class Writer:
         old.seal(epochs, topics, closed=False)
         ref = SegmentRef(old.ref.ordinal + 1, old.index.end_lsn)
         synced = min(s.ref.ordinal for s in (*self._unsynced, old) if not s.synced) - 1
-        head = Head(self.database, self._last_time, synced, epochs, topics)
+        identity = Identity.new(self.database, ref, old.number)
+        head = Head(identity, self._last_time, synced, epochs, topics)
         index = SegmentIndex(ref.base_lsn)
         try:
-            new = ActiveSegment.create(self._directory, ref, head, index)
+            new = ActiveSegment.create(self._directory, head, index, old)
         except LogError:
             old.truncate()
             raise
@@ -514,12 +521,26 @@ class Writer:
                 self._followers -= 1
         return self.written is not written
 
+    def extents_of(self, file: SegmentFile) -> dict[int, tuple[int, int]] | None:
+        """How many rows of each topic a segment should have, and up to which LSN.
+
+        None when it is not known: damage was met when they were counted.
+        """
+        with self._write:
+            index = self.written.extent(file).index
+            if index is None or index.partial:
+                return None
+            return {id_: (each.rows, each.last_lsn) for id_, each in index.extents.items()}
+
     # ---- for retention
 
     def settled(self) -> list[SegmentRef]:
         """The segments that are sealed and on the disk, oldest first: nobody writes to them."""
         with self._write:
-            busy = min(s.ref.ordinal for s in (*self._unsynced, self._active) if not s.synced)
+            # One that is about to be marked as followed is still written to.
+            busy = min(
+                s.ref.ordinal - s.is_new for s in (*self._unsynced, self._active) if not s.synced
+            )
             return [ref for ref in self.written.segments if ref.ordinal < busy]
 
     def forget(self, segment: SegmentRef) -> None:
@@ -528,6 +549,19 @@ class Writer:
             segments = tuple(ref for ref in self.written.segments if ref != segment)
             epochs = self.written.epochs.since(segments[0].base_lsn)
             self._publish(replace(self.written, segments=segments, epochs=epochs))
+
+    def keep_from(self, segment: SegmentRef) -> None:
+        """Segments before one are about to be removed; that is on the disk when this returns."""
+        self.check()
+        payload = encode_json({"first": segment.ordinal})
+        with self._order:
+            entry = Entry((), self._next_lsn, True, Kind.FIRST, payload, first=segment.ordinal)
+            self._enqueue(entry)
+        try:
+            self._see_through(entry, sync=True)
+        except LogFullError:
+            if not self._write_ahead(entry):
+                raise
 
     def forget_topics(self, ids: set[int]) -> None:
         """Topics were dropped, and no frame of theirs is left."""
@@ -618,6 +652,10 @@ class Writer:
 
     def _seal_for_good(self) -> None:
         self._active.seal(self.written.epochs, self.written.topics, closed=True)
+
+
+def _redefines(entry: Entry, topic: Topic | None) -> bool:
+    return entry.topic is not None and topic is not None and entry.topic.id == topic.id
 
 
 def _closed() -> ClosedError:

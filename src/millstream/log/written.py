@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millstream.log.epochs import Epochs
+    from millstream.log.identity import SegmentRef
     from millstream.log.index import SegmentIndex
-    from millstream.log.segment import SegmentFile, SegmentRef
+    from millstream.log.segment import SegmentFile
     from millstream.log.topics import Topics
 
 
