@@ -52,6 +52,8 @@ class Database(Session):
             from 0 on.
         retention_interval: seconds between two rounds of retention, from 0.001 on.
         segment_bytes: a new file of the log is begun when the last one has this size.
+        repair: open it although files of the log are missing or are not the right ones; what was
+            in them is reported to its readers as damage. Without, LogFilesError is raised.
         spark: your own SparkSession for the views; None: one is started with the first view.
         master: where that one runs; None: in this machine, embedded.
         spark_options: more of its options, as for ``SparkSession.builder.config``.
@@ -64,6 +66,7 @@ class Database(Session):
         sync_interval: float = 0.01,
         retention_interval: float = 60.0,
         segment_bytes: int = 64 << 20,
+        repair: bool = False,
         spark: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
         master: str | None = None,
         spark_options: Mapping[str, str] | None = None,
@@ -78,6 +81,7 @@ class Database(Session):
                 sync_interval=sync_interval,
                 retention_interval=retention_interval,
                 segment_bytes=segment_bytes,
+                repair=repair,
             )
         except BaseException:
             if temporary is not None:

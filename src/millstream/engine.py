@@ -16,6 +16,7 @@ import pyarrow as pa
 from millstream.catalog import Catalog, Definition
 from millstream.dispatch import Commit, Dispatcher, Intake, select
 from millstream.errors import (
+    BrokenDefinitionError,
     InUseError,
     ObjectNotFoundError,
     SubscriptionEndedError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from millstream.log import Log, Reader
     from millstream.model.batch import Row
+    from millstream.model.change import Gap
     from millstream.model.schema import Column
     from millstream.pipeline.session import Spark
     from millstream.sql import Input, Predicate, Projection, Query, SelectPlan
@@ -87,7 +89,7 @@ class Engine:
             whole=self.whole,
         )
         for definition in self.catalog:
-            if not definition.is_derived:
+            if not definition.is_derived and not definition.broken:
                 self._run(definition, self._last_watermark(definition))
         self.notifications = self._system_source(NOTIFICATIONS, _NOTIFICATIONS_SCHEMA)
         for definition in sorted(self.catalog, key=lambda each: each.born):
@@ -180,7 +182,7 @@ class Engine:
                 if name in self.catalog:  # a log of late rows may have gone with its view
                     self.dispatcher.call(partial(self._drop, name))
 
-        if definition.name in self.views:
+        if definition.name in self.views or definition.name in self.views.failed:
             self.views.drop(definition.name, forget)
         else:
             forget()
@@ -240,13 +242,55 @@ class Engine:
             with table.changing:  # no statement was worked out with the old columns
                 self.dispatcher.call(add)
 
+    def skip_damage(self, definition: Definition) -> list[Gap]:
+        """Go on without what is damaged of a source or a table; returns the gaps.
+
+        Readers of a source are given the gaps in their place. The log of a table begins anew with
+        the rows that can be made out, since what changed a lost row would change another one.
+
+        Raises:
+            InUseError: views read the table, and would count its rows twice.
+        """
+        _check_readable(definition)
+        table = self._tables.get(definition.name)
+        if table is None:
+            return self.log.skip_damage(definition.name)
+        readers = self.views.readers_of(definition.name)
+        if readers:
+            raise InUseError(
+                f"{definition.name} is read by {', '.join(readers)}",
+                hint="drop them, skip the damage, and create them again",
+            )
+        with table.changing:
+            gaps = self.log.find_damage(definition.name)
+            if gaps:
+                self._rebuild(table, definition)
+        return gaps
+
+    def _rebuild(self, table: Table, definition: Definition) -> None:
+        whole = Table(table.name, table.schema)
+        whole.salvage(self.log)
+        rows, _, schema = whole.snapshot()
+        table.clear()
+        first = self.log.lsn + 1
+        if rows:
+            batch = ChangeBatch(schema, rows, None, None)
+            commit = Commit([(table.name, batch)], lambda placed: table.apply(placed[0]), sync=True)
+            self.dispatcher.commit(commit)
+            first = batch.first_lsn
+        self.log.trim(table.name, first)
+        table.error = None
+        self.views.saver.forget(definition)
+        self.views.saver.keep(definition, table)
+
     def _run(self, definition: Definition, value: int | None) -> None:
         """Bring a definition to life; ``value`` is the watermark where the log left it."""
         options = definition.options
         if definition.kind == "table":
             table = Table(definition.name, definition.schema)
             table.load(self.log, self.views.saver.read(definition))
-            self.views.saver.keep(definition, table)
+            if table.error is None:
+                self.views.saver.keep(definition, table)
             self._tables[definition.name] = table
             return
         inlet = Inlet(
@@ -269,11 +313,9 @@ class Engine:
         topic = self.log.topic(definition.name)
         value = self.positions.loaded_watermarks.get(definition.name)
         start = max(self.positions.loaded_lsn + 1, topic.low_lsn)
-        if self.log.lsn >= start:
-            for batch in self.log.read(definition.name, start=start):
-                if batch.watermark is not None:
-                    value = batch.watermark if value is None else max(value, batch.watermark)
-        return value
+        later = self.log.watermark(definition.name, start)
+        known = [each for each in (value, later) if each is not None]
+        return max(known, default=None)
 
     def _watermarks(self) -> dict[str, int]:
         values = {name: i.event_time.logged for name, i in list(self._intakes.items())}
@@ -293,6 +335,7 @@ class Engine:
                 f"{definition.name} is a {definition.kind}, not a source",
                 hint="write to it with INSERT, UPDATE, DELETE or db.insert",
             )
+        _check_readable(definition)
         intake = self._intakes.get(definition.name)
         if intake is None or not self.is_current(definition):
             raise ObjectNotFoundError(
@@ -352,6 +395,7 @@ class Engine:
         return self._change(definition, lambda table: table.delete(predicate))
 
     def _change(self, definition: Definition, work_out: Callable[[Table], Changes]) -> int:
+        _check_readable(definition)
         table = self._tables.get(definition.name)
         if definition.kind == "table" and (table is None or not self.is_current(definition)):
             raise ObjectNotFoundError(f"the table {definition.name} was dropped")
@@ -363,6 +407,7 @@ class Engine:
         table.changing.acquire()
         ticket = None
         try:
+            table.check()
             changes = work_out(table)
             batch = changes.batch(table.schema)
             if batch is not None:
@@ -508,8 +553,8 @@ class Engine:
         return rows.snapshot()
 
     def row_count(self, definition: Definition) -> int:
-        """How many rows a table has."""
-        return len(self._tables[definition.name])
+        """How many rows a table has; 0 when that is not known."""
+        return len(self._tables.get(definition.name, ()))
 
     def pull(self, statement: Query, tenant: str | None = None) -> Result:
         """The rows that a query with joins, groups or an order gives now."""
@@ -546,11 +591,18 @@ class Engine:
         return pa.Table.from_batches(batches, schema).select(list(columns) or [_LSN.name])
 
     def check_view(self, definition: Definition) -> None:
-        """Raise if it is a view whose query cannot go on."""
+        """Raise if it cannot be read: a view whose query cannot go on, a broken definition."""
+        self.check_opened(definition)
         if definition.name in self.views:
             error = self.views[definition.name].view.error
             if error is not None:
                 raise error.again()
+
+    def check_opened(self, definition: Definition) -> None:
+        """Raise if it could not be opened."""
+        _check_readable(definition)
+        if definition.name in self.views.failed:
+            raise self.views.failed[definition.name].again()
 
     def share_view(self, query: Query, tenant: str | None = None) -> Running:
         """The hidden view of a query, shared by identical queries of one tenant, or of all."""
@@ -572,8 +624,8 @@ class Engine:
             )
 
     def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        self.check_view(definition)
         if definition.name in self.views:
-            self.check_view(definition)
             running = self.views[definition.name]
             if running.planned.keeps_rows or running.planned.retracts:
                 schema = definition.schema
@@ -727,6 +779,15 @@ class Engine:
 def _first_rows(batch: ChangeBatch, until: int) -> ChangeBatch:
     """The rows of a batch up to an LSN."""
     return batch if batch.lsn <= until else batch.slice(0, until - batch.first_lsn + 1)
+
+
+def _check_readable(definition: Definition) -> None:
+    if definition.broken:
+        raise BrokenDefinitionError(
+            f"{definition.name} cannot be used: {definition.broken}",
+            hint=f"SHOW CREATE {definition.name}; DROP {definition.kind.upper()} "
+            f"{definition.name} removes it and its rows",
+        )
 
 
 def _event_time(definition: Definition, value: int | None) -> EventTime:

@@ -347,6 +347,12 @@ class ExpressionError(Error):
     code = "EXPRESSION"
 
 
+class BrokenDefinitionError(Error):
+    """What was stored of a source or a table cannot be read; it can be shown and dropped."""
+
+    code = "BROKEN_DEFINITION"
+
+
 class ObjectNotFoundError(Error):
     """There is no source, table or view of that name."""
 

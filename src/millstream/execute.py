@@ -35,6 +35,7 @@ from millstream.sql import (
     Show,
     ShowChanges,
     ShowCreate,
+    SkipDamage,
     Statement,
     Update,
     plan_insert,
@@ -178,6 +179,11 @@ class Executor:
         definition = self._engine.catalog.of_kind(statement.kind, statement.name)
         self._engine.add_column(definition, statement.added, if_not_exists=statement.if_not_exists)
         return self._done(f"ALTER {statement.kind.upper()}")
+
+    def skip_damage(self, statement: SkipDamage) -> Result:
+        """ALTER ... SKIP DAMAGE."""
+        definition = self._engine.catalog.of_kind(statement.kind, statement.name)
+        return show.gaps(self._engine.skip_damage(definition))
 
     # ---- rows
 
@@ -349,6 +355,7 @@ _WAYS: dict[type[Statement], Callable[[Executor, Any], Result]] = {
     CreateView: Executor.create_view,
     Drop: Executor.drop,
     AddColumn: Executor.add_column,
+    SkipDamage: Executor.skip_damage,
     Insert: Executor.insert,
     Update: Executor.update,
     Delete: Executor.delete,

@@ -354,6 +354,7 @@ class Session:
         if lsn is None:
             lsn = self._engine.dispatcher.barrier(complete=True)
         definition = self._engine.find(view, self.tenant)
+        self._engine.check_opened(definition)
         if definition.name not in self._engine.views:
             raise WrongObjectError(
                 f"{definition.name} is a {definition.kind}, not a view",

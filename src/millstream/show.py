@@ -19,7 +19,7 @@ from millstream.sql import duration_text
 from millstream.subscriptions import EventMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millstream.catalog import Definition
     from millstream.engine import Engine
@@ -43,6 +43,8 @@ _SOURCES: Final = Schema.of(
     pending="BIGINT NOT NULL",
     pushed="BIGINT NOT NULL",
     dropped="BIGINT NOT NULL",
+    state="VARCHAR NOT NULL",
+    error="VARCHAR",
 )
 _TABLES: Final = Schema.of(
     name="VARCHAR NOT NULL",
@@ -50,6 +52,8 @@ _TABLES: Final = Schema.of(
     primary_key="VARCHAR NOT NULL",
     tenant="VARCHAR",
     rows="BIGINT NOT NULL",
+    state="VARCHAR NOT NULL",
+    error="VARCHAR",
 )
 _VIEWS: Final = Schema.of(
     name="VARCHAR NOT NULL",
@@ -85,6 +89,9 @@ _SUBSCRIPTIONS: Final = Schema.of(
     lag_seconds="DOUBLE",
     position="BIGINT",
     acknowledged="BIGINT",
+)
+_GAPS: Final = Schema.of(
+    first_lsn="BIGINT NOT NULL", last_lsn="BIGINT NOT NULL", lost_rows="BIGINT"
 )
 _COLUMNS: Final = Schema.of(
     {
@@ -133,7 +140,8 @@ def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list
     if kind in {"views", "streams"}:
         derived = [each for each in engine.catalog if each.kind + "s" == kind]
         return _VIEWS, [
-            _view(each, engine) if each.name in engine.views else _late(each) for each in derived
+            _view(each, engine) if each.name in engine.views else _not_running(each, engine)
+            for each in derived
         ]
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine, registry))
@@ -147,7 +155,11 @@ def _readable(kind: str, engine: Engine) -> Iterator[Row]:
 
 
 def _source(definition: Definition, engine: Engine) -> Row:
-    inlet, options, mark = engine.inlet(definition), definition.options, definition.watermark
+    options, mark = definition.options, definition.watermark
+    counts = (0, 0, 0, 0)
+    if not definition.broken:
+        inlet = engine.inlet(definition)
+        counts = (len(inlet.watchers), len(inlet.items), inlet.pushed, inlet.dropped)
     return (
         definition.name,
         definition.schema.ddl,
@@ -157,10 +169,8 @@ def _source(definition: Definition, engine: Engine) -> Row:
         options.wal_mode,
         None if options.retention is None else duration_text(options.retention),
         options.tenant,
-        len(inlet.watchers),
-        len(inlet.items),
-        inlet.pushed,
-        inlet.dropped,
+        *counts,
+        *_condition(definition, engine),
     )
 
 
@@ -171,7 +181,16 @@ def _table(definition: Definition, engine: Engine) -> Row:
         ", ".join(definition.schema.key),
         definition.options.tenant,
         engine.row_count(definition),
+        *_condition(definition, engine),
     )
+
+
+def _condition(definition: Definition, engine: Engine) -> tuple[str, str | None]:
+    """The state of a source or a table, and why it is not ``ok``."""
+    if definition.broken:
+        return "broken", definition.broken
+    damage = engine.log.damage(definition.name)
+    return ("ok", None) if damage is None else ("damaged", damage.message)
 
 
 def _view(definition: Definition, engine: Engine) -> Row:
@@ -198,8 +217,15 @@ def _view(definition: Definition, engine: Engine) -> Row:
     )
 
 
-def _late(definition: Definition) -> Row:
-    """The log of rows that came too late: nothing runs for it alone."""
+def _not_running(definition: Definition, engine: Engine) -> Row:
+    """A view that could not be opened; or a log of rows that came too late."""
+    error = engine.views.failed.get(definition.name)
+    if error is not None:
+        key, query = ", ".join(definition.schema.key), definition.query
+        return (
+            *(definition.name, definition.schema.ddl, key, "", "failed"),
+            *(0, 0, 0, 0, 0, None, 0, 0, error.message, query),
+        )
     return (
         *(definition.name, definition.schema.ddl, "", "late rows", "live"),
         *(0, 0, 0, 0, 0, None, 0, 0, None, definition.sql),
@@ -224,6 +250,11 @@ def _subscriptions(engine: Engine, registry: Registry) -> Iterator[Row]:
                 *(None, durable.name, None, "closed", durable.sql, None, None, None, None),
                 *(lag, None, None, max(0, durable.lsn)),
             )
+
+
+def gaps(found: Sequence[Gap]) -> Result:
+    """ALTER ... SKIP DAMAGE: the gaps that readers will be given."""
+    return Result.of_rows(_GAPS, [(each.first_lsn, each.last_lsn, each.count) for each in found])
 
 
 def create(definition: Definition) -> Result:

@@ -38,6 +38,7 @@ _SCHEMA: Final = Schema.of(entry="VARCHAR NOT NULL")
 _DURATIONS: Final = ("retention", "idle_timeout")
 
 Kind = Literal["source", "table", "view", "stream"]
+_KINDS: Final = ("source", "table", "view", "stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Definition:
         begins: of a view, the first LSN that it has read.
         widths: of a view, how many columns each of its inputs had: ``SELECT *`` means those.
         firsts: of a view, the first LSN that was kept of each of its inputs.
+        broken: why it cannot be used, empty when it can: what was stored of it cannot be read.
     """
 
     kind: Kind
@@ -69,6 +71,7 @@ class Definition:
     begins: int = 0
     widths: tuple[tuple[str, int], ...] = ()
     firsts: tuple[tuple[str, int], ...] = ()
+    broken: str = ""
 
     @property
     def is_derived(self) -> bool:
@@ -83,13 +86,15 @@ class Definition:
     @property
     def is_late_log(self) -> bool:
         """Whether a view writes to it what comes too late."""
-        return self.kind == "stream" and not self.query
+        return self.kind == "stream" and not self.query and not self.broken
 
     @property
     def sql(self) -> str:
         """The statement that makes it."""
         if self.query:
             return self.query
+        if self.broken:
+            return f"-- {self.name}: {self.broken}"
         if self.is_late_log:
             return f"-- {self.name}: the rows that came too late for a view, made with that view"
         options = _given(self.options)
@@ -114,7 +119,7 @@ class Catalog:
 
     def _load(self) -> None:
         entries: dict[str, dict[str, Any]] = {}
-        for batch in self._log.read(TOPIC):
+        for batch in self._log.salvage(TOPIC):
             for (text,) in batch.held_rows:
                 entry = json.loads(text)
                 if entry["kind"] == "dropped":
@@ -124,11 +129,15 @@ class Catalog:
         for name in set(self._log.topics) & entries.keys():
             topic, entry = self._log.topic(name), entries[name]
             if entry.get("topic", topic.id) == topic.id:  # else it was dropped, and made anew
-                self._objects[name.lower()] = _from_json(entry, topic.schema)
-        # A crash between two steps of CREATE leaves a topic that nobody knows.
+                self._objects[name.lower()] = _read(entry, topic.schema)
         known = {each.name for each in self}
+        is_damaged = self._log.damage(TOPIC) is not None
         for name in self._log.topics:
-            if not name.startswith(SYSTEM) and name not in known:
+            if name.startswith(SYSTEM) or name in known:
+                continue
+            if is_damaged:
+                self._objects[name.lower()] = _unknown(name, self._log.topic(name).schema)
+            else:  # a crash between two steps of CREATE leaves a topic that nobody knows
                 self._log.drop_topic(name)
 
     # ---- what there is
@@ -238,7 +247,10 @@ class Catalog:
         return altered
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self._log.append(TOPIC, [(json.dumps(entry),)], wal_mode="sync")
+        text = json.dumps(entry)
+        # Twice, in frames of their own: one damaged place must not make objects unknown.
+        parts = [part for _ in range(2) for part in self._log.prepare(TOPIC, [(text,)])]
+        self._log.commit(parts, wal_mode="sync")
 
 
 def _given(options: Options) -> dict[str, Any]:
@@ -269,6 +281,24 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "widths": definition.widths,
         "firsts": definition.firsts,
     }
+
+
+def _read(entry: dict[str, Any], schema: Schema) -> Definition:
+    """A definition; one that cannot be read is there all the same, to be shown and dropped."""
+    try:
+        return _from_json(entry, schema)
+    except Exception as error:  # noqa: BLE001 - whatever another release may have written
+        why = f"its definition cannot be read: {type(error).__name__}: {error}"
+        kind: Kind = entry["kind"] if entry["kind"] in _KINDS else "source"
+        query, born = str(entry.get("query", "")), entry.get("born", 0)
+        return Definition(
+            kind, entry["name"], schema, Options(), query=query, born=born, broken=why
+        )
+
+
+def _unknown(name: str, schema: Schema) -> Definition:
+    why = "its definition was lost with a damaged part of the catalog"
+    return Definition("source", name, schema, Options(), broken=why)
 
 
 def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:

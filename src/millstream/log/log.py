@@ -489,6 +489,10 @@ class Log:
         """
         return self._files.damage.get(self.topic(topic).id)
 
+    def find_damage(self, topic: str) -> list[Gap]:
+        """Read a topic from its begin to its end; what of it is damaged, and not skipped."""
+        return find_damage(self._reader, self.topic(topic))[1]
+
     def skip_damage(self, topic: str) -> list[Gap]:
         """Have readers pass over all that is damaged of a topic by now, durably.
 
@@ -505,6 +509,26 @@ class Log:
             self._writer.define(replace(old, skipped=tuple(kept)))
             self._files.damage.pop(old.id, None)
         return gaps
+
+    def salvage(self, topic: str, start: Start = "earliest") -> Iterator[ChangeBatch]:
+        """What can be read of a topic, over every damaged place; ``damage`` tells of the first."""
+        while True:
+            try:
+                with self.read(topic, start=start) as reader:
+                    yield from reader
+                    return
+            except LogCorruptError as error:
+                if error.next_lsn is None:
+                    return
+                start = error.next_lsn
+
+    def trim(self, topic: str, lsn: int) -> None:
+        """Drop the rows of a topic before an LSN, whatever its retention is."""
+        with self._writer.ddl:
+            old = self.topic(topic)
+            skipped = tuple(each for each in old.skipped if each[1] > lsn)
+            self._writer.define(replace(old, low_lsn=max(old.low_lsn, lsn), skipped=skipped))
+            self._files.damage.pop(old.id, None)
 
     def watermark(self, topic: str, start: int) -> int | None:
         """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""

@@ -164,6 +164,8 @@ class Feed:
             for batch in reader:
                 if batch.first_lsn > last:
                     return
+                if batch.gap is not None:  # damage, which somebody has said is to be skipped
+                    continue
                 low, high = max(first - batch.first_lsn, 0), last - batch.first_lsn + 1
                 if batch.lsn >= first:
                     whole = low == 0 and batch.lsn <= last

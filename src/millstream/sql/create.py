@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, cast
 from millstream.sql.columns import read_column, read_definition
 from millstream.sql.create_view import read_create_view
 from millstream.sql.options import read_options
-from millstream.sql.statements import AddColumn, CreateSource, CreateTable, CreateView, Drop
+from millstream.sql.statements import (
+    AddColumn,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    SkipDamage,
+)
 from millstream.sql.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ _NO_CREATE = {
     "OR": ("OR REPLACE", "DROP it first, or write IF NOT EXISTS."),
 }
 _DROP_KINDS = ("SOURCE", "TABLE", "SUBSCRIPTION", "VIEW", "STREAM", "SINK")
-_ALTERS = "Only ADD COLUMN is there: old rows then have NULL in it."
+_ALTERS = "There are ADD COLUMN, with NULL in old rows, and SKIP DAMAGE, over what is damaged."
 
 
 def read_create(reader: Reader) -> CreateSource | CreateTable | CreateView:
@@ -96,7 +103,7 @@ def _no_create(reader: Reader) -> Exception:
     )
 
 
-def read_alter(reader: Reader) -> AddColumn:
+def read_alter(reader: Reader) -> AddColumn | SkipDamage:
     """Read what follows ALTER."""
     kind = reader.skip_any("SOURCE", "TABLE")
     if not kind:
@@ -106,6 +113,9 @@ def read_alter(reader: Reader) -> AddColumn:
         raise reader.unsupported(
             f"ALTER {kind} ... {reader.word} is not supported yet", hint=_ALTERS
         )
+    if reader.skip("SKIP"):
+        reader.expect("DAMAGE", hint=_ALTERS)
+        return SkipDamage(kind=cast("AlterKind", kind.lower()), name=name)
     reader.expect("ADD", hint=_ALTERS)
     reader.skip("COLUMN")
     if_not_exists = reader.skip("IF", "NOT", "EXISTS")

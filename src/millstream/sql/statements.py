@@ -155,6 +155,14 @@ class AddColumn(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkipDamage(Statement):
+    """``ALTER SOURCE | TABLE name SKIP DAMAGE``."""
+
+    kind: AlterKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Show(Statement):
     """``SHOW SOURCES | TABLES | ... [LIKE 'pattern']``."""
 

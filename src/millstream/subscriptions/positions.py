@@ -7,6 +7,7 @@ it from retention, which may have the others.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.log import Hold, Log
 
 TOPIC: Final = "__positions"
+_logger = logging.getLogger("millstream.subscriptions")
 _SCHEMA: Final = Schema.of(state="VARCHAR NOT NULL")
 
 
@@ -77,8 +79,17 @@ class Positions:
         self._load()
 
     def _load(self) -> None:
-        for batch in self._log.read(TOPIC):
+        for batch in self._log.salvage(TOPIC):
+            if not len(batch):
+                continue
             self._last, self.loaded_lsn = batch.held_rows[-1][0], batch.lsn
+        if self._log.damage(TOPIC) is not None:
+            _logger.warning(
+                "%s: positions are damaged: durable subscriptions go on where they were at LSN %d, "
+                "or earlier; those made since are lost",
+                self._log.path,
+                self.loaded_lsn,
+            )
         state = json.loads(self._last)
         if self.loaded_lsn:
             self._hold = self._log.hold(TOPIC, lsn=self.loaded_lsn)

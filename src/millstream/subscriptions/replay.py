@@ -150,6 +150,8 @@ class Replay:
         if plan is None or (self.target is not None and batch.first_lsn > self.target):
             return None
         kept = select(batch, plan)
+        if kept is None and batch.gap is not None:  # rows that cannot be read any more
+            kept = _nothing(batch, plan)
         if kept is not None and kept.lsn <= self._snapshot_until:
             kept = kept.told(kind="snapshot")
         if kept is not None and self._gaps and (gap := self.gap_before(kept.first_lsn)):
@@ -159,3 +161,10 @@ class Replay:
     def close(self) -> None:
         """Let go of the files."""
         self._reader.close()
+
+
+def _nothing(batch: ChangeBatch, plan: SelectPlan) -> ChangeBatch:
+    """A gap, as a batch without rows of the query's columns."""
+    empty = batch.told()
+    empty.schema = plan.schema
+    return empty

@@ -71,6 +71,10 @@ class Tail:
             Error: there will be none any more.
         """
         batch = self._inbox.take(merge=1)
+        while batch is not None and batch.gap is not None and batch.kind == "changes":
+            if len(batch):
+                break
+            batch = self._inbox.take(merge=1)  # damage, which somebody has said is to be skipped
         if batch is not None and batch.gap is not None:
             raise PipelineError(
                 f"rows before LSN {batch.first_lsn:,} are gone", hint="CREATE OR REPLACE the view"

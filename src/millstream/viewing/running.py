@@ -49,6 +49,16 @@ def unrepeatable(definition: Definition) -> ViewFailedError:
     )
 
 
+def unopened(definition: Definition, what: str) -> ViewFailedError:
+    """The error of a view that could not be opened."""
+    kind = definition.kind.upper()
+    return ViewFailedError(
+        f"{definition.name} could not be opened: {what}",
+        view=definition.name,
+        hint=f"SHOW CREATE {definition.name} shows it; CREATE OR REPLACE it, or DROP {kind} it",
+    )
+
+
 def half_dropped(name: str, error: Error) -> ViewFailedError:
     """The error of a view that was stopped and could not be dropped."""
     return ViewFailedError(

@@ -29,7 +29,7 @@ from millstream.pipeline.wire import BridgeServer
 from millstream.sql import CreateView, Emit, parse, plan_view
 from millstream.subscriptions.tail import Tail
 from millstream.viewing.planning import Planner
-from millstream.viewing.running import Holds, Running, Stalled, half_dropped, unrepeatable
+from millstream.viewing.running import Holds, Running, Stalled, half_dropped, unopened, unrepeatable
 from millstream.viewing.saver import Saver
 from millstream.views.follower import Follower
 from millstream.views.keepers import PENDING, STATE, Lines
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Catalog
     from millstream.dispatch import Dispatcher
+    from millstream.errors import ViewFailedError
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
     from millstream.pipeline.offset import Offset
@@ -86,6 +87,7 @@ class Views:
         self._write = write
         self._whole = whole
         self._running: dict[str, Running] = {}
+        self.failed: dict[str, ViewFailedError] = {}
         self._server: BridgeServer | None = None
         self._lock = threading.Lock()
         self._sharing = threading.Lock()
@@ -93,7 +95,7 @@ class Views:
         self.saver = Saver(log, dispatcher.barrier)
         self._planner = Planner(
             catalog,
-            planned_of=lambda name: self._running[name].planned,
+            planned_of=lambda name: self[name].planned,
             query_of=lambda plan: self._spark_query(plan, "plan", self._folder),
             check_room=self._check_room,
         )
@@ -105,10 +107,9 @@ class Views:
             owner = topic.removeprefix(STATE).removeprefix(PENDING)
             if topic.startswith(HIDDEN) or (owner != topic and owner not in self._catalog):
                 self._log.drop_topic(topic)
-        made = [parse(each.query)[0] for each in self._catalog if each.query]
-        written = {(each.late_to or "").lower() for each in made if isinstance(each, CreateView)}
+        written = self._late_logs()
         for each in list(self._catalog):
-            if each.is_late_log and each.name.lower() not in written:
+            if written is not None and each.is_late_log and each.name.lower() not in written:
                 self._dispatcher.call(partial(self._catalog.drop, each.name))
         self.saver.clear(self._catalog)
         known = {self.folder_of(each).name for each in self._catalog}
@@ -116,12 +117,27 @@ class Views:
             if folder.name not in known:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _late_logs(self) -> set[str] | None:
+        """The logs that views write late rows to; None when that of some view is not known."""
+        try:
+            made = [parse(each.query)[0] for each in self._catalog if each.query]
+        except Error:
+            return None
+        return {(each.late_to or "").lower() for each in made if isinstance(each, CreateView)}
+
     # ---- what there is
 
     def __contains__(self, name: str) -> bool:
         return name in self._running
 
     def __getitem__(self, name: str) -> Running:
+        """The view of that name.
+
+        Raises:
+            ViewFailedError: it could not be opened.
+        """
+        if name in self.failed:
+            raise self.failed[name].again()
         return self._running[name]
 
     def __iter__(self) -> Iterator[Running]:
@@ -130,7 +146,8 @@ class Views:
     def readers_of(self, name: str) -> list[str]:
         """The views that read a log, or write to it what comes too late for them."""
         lower = name.lower()
-        return [
+        failed = [each for each in self.failed if name in dict(self._catalog[each].widths)]
+        return failed + [
             each.view.name
             for each in self
             if name in each.planned.inputs
@@ -214,7 +231,18 @@ class Views:
         return self._catalog.create(late)
 
     def load(self, definition: Definition) -> None:
-        """Bring a view to life that the catalog has."""
+        """Bring a view to life that the catalog has; one that cannot be is among the failed."""
+        try:
+            self._load(definition)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
+            what = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+            failed = unopened(definition, what)
+            failed.__cause__ = error
+            self.failed[definition.name] = failed
+
+    def _load(self, definition: Definition) -> None:
+        if definition.broken:
+            raise WrongObjectError(definition.broken)
         statement = parse(definition.query)[0]
         if not isinstance(statement, CreateView):
             raise WrongObjectError(f"{definition.name} was not made by CREATE VIEW")
@@ -477,6 +505,9 @@ class Views:
             forget: makes that it does not exist any more. What else there is of it goes after that:
                 after a crash in between it would be needed, or is found and dropped.
         """
+        if name in self.failed:
+            self._drop_failed(name, forget)
+            return
         running = self._running[name]
         running.stop(gracefully=False)
         running.runner.join()
@@ -492,6 +523,14 @@ class Views:
         self._dispatcher.call(lambda: self._drop_topics(running.planned.keeper.topics))
         running.holds.release()
         shutil.rmtree(self.folder_of(running.planned.definition), ignore_errors=True)
+
+    def _drop_failed(self, name: str, forget: Callable[[], None]) -> None:
+        definition = self._catalog[name]
+        forget()
+        del self.failed[name]
+        self.saver.forget(definition)
+        self._dispatcher.call(lambda: self._drop_topics((STATE + name, PENDING + name)))
+        shutil.rmtree(self.folder_of(definition), ignore_errors=True)
 
     def close(self) -> None:
         """Stop all views, at a checkpoint each, and Spark."""

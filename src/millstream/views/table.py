@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from millstream.errors import DuplicateKeyError, RowError
+from millstream.errors import DuplicateKeyError, LogCorruptError, RowError
 from millstream.model.batch import ChangeBatch
 from millstream.views.saved import NEVER, Saved
 
@@ -77,6 +77,7 @@ class Table:
         lsn: the LSN at which the rows hold.
         written: how many rows its changes had, old and new, besides what was saved.
         due: when so many were written, ``on_due`` is called, once.
+        error: why its rows are not known, or None.
     """
 
     def __init__(self, name: str, schema: Schema) -> None:
@@ -86,6 +87,7 @@ class Table:
         self.written = 0
         self.due = NEVER
         self.on_due: Callable[[], None] = lambda: None
+        self.error: LogCorruptError | None = None
         self._rows: dict[Key, Row] = {}
         self._lock = threading.Lock()
         self.evolve(schema)
@@ -112,7 +114,35 @@ class Table:
                 rows = self.schema.arrow_to_rows(piece)
                 self._rows.update((self._key_of(row), row) for row in rows)
             self.lsn = saved.lsn
-        for batch in log.read(self.name, start=start):
+        try:
+            for batch in log.read(self.name, start=start):
+                self.apply(batch)
+        except LogCorruptError as error:
+            self.error = error
+            self._rows.clear()
+
+    def check(self) -> None:
+        """Raise if its rows are not known.
+
+        Raises:
+            LogCorruptError: a part of its log is damaged.
+        """
+        if self.error is not None:
+            error = self.error.again()
+            error.hint = (
+                f"restore this file from a backup; or ALTER TABLE {self.name} SKIP DAMAGE goes on "
+                f"with what can be read; or DROP TABLE {self.name}"
+            )
+            raise error
+
+    def clear(self) -> None:
+        """Forget all rows: what it holds will be read anew."""
+        with self._lock:
+            self._rows.clear()
+
+    def salvage(self, log: Log) -> None:
+        """Take in what can be read of its log, over every damaged place."""
+        for batch in log.salvage(self.name):
             self.apply(batch)
 
     def saved(self) -> Saved:
@@ -142,6 +172,7 @@ class Table:
 
     def snapshot(self) -> tuple[list[Row], int, Schema]:
         """All rows, the LSN at which they hold, and their columns."""
+        self.check()
         with self._lock:
             rows, lsn, schema = list(self._rows.values()), self.lsn, self.schema
         return (copy.deepcopy(rows) if schema.is_nested else rows), lsn, schema
