@@ -44,7 +44,7 @@ _NO_CREATE = {
     "OR": ("OR REPLACE", "DROP it first, or write IF NOT EXISTS."),
 }
 _DROP_KINDS = ("SOURCE", "TABLE", "SUBSCRIPTION", "VIEW", "STREAM", "SINK")
-_ALTERS = "There are ADD COLUMN, with NULL in old rows, and SKIP DAMAGE, over what is damaged."
+_ALTERS = "There are ADD COLUMN, which is NULL in old rows, and SKIP DAMAGE."
 
 
 def read_create(reader: Reader) -> CreateSource | CreateTable | CreateView:
