@@ -527,7 +527,9 @@ class Log:
         with self._writer.ddl:
             old = self.topic(topic)
             skipped = tuple(each for each in old.skipped if each[1] > lsn)
-            self._writer.define(replace(old, low_lsn=max(old.low_lsn, lsn), skipped=skipped))
+            low = max(old.low_lsn, lsn)
+            # How many rows these were is not known: some may be damaged.
+            self._writer.define(replace(old, low_lsn=low, skipped=skipped, trimmed_rows=None))
             self._files.damage.pop(old.id, None)
 
     def watermark(self, topic: str, start: int) -> int | None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from millstream.log.frame import Kind
-from millstream.log.segment import start_of
 from millstream.log.storage import translate, write_file
 from millstream.log.topics import encode_json
 from millstream.log.walk import whole_frames
@@ -230,7 +229,7 @@ def _taken(file: SegmentFile, wanted: Mapping[int, tuple[int, int]]) -> dict[int
     ):
         return {}
     found: defaultdict[int, Taken] = defaultdict(Taken)
-    for _, frame, _ in whole_frames(file.fd, start_of(file), seal.end):
+    for _, frame, _ in whole_frames(file.fd, file.start, seal.end):
         since, low = wanted.get(frame.topic, (0, 0))
         first, last = max(frame.first_lsn, since), min(frame.end_lsn, low) - 1
         if frame.kind == Kind.ROWS and first <= last:
