@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Check = Callable[[SqlType, pa.Array], Found]
 
 _CHUNK = 1 << 20  # bytes of text that are looked at in one go
+_SMALL = 1 << 14  # bytes up to which all of a buffer is looked at, shown or not
 _FEW = 2048  # numbers up to which Python's own bytes are as quick as numpy
 _EPOCH_DAY = EPOCH.toordinal()
 
@@ -78,7 +79,7 @@ def _text(_of: SqlType, array: pa.Array) -> Found:
 def _is_ascii(array: pa.Array) -> bool:
     """Whether all bytes of its text, those under NULLs included, are ASCII: quick to see."""
     _, ends, held = array.buffers()
-    if held is None:
+    if held is None or (held.size <= _SMALL and held.to_pybytes().isascii()):
         return True
     places = memoryview(ends).cast("i")
     start, stop = places[array.offset], places[array.offset + len(array)]
