@@ -33,6 +33,10 @@ class Error(Exception):
         fresh.__cause__ = self.__cause__
         return cast("Self", fresh)
 
+    def for_tenants(self) -> Error:
+        """What a tenant is shown of it: nothing that names values of other tenants' rows."""
+        return self.again()
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process borders with all they carry."""
         return _restore, (type(self), self.args, self.__dict__)
@@ -459,6 +463,16 @@ class ViewFailedError(Error):
     def __init__(self, message: str, *, view: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.view = view
+
+    def for_tenants(self) -> Error:
+        """That it failed, and not on which row; of a tenant's own query, why, too."""
+        if self.view.startswith("__"):
+            return self.again()
+        return ViewFailedError(
+            f"the view {self.view} failed",
+            view=self.view,
+            hint="it reads rows of all tenants; SHOW VIEWS, without a tenant, says why",
+        )
 
 
 class ViewNotReadyError(Error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ from millstream.errors import (
     SqlUnsupportedError,
     SubscriptionExistsError,
     TenantError,
+    ViewFailedError,
 )
 from millstream.model.clock import from_datetime, system_clock
 from millstream.model.lsn import FIRST_LSN
@@ -47,7 +49,7 @@ from millstream.sql import (
 from millstream.sql.pull import plan_pull
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.engine import Engine
     from millstream.model.batch import Row
@@ -56,6 +58,17 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def shown_to(tenant: str | None) -> Iterator[None]:
+    """Raise what a tenant may be shown of an error; everything to those who have no tenant."""
+    try:
+        yield
+    except ViewFailedError as error:
+        if tenant is None:
+            raise
+        raise error.for_tenants() from None
 
 
 class Executor:
@@ -84,7 +97,8 @@ class Executor:
                 column=statement.column,
                 hint="use db.subscribe for LIVE SELECT, db.listen for LISTEN",
             )
-        return carry_out(self, statement)
+        with shown_to(self._tenant):
+            return carry_out(self, statement)
 
     def _check_allowed(self, statement: Statement) -> None:
         """Raise unless this tenant, or everybody, may run a statement."""

@@ -12,7 +12,7 @@ from millstream.errors import (
     TenantError,
     WrongObjectError,
 )
-from millstream.execute import Executor
+from millstream.execute import Executor, shown_to
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.model.shown import public_names
@@ -360,7 +360,8 @@ class Session:
                 f"{definition.name} is a {definition.kind}, not a view",
                 hint="what db.flush() returns is on the disk and handed to subscribers",
             )
-        self._engine.wait_for(definition.name, lsn, timeout)
+        with shown_to(self.tenant):
+            self._engine.wait_for(definition.name, lsn, timeout)
         return lsn
 
     # ---- pushing out

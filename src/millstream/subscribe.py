@@ -12,7 +12,7 @@ from millstream.errors import (
     SqlUnsupportedError,
     WrongObjectError,
 )
-from millstream.execute import Executor
+from millstream.execute import Executor, shown_to
 from millstream.model.arguments import check_text
 from millstream.sql import Query, Select, parse, plan_all, plan_select
 from millstream.subscriptions import (
@@ -75,7 +75,8 @@ class Opener:
             feed_of: type[Feed] = partial(SharedFeed, self._engine.views, hidden)  # type: ignore[assignment]
         else:
             definition, plan = self.plan(select, tenant)
-            self._engine.check_view(definition)
+            with shown_to(tenant):
+                self._engine.check_view(definition)
             feed_of = Feed
         snapshot = self._engine.snapshot(definition, plan)
         wish = Wish(
@@ -184,6 +185,7 @@ class Opener:
         wish = Wish(
             sql=f"changes of {collection or 'everything'}",
             schema=feed.plan.schema,
+            tenant=tenant,
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,

@@ -70,6 +70,7 @@ class Inbox:
         "_spilled_at",
         "_taker",
         "_taking",
+        "_tenant",
         "_waiters",
         "backlog",
         "delivered",
@@ -79,8 +80,11 @@ class Inbox:
         "position",
     )
 
-    def __init__(self, feed: Feed, policy: Policy, limit: int) -> None:
+    def __init__(
+        self, feed: Feed, policy: Policy, limit: int, *, tenant: str | None = None
+    ) -> None:
         self.feed = feed
+        self._tenant = tenant
         self.backlog = Backlog(policy, limit)
         self.position = 0
         self.delivered = 0
@@ -148,6 +152,8 @@ class Inbox:
         with self._lock:
             if not self._is_over:
                 self._is_over = True
+                if error is not None and self._tenant is not None:
+                    error = error.for_tenants()
                 self.error = error
         self.rouse()
 

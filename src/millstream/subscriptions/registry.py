@@ -114,7 +114,7 @@ class Registry:
             InvalidOptionError: an option that cannot be.
             InvalidTokenError: a start that is no token of this database.
         """
-        inbox = Inbox(feed, wish.policy(), wish.buffer_rows)
+        inbox = Inbox(feed, wish.policy(), wish.buffer_rows, tenant=wish.tenant)
         if wish.name is not None:
             self._reserve(wish.name, inbox)
         feed.join(inbox)
