@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -382,3 +383,21 @@ def test_clear_forgets_everything():
         assert backlog.take(None) is None
         backlog.put(inserts(7, 2))
         assert backlog.take(None).gap is None
+
+
+def test_values_that_python_cannot_hold_are_netted_like_others():
+    schema = Schema.of(key=("k",), k="BIGINT NOT NULL", d="DATE")
+
+    def step(days, weights, first):
+        keys = pa.array([1] * len(days), pa.int64())
+        rows = pa.RecordBatch.from_arrays([keys, pa.array(days, pa.date32())], schema=schema.arrow)
+        batch = ChangeBatch(schema, None, rows, pa.array(weights, pa.int64()))
+        return batch.placed("t", first, committed_at=1, origin=None)
+
+    backlog = Backlog(Policy("conflate"), 1)
+    assert backlog.put(step([4_000_000], [1], 1))
+    assert backlog.put(step([4_000_000, 5_000_000], [-1, 1], 2))
+    batch = backlog.take(None)
+    assert [row[1].arrow.value for row in batch.rows] == [5_000_000]
+    assert batch.weights == [1]
+    assert batch.arrow.column("d").cast(pa.int32()).to_pylist() == [5_000_000]
