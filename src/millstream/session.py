@@ -383,8 +383,8 @@ class Session:
         """The changes of a query's result, to be asked for: iterate, or ``recv(timeout=)``.
 
         Args:
-            query: a SELECT. With groups, joins or the like it becomes a view, shared by all who
-                ask the same.
+            query: a SELECT. With groups or joins it becomes a hidden view, shared by identical
+                queries.
             parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
             start: None: for a source what comes now, for a table its rows and then their changes;
                 or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
@@ -435,8 +435,8 @@ class Session:
         """Call back with every batch of changes, on a thread of its own.
 
         Args:
-            query: a SELECT. With groups, joins or the like it becomes a view, shared by all who
-                ask the same.
+            query: a SELECT. With groups or joins it becomes a hidden view, shared by identical
+                queries.
             on_change: called with each batch, one at a time. Not ``async def``: for that,
                 ``async for`` over ``subscribe_stream``.
             parameters: the values of ``?`` or ``:name`` in the query, as for ``execute``.

@@ -299,7 +299,7 @@ def explain_view(planned: Planned) -> Result:
 
 
 def explain_query(pull: PullPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
-    """EXPLAIN of a query with joins, groups or the like: asked once, and subscribed to."""
+    """EXPLAIN of a query with joins, groups and so on, ad hoc and subscribed to."""
     if isinstance(pull, SqlError):
         lines = [f"ad hoc: refused: {pull.message}"]
     else:
