@@ -516,3 +516,24 @@ def test_what_explains_is_shown_whole(db):
             for text in (each for each in row if isinstance(each, str)):
                 assert all(line in shown for line in text.splitlines())
     assert "a symbol with a long name 8" in repr(db.query("SHOW CREATE v"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "at"),
+    [
+        ("INSERT INTO t VALUES (1, 2), (3)", "(3)"),
+        ("SELECT n AS a, id AS a FROM t", "id AS a"),
+        ("SELECT n AS a, COUNT(*) AS a FROM t GROUP BY n", "COUNT"),
+        ("CREATE SOURCE u (a INT) WITH (bufer_size = 1)", "bufer_size"),
+        ("CREATE SOURCE u (a INT) WITH (wal_mode = 'x')", "'x'"),
+        ("SELECT n FROM t ORDER BY n EMIT CHANGES", "EMIT"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT n FROM t ORDER BY n", "ORDER BY"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT n FROM t CROSS JOIN s", "CROSS JOIN"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT n FROM t EMIT FINAL", "EMIT"),
+    ],
+)
+def test_the_caret_points_at_what_is_refused(db, sql, at):
+    db.execute("CREATE SOURCE s (n BIGINT); CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
+    with pytest.raises(errors.SqlError) as caught:
+        db.execute(sql)
+    assert sql[caught.value.column - 1 :].startswith(at)

@@ -172,7 +172,7 @@ def test_fingerprints_tell_plans_apart():
         ("SELECT t.id FROM t x", SqlColumnError, "nothing called t"),
         ("SELECT x.* FROM t", SqlColumnError, "nothing called x"),
         ("SELECT id + 1 FROM t", SqlColumnError, "needs a name"),
-        ("SELECT id, ID FROM t", SqlColumnError, "cannot both be there"),
+        ("SELECT id, ID FROM t", SqlColumnError, "two columns are named"),
         ("SELECT id AS _lsn FROM t", SqlColumnError, "_lsn"),
         ("SELECT NULL AS x FROM t", SqlTypeError, "NULL of no type"),
         ("SELECT * FROM t WHERE n", SqlTypeError, "expected a condition"),

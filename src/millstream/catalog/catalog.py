@@ -156,7 +156,9 @@ class Catalog:
         """
         found = self.get(name)
         if found is None:
-            raise ObjectNotFoundError(f"there is no {name!r}", hint=self._nearest(name))
+            raise ObjectNotFoundError(
+                f"there is no source, table or view {name!r}", hint=self._nearest(name)
+            )
         return found
 
     def get(self, name: str) -> Definition | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -130,7 +130,9 @@ def options_of(
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             did = f"did you mean {near[0]}? " if near else ""
-            raise _refused(f"there is no option {name}", option, sql, f"{did}{', '.join(known)}")
+            named = replace(option, line=option.name_at[0], column=option.name_at[1])
+            hint = f"{did}available: {', '.join(known)}"
+            raise _refused(f"there is no option {name}", named, sql, hint)
         try:
             values[name] = _CHECKS[name](option.value)
         except ValueError as error:

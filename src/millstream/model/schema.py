@@ -408,8 +408,10 @@ def _check_names(names: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in seen:
+            other = seen[name.lower()]
+            two = f"two columns are named {name!r}"
             raise SchemaError(
-                f"the columns {seen[name.lower()]!r} and {name!r} cannot both be there",
+                two if name == other else f"the names {other!r} and {name!r} differ only in case",
                 hint="Names must differ in more than case, since Spark SQL ignores case.",
             )
         seen[name.lower()] = name

@@ -25,7 +25,7 @@ def read_options(reader: Reader) -> Mapping[str, Option]:
             raise reader.error(f"the option {key} is given twice", hint="Give it once.", at=at)
         reader.expect("=", hint=f"Write {key} = value.")
         place = reader.place
-        options[key] = Option(_read_value(reader, key), *place)
+        options[key] = Option(_read_value(reader, key), *place, reader.place_of(at))
 
     reader.wrapped(read_option)
     return MappingProxyType(options)

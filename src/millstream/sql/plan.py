@@ -31,7 +31,7 @@ from millstream.sql.expr.nodes import (
 )
 from millstream.sql.parameters import COLLECTION
 from millstream.sql.parse import parse_expression
-from millstream.sql.positions import place_at
+from millstream.sql.positions import place_at, place_of, place_of_second
 
 if TYPE_CHECKING:
     from millstream.model.types import SqlType
@@ -142,9 +142,12 @@ def plan_insert(insert: Insert, schema: Schema) -> list[Row]:
     rows = []
     for number, trees in enumerate(insert.values):
         if len(trees) != len(places):
+            line, column = place_of(trees[0], insert.sql)
             raise SqlTypeError(
                 f"row {number} has {len(trees)} values for {len(places)} columns",
                 sql=insert.sql,
+                line=line,
+                column=column,
                 hint=f"The columns are {', '.join(schema.names[place] for place in places)}.",
             )
         row: list[Any] = [None] * len(schema.columns)
@@ -275,8 +278,13 @@ def _projection(binder: Binder, select: Select, schema: Schema) -> Projection:
     try:
         made = Schema(tuple(columns), tuple(key) if all(key) else ())  # type: ignore[arg-type]
     except Error as error:
+        line, at = place_of_second(select.items, select.sql)
         raise SqlColumnError(
-            error.message, sql=select.sql, hint="Give one of them another name with AS."
+            error.message,
+            sql=select.sql,
+            line=line,
+            column=at,
+            hint="Give one of them another name with AS.",
         ) from error
     # A query that names all the columns is not the same: it has no more when one is added later.
     identity = len(select.items) == 1 and select.items[0].is_star

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlglot.dialects.dialect import DialectType
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,6 +37,18 @@ def place_of(expression: exp.Expr, sql: str) -> tuple[int, int]:
     """
     starts = [each.meta["start"] for each in expression.walk() if "start" in each.meta]
     return place_at(sql, min(starts)) if starts else (0, 0)
+
+
+def place_of_second(items: Sequence[exp.Expr], sql: str) -> tuple[int, int]:
+    """Return the place of the first item of a SELECT whose name an item before it has."""
+    seen: set[str] = set()
+    for item in items:
+        name = item.alias_or_name.lower()
+        if name in seen:
+            return place_of(item, sql)
+        if name:
+            seen.add(name)
+    return (0, 0)
 
 
 def words_of(expression: exp.Expr, sql: str, dialect: DialectType) -> str:

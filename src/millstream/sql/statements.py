@@ -51,7 +51,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The value of an option in ``WITH (...)``, and its place.
+    """The value of an option in ``WITH (...)``, its place, and that of its name.
 
     >>> Option(1024, line=1, column=50) == Option(1024)
     True
@@ -60,6 +60,7 @@ class Option:
     value: OptionValue
     line: int = field(default=0, repr=False, compare=False)
     column: int = field(default=0, repr=False, compare=False)
+    name_at: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
 
 
 def _no_options() -> Mapping[str, Option]:

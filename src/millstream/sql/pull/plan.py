@@ -11,6 +11,7 @@ from sqlglot import exp
 from millstream.errors import Error, SqlColumnError, SqlUnsupportedError
 from millstream.model.schema import Column, Schema
 from millstream.sql.expr.comparing import comparable
+from millstream.sql.positions import place_of_second
 from millstream.sql.pull.binder import RowBinder
 from millstream.sql.pull.draft import Bound, Draft, Output
 from millstream.sql.pull.refusals import refuse_others
@@ -78,17 +79,22 @@ def plan_pull(query: Query, inputs: Callable[[str], Input]) -> PullPlan:
         tables,
         MappingProxyType({name: tuple(draft.reads[name]) for name in tables}),
         MappingProxyType(draft.scans),
-        _schema(bound.columns, query.sql),
+        _schema(bound.columns, query),
         tuple(draft.form.kernels.values()),
     )
 
 
-def _schema(columns: Sequence[Output], sql: str) -> Schema:
+def _schema(columns: Sequence[Output], query: Query) -> Schema:
     try:
         return Schema(tuple(Column(e.name, e.type, nullable=e.nullable) for e in columns))
     except Error as error:
+        line, column = place_of_second(query.tree.selects, query.sql)
         raise SqlColumnError(
-            error.message, sql=sql, hint="Give one of them another name with AS."
+            error.message,
+            sql=query.sql,
+            line=line,
+            column=column,
+            hint="Give one of them another name with AS.",
         ) from error
 
 
