@@ -175,3 +175,47 @@ def test_a_live_batch_ends_after_some_rows_and_the_next_one_goes_on(db, monkeypa
     assert (running.runner.state, running.runner.shifts) == ("live", 0)
     place = offset_in(db._engine.views.folder_of(running.planned.definition))
     assert place is not None  # at least one checkpoint, although nothing was stopped
+
+
+CLOCKS = [
+    ("SELECT id, CAST('now' AS TIMESTAMP) AS n FROM t", 17),
+    ("SELECT id, TIMESTAMP 'now' AS n FROM t", 22),
+    ("SELECT id, DATE 'Tomorrow' AS n FROM t", 17),
+    ("SELECT id, to_date('now') AS n FROM t", 20),
+    ("SELECT id, to_timestamp('today UTC') AS n FROM t", 25),
+    ("SELECT id, TRY_CAST(' NOW ' AS TIMESTAMP) AS n FROM t", 21),
+    ("SELECT id FROM t WHERE ts > 'yesterday'", 29),
+    ("SELECT id FROM t WHERE ts > CAST(CONCAT('to', 'day') AS DATE)", 1),
+    ("SELECT ts < 'now' AS past, COUNT(*) AS n FROM t GROUP BY 1", 13),
+    ("SELECT COUNT(*) AS n FROM t GROUP BY id HAVING MAX(ts) < 'now'", 58),
+    ("SELECT id, date_format(curdate(), 'y') AS n FROM t", 24),
+    ("SELECT id, COALESCE(ts, 'now') AS n FROM t", 25),
+]
+
+
+def test_a_view_cannot_read_the_clock(db):
+    db.execute("CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP, s VARCHAR)")
+    for query, column in CLOCKS:
+        with pytest.raises(ms.errors.SqlUnsupportedError, match="supported in a view") as caught:
+            db.execute(f"CREATE MATERIALIZED VIEW v AS\n{query}")
+        line = 1 if column == 1 else 2
+        assert (caught.value.line, caught.value.column) == (line, column), query
+        assert "function of its log" in caught.value.hint
+
+
+def test_texts_that_are_no_times_may_say_now(db):
+    db.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR);"
+        "INSERT INTO t VALUES (1, 'now'), (2, 'today'), (3, NULL);"
+        "CREATE MATERIALIZED VIEW v AS SELECT s = 'now' AS now, COUNT(*) AS n FROM t GROUP BY 1;"
+        "CREATE MATERIALIZED VIEW w AS SELECT try_cast(s AS TIMESTAMP) AS x, 'today' AS y FROM t"
+    )
+    settled(db, "v")
+    settled(db, "w")
+    assert sorted(db.query("SELECT * FROM v").fetchall(), key=repr) == [
+        (False, 1),
+        (None, 1),
+        (True, 1),
+    ]
+    # As in Spark, only texts of the query are read so, not those of a column.
+    assert db.query("SELECT DISTINCT x, y FROM w").fetchall() == [(None, "today")]

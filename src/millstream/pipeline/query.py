@@ -119,6 +119,20 @@ class Query:
         except Exception as error:
             raise told(error, self.plan.spark_sql) from error
 
+    def reads_clock(self) -> bool:
+        """Whether its value depends on the time of day, by a function or by a text such as 'now'.
+
+        Spark reads such a text where it is cast to a time, if only by ``ts < 'now'``. Its own rules
+        that put the time of day in say whether there is any.
+        """
+        _nothing(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
+        plan = self.session.sql(self.plan.spark_sql)._jdf.queryExecution().analyzed()  # noqa: SLF001
+        java = self.session.sparkContext._jvm  # noqa: SLF001
+        rules = java.org.apache.spark.sql.catalyst.optimizer
+        plan = rules.ReplaceExpressions.apply(plan)
+        clocks = (rules.SpecialDatetimeValues, rules.ComputeCurrentTime)
+        return not all(rule.apply(plan).fastEquals(plan) for rule in clocks)
+
 
 _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
     "live": {"realTime": _FOR_EVER},

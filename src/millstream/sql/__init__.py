@@ -18,7 +18,7 @@ from millstream.sql.plan import (
     plan_where,
 )
 from millstream.sql.planner.plan import FEED, Input, Lookup, ViewPlan, Window
-from millstream.sql.planner.view import plan_view
+from millstream.sql.planner.view import clock_place, plan_view
 from millstream.sql.query import as_query
 from millstream.sql.render import create_source, create_table
 from millstream.sql.statements import (
@@ -83,6 +83,7 @@ __all__ = [
     "WatermarkSpec",
     "Window",
     "as_query",
+    "clock_place",
     "create_source",
     "create_table",
     "duration_text",

@@ -14,12 +14,14 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 
-from millstream.sql.function_names import COUNTS
+from millstream.sql.function_names import AGGREGATES, COUNTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-_OPERATORS = frozenset({"AND", "OR"})
+_ALL = {**COUNTS, **AGGREGATES}
+_NO_CALLS = frozenset({"AND", "OR", "ARGMAX", "ARGMIN", "ARG_MAX", "ARG_MIN"})
+_POSITIONAL = frozenset({"ANY_VALUE", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE"})
 _TYPED = {TokenType.DATE, TokenType.TIMESTAMPTZ, TokenType.TIMESTAMPLTZ, TokenType.TIMESTAMPNTZ}
 _NOTHING = Token(TokenType.SENTINEL, "")
 
@@ -57,15 +59,21 @@ def _counted(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
     """Return what builds the tree of a function; with a wrong number of arguments, just a call."""
 
     def built(args: list[exp.Expr], dialect: Any = None) -> exp.Expr:  # noqa: ANN401 - sqlglot's
-        least, most = COUNTS[name]
-        is_unit = name != "DATE_TRUNC" or (bool(args) and args[0].is_string)
-        if not least <= len(args) <= most or not is_unit:
+        least, most = _ALL[name]
+        if not least <= len(args) <= most or not _is_fixed(name, args):
             return exp.Anonymous(this=name, expressions=args)
         # Of builders that need the dialect, sqlglot expects a TypeError without it.
         made: exp.Expr = build(args) if dialect is None else build(args, dialect=dialect)
         return made
 
     return built
+
+
+def _is_fixed(name: str, args: list[exp.Expr]) -> bool:
+    """Whether the arguments that Spark wants to be known beforehand are written out."""
+    if name == "DATE_TRUNC":
+        return args[0].is_string
+    return name not in _POSITIONAL or len(args) < 2 or isinstance(args[1], exp.Boolean)
 
 
 class MillstreamParser(SparkParser):
@@ -86,11 +94,12 @@ class MillstreamParser(SparkParser):
     }
 
     FUNCTIONS = {  # noqa: RUF012 - declared as a ClassVar in the base
-        name: _counted(name, build) if name in COUNTS else build
+        name: _counted(name, build) if name in _ALL else build
         for name, build in SparkParser.FUNCTIONS.items()
+        if name not in _NO_CALLS
     }
-    FUNCTION_PARSERS = {  # noqa: RUF012 - AND(a, b) is no call
-        name: read for name, read in SparkParser.FUNCTION_PARSERS.items() if name not in _OPERATORS
+    FUNCTION_PARSERS = {  # noqa: RUF012 - Spark does not call these
+        name: read for name, read in SparkParser.FUNCTION_PARSERS.items() if name not in _NO_CALLS
     }
 
     PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base

@@ -1,4 +1,4 @@
-"""The functions of expressions that this process evaluates, and how many arguments each takes.
+"""The functions that this process evaluates, and how many arguments each takes.
 
 sqlglot reads many more names, other dialects' among them, as the same classes, and passes over
 arguments that it does not expect; Spark has each name for one function. So names are looked at, not
@@ -20,6 +20,17 @@ _COUNTS: dict[tuple[int, int], str] = {
     (1, _MANY): "COALESCE",
     (2, _MANY): "GREATEST LEAST",
 }
+_AGGREGATES: dict[tuple[int, int], str] = {
+    (1, 1): """ARRAY_AGG AVG BIT_AND BIT_OR BIT_XOR BOOL_AND BOOL_OR COLLECT_LIST COLLECT_SET
+        COUNT_IF EVERY MAX MEAN MIN SOME STD STDDEV STDDEV_POP STDDEV_SAMP SUM VARIANCE VAR_POP
+        VAR_SAMP""",
+    (1, 2): "ANY_VALUE FIRST FIRST_VALUE LAST LAST_VALUE",
+    (2, 2): "MAX_BY MIN_BY",
+    (1, _MANY): "COUNT",
+}
+AGGREGATES = {name: counts for counts, names in _AGGREGATES.items() for name in names.split()}
+"""The same for the aggregates of ad-hoc queries; views have more."""
+
 COUNTS = {name: counts for counts, names in _COUNTS.items() for name in names.split()}
 """For each name, the least and the most arguments."""
 
@@ -35,7 +46,7 @@ def counts_text(name: str) -> str:
     >>> counts_text("SUBSTR"), counts_text("ABS"), counts_text("GREATEST")
     ('2 or 3 arguments', '1 argument', '2 or more arguments')
     """
-    least, most = COUNTS[name]
+    least, most = COUNTS.get(name) or AGGREGATES[name]
     if most == _MANY:
         return f"{least} or more arguments"
     if least == most:

@@ -11,7 +11,7 @@ from millstream.errors import SqlError, SqlOptionError, SqlUnsupportedError
 from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
-from millstream.sql import Input, Select, plan_select, plan_view
+from millstream.sql import Input, Select, clock_place, plan_select, plan_view
 from millstream.views.keepers import Groups, Lines
 
 if TYPE_CHECKING:
@@ -193,8 +193,9 @@ class Planner:
         self, plan: ViewPlan, statement: CreateView
     ) -> tuple[pa.Schema, pa.Table | None]:
         """The result's columns, and what a global aggregate is of no rows."""
+        query = self._query_of(plan)
         try:
-            return self._query_of(plan).result_of_nothing(rows=plan.is_global)
+            found = query.result_of_nothing(rows=plan.is_global)
         except SqlError as error:
             raise type(error)(
                 error.message,
@@ -203,6 +204,16 @@ class Planner:
                 column=statement.column,
                 hint=error.hint,
             ) from error
+        if query.reads_clock():
+            line, column = clock_place(statement)
+            raise SqlUnsupportedError(
+                "the time of day is not supported in a view",
+                sql=statement.sql,
+                line=line,
+                column=column,
+                hint="A view is a function of its log: push the time as a column.",
+            )
+        return found
 
     def _split(
         self, plan: ViewPlan, statement: CreateView, columns: pa.Schema

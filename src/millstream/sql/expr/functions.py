@@ -14,7 +14,7 @@ from millstream.sql.expr import choosing, dating, numbers, writing
 from millstream.sql.expr.fold import call, is_null
 from millstream.sql.expr.kinds import is_decimal, is_integer, is_number
 from millstream.sql.expr.nodes import Inverse, Literal, Node, Op, Tree
-from millstream.sql.function_names import COUNTS, SYNONYMS, counts_text
+from millstream.sql.function_names import AGGREGATES, COUNTS, SYNONYMS, counts_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,9 +95,9 @@ _BY_NAME: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {
 
 def _by_name(binder: Binder, tree: exp.Anonymous) -> Node:
     name = tree.name.upper()
-    if name not in COUNTS:
+    if name not in COUNTS and name not in AGGREGATES:
         _unknown(binder, tree, name)
-    least, most = COUNTS[name]
+    least, most = COUNTS.get(name, (0, 0))
     if name not in _BY_NAME or not least <= len(tree.expressions) <= most:
         what = f"{name} takes {counts_text(name)}"
         hint = "The unit is a text: DATE_TRUNC('HOUR', ts)."

@@ -15,8 +15,11 @@ The result has the user's columns first, then hidden ones, by shape:
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from sqlglot import exp
 
 from millstream.sql.planner.checks import check_emit
 from millstream.sql.planner.output import output
@@ -24,6 +27,7 @@ from millstream.sql.planner.queries import Planner
 from millstream.sql.planner.reading import read_tree
 from millstream.sql.planner.relations import read_logs
 from millstream.sql.planner.telling import Teller
+from millstream.sql.positions import place_of
 from millstream.sql.statements import CreateView, Emit, Query, Select
 
 if TYPE_CHECKING:
@@ -54,6 +58,20 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
     flow = Planner(logs, teller, view.lateness // _MICROSECOND).flow(tree)
     check_emit(view, flow, teller)
     return output(flow, logs, view, teller)
+
+
+def clock_place(view: CreateView) -> tuple[int, int]:
+    """Return line and column of the first text that Spark may take for the time of day.
+
+    That of the query when there is none, such as of ``CONCAT('n', 'ow')``.
+    """
+    query = view.query
+    texts = [each for each in read_tree(query).find_all(exp.Literal) if each.is_string]
+    found = [place_of(each, query.sql) for each in texts if _CLOCK.fullmatch(each.name)]
+    return min(found, default=(view.line, view.column))
+
+
+_CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow|epoch)\b.*", re.IGNORECASE | re.DOTALL)
 
 
 def _as_view(statement: Query | Select) -> CreateView:

@@ -14,10 +14,12 @@ from millstream.model.types import (
     array_type,
     decimal_type,
 )
+from millstream.sql.dialect import WRITTEN
 from millstream.sql.expr.casts import unit_and_limit
 from millstream.sql.expr.comparing import comparable
 from millstream.sql.expr.kinds import is_decimal, is_float, is_integer
 from millstream.sql.expr.nodes import Call, ColumnRef, Node, Op
+from millstream.sql.function_names import AGGREGATES
 from millstream.sql.pull.form import kernel_of
 from millstream.sql.pull.parts import Aggregate, AggregateTree, Parts, name_of
 from millstream.sql.pull.physical import duck_type
@@ -33,13 +35,14 @@ if TYPE_CHECKING:
 def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> Aggregate:
     """Return an aggregate over rows, with its FILTER and IGNORE NULLS."""
     function, when, skips_nulls = _unwrapped(rows, tree)
-    make = _by_name(function) or next(
-        (_AGGREGATES[kind] for kind in type(function).__mro__ if kind in _AGGREGATES), None
-    )
-    if make is None:
+    make = _by_name(function) or _AGGREGATES.get(type(function))
+    written = function.meta.get(WRITTEN)
+    if make is None or (written is not None and str(written).upper() not in AGGREGATES):
         rows.refuse(
             function, f"{name_of(rows, function)} is not supported in a query", _hint(function)
         )
+    if isinstance(function, exp.Anonymous) and len(function.expressions) != 1:
+        rows.mismatch(function, f"{function.name.upper()} takes 1 argument", "Count them again.")
     if skips_nulls and not isinstance(function, _POSITIONAL):
         rows.refuse(tree, "IGNORE NULLS is for FIRST and LAST", "Leave it out.")
     made = make(Parts(rows, function, when, skips_nulls=skips_nulls))
@@ -178,7 +181,7 @@ def _extreme(name: str) -> Callable[[Parts], Aggregate]:
 
 def _by_another(name: str) -> Callable[[Parts], Aggregate]:
     def make(parts: Parts) -> Aggregate:
-        if len(parts.args) != 2:
+        if len(parts.args) != 2 or parts.tree.args.get("count"):
             parts.rows.mismatch(parts.tree, "two arguments are needed", "Write MAX_BY(x, time).")
         node, key = (parts.node(each) for each in parts.args)
         comparable(parts.rows, parts.tree, [key])
