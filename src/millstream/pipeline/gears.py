@@ -295,6 +295,7 @@ class Runner:
 
 
 _NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
+_CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
 _RAISED = re.compile(r"^((?:\w+\.)*\w+(?:Error|Exception|Warning)\b.*)$", re.MULTILINE)
@@ -326,7 +327,7 @@ def _is_full(raised: BaseException) -> bool:
 
 def _said(text: str) -> str:
     """What Spark's error says, without its traces and its advice on settings."""
-    text = _ADVICE.sub("", _STREAM_FAILED.sub("", text))
+    text = _ADVICE.sub("", _STREAM_FAILED.sub("", _CALLING.sub("", text)))
     found = _CONDITION.search(text)
     if found is None:
         return text.strip().split("\n", 1)[0]
