@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -134,6 +135,40 @@ def test_one_of_a_copy_that_went_its_own_way(tmp_path):
     name = segments(path)[-3].name
     shutil.copy(copy / name, path / name)
     assert name in str(refused(path, "another copy of the database"))
+
+
+@pytest.mark.parametrize("cut", [1, 32, 500, 1500])
+def test_a_last_segment_that_was_cut_after_the_close(path, cut):
+    last = segments(path)[-1]
+    os.truncate(last, last.stat().st_size - cut)
+    assert refused(path, "when it was closed").files == (last.name,)
+    with Log(path, repair=True) as log:
+        found = numbers(log)
+        assert found == list(range(len(found)))
+    Log(path).close()
+
+
+def test_an_older_copy_of_the_last(path):
+    last = segments(path)[-1]
+    older = last.read_bytes()
+    with Log(path) as log:
+        fill(log, 80, 2)
+    last.write_bytes(older)
+    refused(path, "when it was closed")
+
+
+def test_all_are_missing(path):
+    for each in segments(path):
+        each.unlink()
+    refused(path, "is missing")
+
+
+def test_a_note_that_is_damaged_or_gone_costs_nothing(path):
+    for change in (lambda note: note.write_bytes(b"x"), lambda note: note.unlink()):
+        change(path / "CLOSED")
+        with Log(path) as log:
+            assert log.recovery.clean
+            assert numbers(log) == list(range(80))
 
 
 class TestRepair:

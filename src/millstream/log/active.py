@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from millstream.errors import LogFailedError
+from millstream.log.closed import Closed
 from millstream.log.frame import NO_TAIL, tail_of
 from millstream.log.identity import SegmentRef, mark_followed
 from millstream.log.segment import Head, Seal
@@ -89,6 +90,11 @@ class ActiveSegment:
     def seal(self, epochs: Epochs, topics: Topics, *, closed: bool) -> None:
         """Append the seal. ``truncate`` takes it off again."""
         self._append(Seal.of(self.index, self.offset, epochs, topics, closed=closed).encode())
+
+    def closed(self) -> Closed:
+        """The note of how it is left."""
+        size = os.fstat(self._fd).st_size
+        return Closed(self.ref.ordinal, self.number, size, self.index.end_lsn)
 
     def truncate(self) -> None:
         """Take off what stands after the last frame, if anything does."""

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from millstream.errors import LogFilesError
+from millstream.log.closed import Closed, remove_note
 from millstream.log.identity import SegmentRef, list_segments
 from millstream.log.segment import SegmentFile
 from millstream.log.storage import write_file
@@ -37,6 +38,7 @@ class _Problem:
     hint: str
     file: SegmentRef | None = None
     missing: int = 0
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class _Known:
     ref: SegmentRef
     identity: Identity | None
     trailer: Trailer | None
+    size: int
 
 
 class FileSet:
@@ -57,6 +60,7 @@ class FileSet:
 
     Attributes:
         refs: the segments, oldest first.
+        closed: how the log was left, if it was closed.
         lost: the ordinals of those that are missing, and are known to be.
 
     Raises:
@@ -70,9 +74,15 @@ class FileSet:
         self.lost = {
             int(found[1]) for path in directory.iterdir() if (found := _LOST.fullmatch(path.name))
         }
+        self.closed = Closed.read(directory)
         self.refs = list_segments(directory)
         while problems := list(self._problems()):
             self._refuse(problems)
+
+    @property
+    def promised(self) -> int:
+        """Everything up to this LSN was on the disk when the log was closed; 0: it was not."""
+        return 0 if self.closed is None else self.closed.end_lsn - 1
 
     def begins_with(self, first: int) -> None:
         """Check the front: retention has removed no segment from that ordinal on.
@@ -83,6 +93,7 @@ class FileSet:
         gone = [n for n in range(first, self.refs[0].ordinal) if n not in self.lost]
         if gone:
             self._refuse([_missing(ordinal) for ordinal in gone])
+        remove_note(self._directory)  # from here on files are changed
 
     def _refuse(self, problems: Sequence[_Problem]) -> None:
         if not self._repair:
@@ -95,7 +106,9 @@ class FileSet:
                 hint=f"{problems[0].hint}; repair=True opens without what is missing",
             )
         for each in problems:
-            if each.file is not None:
+            if each.is_cut:
+                self.closed = None
+            elif each.file is not None:
                 path = self._directory / each.file.name
                 path.rename(path.with_suffix(".wrong"))
             else:
@@ -119,13 +132,31 @@ class FileSet:
         end = max(there, default=0)
         if right and right[-1].trailer is not None and right[-1].trailer.followed:
             end += 1
+        if self.closed is not None:
+            end = max(end, self.closed.ordinal)
+        if right:
+            yield from self._against_note(right[-1])
         for ordinal in range(min(there, default=1), end + 1):
             if ordinal not in there and ordinal not in self.lost:
                 yield _missing(ordinal)
 
+    def _against_note(self, last: _Known) -> Iterator[_Problem]:
+        """The last segment, held against how it was left."""
+        note = self.closed
+        if note is None or last.ref.ordinal != note.ordinal:
+            return
+        if last.identity is not None and last.identity.id != note.number:
+            what = "is of another copy of the database"
+        elif last.size != note.size:
+            what = f"has {last.size:,} bytes, and had {note.size:,} when it was closed"
+        else:
+            return
+        hint = "restore the newest copy of it"
+        yield _Problem(f"{last.ref.name} {what}", hint, last.ref, is_cut=True)
+
     def _look_at(self, ref: SegmentRef) -> _Known:
         file = SegmentFile(self._directory, ref)
-        return _Known(ref, file.identity, file.trailer)
+        return _Known(ref, file.identity, file.trailer, file.size)
 
 
 def _against_neighbours(known: Sequence[_Known]) -> Iterator[_Problem]:

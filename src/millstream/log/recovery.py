@@ -20,6 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import LogCorruptError
+from millstream.log.closed import remove_note
 from millstream.log.epochs import Epochs
 from millstream.log.file_set import FileSet
 from millstream.log.frame import Kind
@@ -126,6 +127,7 @@ def recover(directory: Path, *, repair: bool = False) -> State | None:
     files = FileSet(directory, repair=repair)
     refs = files.refs
     if not refs:
+        remove_note(directory)
         return None
     last = SegmentFile(directory, refs[-1])
     if last.trailer is not None and last.trailer.followed:
@@ -198,7 +200,7 @@ def _before(directory: Path, refs: Sequence[SegmentRef], file: SegmentFile) -> S
 def _repair(directory: Path, files: FileSet, unsure: list[SegmentFile]) -> State:
     """After a crash: check what the disk was not asked to keep yet, cut at the first tear."""
     refs = files.refs
-    promised = cache(lambda: max(map(_durable_lsn, unsure)))
+    promised = cache(lambda: max([files.promised, *map(_durable_lsn, unsure)]))
     scans: list[_Scan] = []
     for place, file in enumerate(unsure):
         before = _before(directory, refs, file)

@@ -627,6 +627,8 @@ class Writer:
             with self._write, self._careful():
                 self._at_any_rate(self._seal_for_good)
                 self._active.sync()
+                with contextlib.suppress(OSError):  # it is a help, no more
+                    self._active.closed().write(self._directory)
         except LogError as error:
             rows = sum(len(part.batch) for entry in self._queue for part in entry.parts)
             raise error.with_lost(rows) from error
