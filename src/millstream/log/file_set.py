@@ -126,8 +126,13 @@ class FileSet:
             if identity is not None and (identity.database, identity.ref) != (database, each.ref):
                 wrong.add(each.ref)
                 yield _misplaced(each.ref, identity, foreign=identity.database != database)
-        right = [each for each in known if each.ref not in wrong]
-        yield from _against_neighbours(right)
+        if wrong:
+            return  # what else is wrong shows once they are where they belong
+        yield from _against_neighbours(known)
+        yield from self._missing_of(known)
+
+    def _missing_of(self, right: Sequence[_Known]) -> Iterator[_Problem]:
+        """The segments that are not there, and a last one that is not as it was left."""
         there = {each.ref.ordinal for each in right}
         end = max(there, default=0)
         if right and right[-1].trailer is not None and right[-1].trailer.followed:
