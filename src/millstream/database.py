@@ -28,6 +28,7 @@ from millstream.subscriptions import (
     InlineSubscription,
     Registry,
 )
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,7 @@ class Database(Session):
         spark_options: more of its options, as for ``SparkSession.builder.config``.
     """
 
+    @uninterrupted
     def __init__(
         self,
         path: str | Path | None = None,
@@ -164,8 +166,12 @@ class Database(Session):
 
     # ---- the end
 
+    @uninterrupted
     def close(self) -> None:
         """Commit what was pushed, complete the subscriptions, close the log. Twice is fine.
+
+        Interrupted, as by Ctrl-C, it goes on in the background; the end of the program waits for
+        it for a few seconds.
 
         Raises:
             LogFullError: the disk is full, and rows that were pushed without waiting are lost; the

@@ -17,6 +17,7 @@ from millstream.catalog import Catalog, Definition
 from millstream.dispatch import Commit, Dispatcher, Intake, select
 from millstream.errors import (
     BrokenDefinitionError,
+    Error,
     InUseError,
     ObjectNotFoundError,
     SubscriptionEndedError,
@@ -33,6 +34,7 @@ from millstream.sources import EventTime, IdleWatch, Inlet, Source
 from millstream.sql import plan_all
 from millstream.sql.pull import plan_pull
 from millstream.subscriptions import Positions
+from millstream.threads import uninterrupted
 from millstream.viewing import HIDDEN, Views
 from millstream.views import Bag, Table
 from millstream.views.pull import Puller
@@ -119,6 +121,7 @@ class Engine:
 
         self.dispatcher.call(create)
 
+    @uninterrupted
     def create_view(self, planned: Planned, *, if_not_exists: bool = False) -> None:
         """Make a view, and let it run."""
 
@@ -404,22 +407,22 @@ class Engine:
                 f"{definition.name} is a {definition.kind}: its rows cannot be changed",
                 hint="CREATE TABLE with a PRIMARY KEY makes a log whose rows can be",
             )
-        table.changing.acquire()
-        ticket = None
-        try:
+        with table.changing:
+            if table.unsettled:  # a signal ended a wait: that commit may still be on its way
+                self.dispatcher.barrier()
+            table.unsettled = False
             table.check()
             changes = work_out(table)
             batch = changes.batch(table.schema)
             if batch is not None:
                 commit = self._table_commit(table, batch, definition)
-                ticket = commit.ticket
-                self.dispatcher.commit(commit)
-        finally:
-            # Interrupted, the commit may still be on its way: the next one has to wait for it.
-            if ticket is None:
-                table.changing.release()
-            else:
-                ticket.when_settled(table.changing.release)
+                table.unsettled = True
+                try:
+                    self.dispatcher.commit(commit)
+                except Error:
+                    table.unsettled = False  # it is known: nothing of it was committed
+                    raise
+                table.unsettled = False
         return changes.count
 
     def _table_commit(self, table: Table, batch: ChangeBatch, definition: Definition) -> Commit:
@@ -616,7 +619,7 @@ class Engine:
             ViewFailedError: its query cannot go on.
         """
         running = self.views[name]
-        running.probe(lsn)
+        uninterrupted(running.probe)(lsn)
         if not running.view.wait_for(lsn, seconds):
             raise ViewNotReadyError(
                 f"{name} is at LSN {running.view.reached:,} after {seconds} s, not at {lsn:,}",

@@ -47,6 +47,7 @@ from millstream.sql import (
     plan_where,
 )
 from millstream.sql.pull import plan_pull
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.sql import Predicate, Projection, SelectPlan
     from millstream.subscriptions.registry import Registry
+    from millstream.viewing import Planned
 
 
 T = TypeVar("T")
@@ -112,6 +114,7 @@ class Executor:
 
     # ---- what exists
 
+    @uninterrupted
     def create_source(self, statement: CreateSource) -> Result:
         """CREATE SOURCE."""
         return self._create(
@@ -126,6 +129,7 @@ class Executor:
             ),
         )
 
+    @uninterrupted
     def create_table(self, statement: CreateTable) -> Result:
         """CREATE TABLE."""
         options = options_of(statement.options, statement.schema, statement.sql, "table")
@@ -160,11 +164,12 @@ class Executor:
         """CREATE OR REPLACE: the old one goes only when the new one can be."""
         engine = self._engine
         planned = engine.views.plan(statement)
-        engine.check_replacement(engine.catalog[statement.name], planned)
-        engine.drop(engine.catalog[statement.name])
-        engine.create_view(planned)
+        old = engine.catalog[statement.name]
+        engine.check_replacement(old, planned)
+        uninterrupted(_swap)(engine, old, planned)
         return self._done(_created(statement))
 
+    @uninterrupted
     def drop(self, statement: Drop) -> Result:
         """DROP."""
         if statement.kind == "subscription":
@@ -188,6 +193,7 @@ class Executor:
             positions.drop(statement.name)
         return self._done("DROP SUBSCRIPTION")
 
+    @uninterrupted
     def add_column(self, statement: AddColumn) -> Result:
         """ALTER ... ADD COLUMN."""
         definition = self._engine.catalog.of_kind(statement.kind, statement.name)
@@ -319,6 +325,11 @@ class Executor:
 
     def _changed(self, verb: str, rowcount: int) -> Result:
         return self._done(f"{verb} {rowcount}", rowcount)
+
+
+def _swap(engine: Engine, old: Definition, new: Planned) -> None:
+    engine.drop(old)
+    engine.create_view(new)
 
 
 class _Mine:

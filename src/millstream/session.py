@@ -476,7 +476,7 @@ class Session:
                 on_error=on_error,
                 on_complete=on_complete,
             )
-        subscription = self._opener.query(
+        return self._opener.query(
             CallbackSubscription,
             query,
             parameters,
@@ -492,8 +492,6 @@ class Session:
             on_error=on_error,
             on_complete=on_complete,
         )
-        subscription.start()
-        return subscription
 
     def subscribe_stream(
         self,

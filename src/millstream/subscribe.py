@@ -25,6 +25,7 @@ from millstream.subscriptions import (
     Registry,
     Wish,
 )
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Reading)
 
 
+def _cancel(subscription: Reading | InlineSubscription) -> None:
+    subscription.cancel()
+
+
 class Opener:
     """Opens subscriptions of every style.
 
@@ -51,6 +56,7 @@ class Opener:
         self._engine = engine
         self._registry = registry
 
+    @uninterrupted(undo=_cancel)
     def query(
         self,
         style: type[R],
@@ -119,6 +125,7 @@ class Opener:
         if definition is not None and not self._engine.is_current(definition):
             raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
 
+    @uninterrupted(undo=_cancel)
     def inline(
         self,
         sql: str,
@@ -155,6 +162,7 @@ class Opener:
         self._engine.dispatcher.call(lambda: inlet.add_inline(made))
         return made
 
+    @uninterrupted(undo=_cancel)
     def changes(
         self,
         style: type[R],
@@ -213,6 +221,7 @@ class Opener:
                 )
         return maker
 
+    @uninterrupted(undo=_cancel)
     def listen(self, style: type[R], channels: Sequence[str], tenant: str | None, **more: Any) -> R:  # noqa: ANN401
         """A subscription to notifications on some channels, or on all."""
         check_text(tenant, "tenant", optional=True)

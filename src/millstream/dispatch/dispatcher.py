@@ -35,6 +35,7 @@ from millstream.errors import (
     TopicNotFoundError,
 )
 from millstream.sources.bell import Bell
+from millstream.threads import thread, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,6 +91,7 @@ class Dispatcher:
         self._placed: Sequence[Part] = ()  # what was placed just now
         self._fanned_out: Sequence[Part] = ()  # what subscribers have, and the log has not yet
         self._stopping = False
+        self._is_over = False  # the thread takes nothing more
         self._over = threading.Event()  # set with it
         self._failure: Error | None = None
         self._lost: LogError | None = None
@@ -98,7 +100,7 @@ class Dispatcher:
         self._turner = 0  # the thread whose turn it is
         self._turns = self._tidied = 0
         self._lingers = False  # whether it will soon look at what is to be added to the log
-        self._thread = threading.Thread(target=self._run, name="millstream-dispatcher", daemon=True)
+        self._thread = thread("dispatcher", self._run, self._crashed)
         _FORKED.add(self)
         self._thread.start()
 
@@ -206,10 +208,14 @@ class Dispatcher:
 
     def _hand_in(self, errand: Commit | Call) -> None:
         self.check()
-        self._errands.append(errand)
-        if self.bell.asleep:
+        try:
+            self._errands.append(errand)
+            if self.bell.asleep:
+                self.bell.ring()
+        except BaseException:  # a signal; what was handed in must be seen all the same
             self.bell.ring()
-        if self._failure is not None or not self._thread.is_alive():
+            raise
+        if self._failure is not None or self._is_over:
             # It stopped just now, perhaps before it saw the errand.
             self._refuse_errands()
 
@@ -249,11 +255,14 @@ class Dispatcher:
     # ---- the thread
 
     def _run(self) -> None:
-        while True:
-            with self._turning:
-                is_busy = self._guarded(self._turn)
-            if not is_busy and not self._rest():
-                return
+        try:
+            while True:
+                with self._turning:
+                    is_busy = self._guarded(self._turn)
+                if not is_busy and not self._rest():
+                    return
+        finally:
+            self._is_over = True
 
     def _guarded(self, turn: Callable[[], bool]) -> bool:
         """A turn; if it fails, nothing is taken any more, and everybody is told."""
@@ -262,18 +271,23 @@ class Dispatcher:
         try:
             return turn()
         except BaseException as error:
+            self._crashed(error)
+            raise
+        finally:
+            self._turner = 0
+
+    def _crashed(self, error: BaseException) -> None:
+        """Nothing is taken any more: everybody is told."""
+        if not isinstance(self._failure, LogFailedError):
             self._fail(
                 LogFailedError(
                     f"the dispatcher stopped: {type(error).__name__}: {error}",
                     hint="open the database again; this is a bug in Millstream, please report it",
                 )
             )
-            for ticket in self._tickets:
-                ticket.settle(self.lsn, self._failure)
-            self._refuse_errands()
-            raise
-        finally:
-            self._turner = 0
+        for ticket in self._tickets:
+            ticket.settle(self.lsn, self._failure)
+        self._refuse_errands()
 
     def _turn(self, errands: int | None = None) -> bool:
         """One cut, and all errands or so many; False when there is nothing to do."""
@@ -514,6 +528,7 @@ class Dispatcher:
             for subscriber in routes.subscribers:
                 subscriber.fail(error)
 
+    @uninterrupted
     def _refuse_errands(self) -> None:
         while (errand := self._next_errand()) is not None:
             errand.ticket.settle(self.lsn, self._failure or _closed())

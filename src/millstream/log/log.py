@@ -47,6 +47,7 @@ from millstream.model.lsn import FIRST_LSN
 from millstream.model.names import check_name
 from millstream.model.schema import Column
 from millstream.model.token import ResumeToken
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,6 +102,7 @@ class Log:
         LogCorruptError: the definition of a topic is damaged, and so is the copy of it.
     """
 
+    @uninterrupted
     def __init__(
         self,
         path: str | Path,
@@ -176,6 +178,7 @@ class Log:
         """
         return self._writer.written.topics[name]
 
+    @uninterrupted
     def create_topic(
         self, name: str, schema: Schema, *, retention: Retention | None = None
     ) -> Topic:
@@ -197,6 +200,7 @@ class Log:
             )
         return self.topic(name)
 
+    @uninterrupted
     def add_column(self, topic: str, name: str, type: str) -> Topic:  # noqa: A002 - SQL's word
         """Add a nullable column at the end; rows from before have NULL in it.
 
@@ -209,12 +213,14 @@ class Log:
             self._writer.define(replace(old, schemas=(*old.schemas, schema)))
         return self.topic(topic)
 
+    @uninterrupted
     def set_retention(self, topic: str, retention: Retention) -> Topic:
         """Change how much of a topic is kept, from the next round of retention on."""
         with self._writer.ddl:
             self._writer.define(replace(self.topic(topic), retention=retention), makes_room=True)
         return self.topic(topic)
 
+    @uninterrupted
     def drop_topic(self, topic: str) -> None:
         """Drop a topic and its rows, on a full disk as well; one of the same name may be made anew.
 
@@ -354,10 +360,12 @@ class Log:
         """Raise if the log is closed, or has failed."""
         self._writer.check()
 
+    @uninterrupted
     def flush(self) -> int:
         """Wait until everything appended so far is on the disk; returns the last LSN that is."""
         return self._writer.flush()
 
+    @uninterrupted
     def sync(self) -> bool:
         """The same for who has not appended: False when some rows could not be written.
 
@@ -549,6 +557,7 @@ class Log:
 
     # ---- keeping
 
+    @uninterrupted(undo=Hold.release)
     def hold(self, *topics: str, lsn: int) -> Hold:
         """Keep rows from an LSN on, of some topics or of all, until the hold moves or is released.
 
@@ -565,6 +574,7 @@ class Log:
                     raise not_kept(topic, first)
             return self._holds.take((topic.id for topic in chosen), first)
 
+    @uninterrupted
     def retain(self) -> Retained:
         """One round of retention now; a thread does the same every ``retention_interval``."""
         self._writer.check()
@@ -572,6 +582,7 @@ class Log:
 
     # ---- the end
 
+    @uninterrupted
     def close(self) -> None:
         """Write and sync what was appended, and let the next process in. Closing twice is fine.
 

@@ -41,6 +41,7 @@ from millstream.log.segment import Head
 from millstream.log.topics import Topic, encode_json
 from millstream.log.turns import Turns
 from millstream.log.written import Written
+from millstream.threads import Waiters, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -115,8 +116,7 @@ class Writer:
         self._encoded: Tail = self._active.tail  # the last frame of those
         self._sequence = self._written = 0
         self._turns = Turns(self._order, self._sync)
-        self._grown = threading.Condition(threading.Lock())
-        self._followers = 0
+        self._grown = Waiters()
 
         self._stalled = False
         self._failed: LogFailedError | None = None
@@ -195,8 +195,9 @@ class Writer:
         """Wake the thread that writes, if it sleeps."""
         if self._asleep:
             with self._order:
-                self._asleep = False
+                # In this order: whom a signal keeps from it leaves it to the next one.
                 self._wake.notify()
+                self._asleep = False
 
     def define(self, topic: Topic, *, makes_room: bool = False) -> None:
         """Make a topic's new definition hold; it is on the disk when this returns.
@@ -310,6 +311,7 @@ class Writer:
         self._queued += entry.nbytes
         self._turns.arrived(self._sequence)
 
+    @uninterrupted
     def _see_through(self, entry: Entry, *, sync: bool) -> None:
         while True:
             try:
@@ -430,9 +432,7 @@ class Writer:
 
     def _publish(self, written: Written) -> None:
         self.written = written
-        if self._followers:
-            with self._grown:
-                self._grown.notify_all()
+        self._grown.wake()
 
     def roll(self) -> None:
         """Begin a new segment now, so that retention may drop the one before."""
@@ -513,12 +513,7 @@ class Writer:
         """Sleep until more is written than that; False when the time is up or at close."""
         if not self.is_ours:
             self.check()
-        with self._grown:
-            self._followers += 1
-            try:
-                self._grown.wait_for(lambda: self.written is not written or self._finished, timeout)
-            finally:
-                self._followers -= 1
+        self._grown.wait(lambda: self.written is not written or self._finished, timeout)
         return self.written is not written
 
     def extents_of(self, file: SegmentFile) -> dict[int, tuple[int, int]] | None:
@@ -637,8 +632,7 @@ class Writer:
                 self._finished = True
                 for segment in (*self._unsynced, self._active):
                     segment.close()
-            with self._grown:
-                self._grown.notify_all()
+            self._grown.wake()
         if self._told_late:
             raise self._told_late.popleft()
 

@@ -24,7 +24,10 @@ class Bell:
         self._rung: SimpleQueue[None] = SimpleQueue()
 
     def ring(self) -> None:
-        """Wake the sleeper. Rung once too often, it wakes for nothing, which does no harm."""
+        """Wake the sleeper. Rung once too often, it wakes for nothing, which does no harm.
+
+        No signal can come between the two lines, since there is no call between them.
+        """
         self.asleep = False
         self._rung.put(None)
 

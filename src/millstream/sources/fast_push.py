@@ -3,6 +3,9 @@
 A row of the usual classes (a tuple with a str here and a float there) is checked and appended by a
 few dozen byte codes, with no call but ``append``. Everything else, a dict, an int for a DOUBLE, a
 full buffer, goes to ``slow``, which takes its time and gives the same answer.
+
+A signal may raise between the append and the bell; then the bell is rung on the way out. The
+interpreter enters and leaves the ``try`` for nothing.
 """
 
 from __future__ import annotations
@@ -49,9 +52,13 @@ def make(items, append, bell, limit, slow, full):
             return slow(row)
         if len(items) >= limit:
             return full(row)
-        append(row)
-        if bell.asleep:
+        try:
+            append(row)
+            if bell.asleep:
+                bell.ring()
+        except BaseException:
             bell.ring()
+            raise
     def set_limit(value):
         nonlocal limit
         limit = value

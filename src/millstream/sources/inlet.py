@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from millstream.errors import ClosedError, Error, SourceFullError
 from millstream.model.batch import ChangeBatch
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,12 +45,11 @@ class Inline(Protocol):
 class Ticket:
     """What somebody waits for: that a commit is done, or why it never will be."""
 
-    __slots__ = ("_done", "_then", "error", "lsn")
+    __slots__ = ("_done", "error", "lsn")
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.lsn = 0
-        self._then: list[Callable[[], None]] = []
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -60,28 +60,13 @@ class Ticket:
         self.lsn, self.error = lsn, error
         with contextlib.suppress(RuntimeError):  # settled just now
             self._done.release()
-        self._run_then()
 
-    def when_settled(self, then: Callable[[], None]) -> None:
-        """Have a function called once it is settled: now, or by who settles it."""
-        self._then.append(then)
-        if not self._done.locked():
-            self._run_then()
-
-    def _run_then(self) -> None:
-        while self._then:
-            with contextlib.suppress(IndexError):  # the other side has just taken it
-                self._then.pop()()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is settled, and raise what it was settled with; False: not in time."""
-        if not self._done.acquire(timeout=-1 if timeout is None else timeout):
-            return False
-        with contextlib.suppress(RuntimeError):
-            self._done.release()
+    def wait(self) -> None:
+        """Wait until it is settled, and raise what it was settled with."""
+        with self._done:
+            pass
         if self.error is not None:
             raise self.error.again() if isinstance(self.error, Error) else self.error
-        return True
 
 
 class Parcel:
@@ -215,16 +200,23 @@ class Inlet:
 
     def put(self, parcel: Parcel) -> None:
         """Add a parcel; the caller has made room."""
-        with self._lock:
-            # Counted before it is there: the dispatcher must not take it for a row.
-            self._parcels += 1
-            self.parcel_rows += len(parcel)
-            self.items.append(parcel)
-        if self.bell.asleep:
+        rows, append = len(parcel), self.items.append
+        try:
+            with self._lock:
+                # Counted before it is there: the dispatcher must not take it for a row. And without
+                # a call in between, so that no signal can leave it counted and not there.
+                self._parcels += 1
+                self.parcel_rows += rows
+                append(parcel)
+            if self.bell.asleep:
+                self.bell.ring()
+        except BaseException:  # a signal; what is in the buffer must be seen all the same
             self.bell.ring()
+            raise
         if self._is_abandoned:  # since this producer looked
             self.abandon()
 
+    @uninterrupted
     def _drop_oldest(self) -> None:
         with self._lock:
             while self.items and self.parcel_rows >= self.capacity:

@@ -17,6 +17,7 @@ from millstream.sources.batches import as_batches
 from millstream.sources.fast_push import explain, make_push
 from millstream.sources.inlet import Inlet, Parcel
 from millstream.sources.shapes import RowShape
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -169,6 +170,7 @@ class Source:
             self._enter_batches(batches)
         return sum(map(len, batches))
 
+    @uninterrupted
     def watermark(self, timestamp: datetime | int) -> None:
         """Promise that no row older than this is still to come, in the order of the pushes.
 
@@ -299,9 +301,13 @@ class Source:
         items, bell = inlet.items, inlet.bell
         if len(items) >= inlet.capacity or inlet.parcel_rows >= inlet.capacity:
             inlet.make_room()
-        items.append(row)
-        if bell.asleep:
+        try:
+            items.append(row)
+            if bell.asleep:
+                bell.ring()
+        except BaseException:  # a signal; what is in the buffer must be seen all the same
             bell.ring()
+            raise
         for each in inlet.inline:
             each.row(row)
 

@@ -14,6 +14,7 @@ from millstream.errors import Error, InvalidOptionError, SubscriptionEndedError
 from millstream.model.batch import ChangeBatch
 from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.subscription import Subscription
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -247,6 +248,7 @@ class InlineSubscription:
         """Whether it is active or cancelled."""
         return "cancelled" if self._is_over else "active"
 
+    @uninterrupted
     def cancel(self) -> None:
         """Call back no more. Twice is fine."""
         self.finish(told=False)

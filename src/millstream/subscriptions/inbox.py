@@ -237,6 +237,17 @@ class Inbox:
         )
 
     @property
+    def may_have_news(self) -> bool:
+        """Whether it is worth taking a batch. Takes no lock."""
+        return (
+            self._is_over
+            or self._spilled_at is not None
+            or self._replay is not None
+            or bool(self._ahead)
+            or self.backlog.has_news
+        )
+
+    @property
     def has_more_ahead(self) -> bool:
         """Whether a part of a batch that was taken is still to come."""
         return bool(self._ahead)

@@ -43,6 +43,7 @@ class Mapped(Generic[T]):
     ) -> None:
         self.subscription = subscription
         self._convert = convert
+        self._batch: ChangeBatch | None = None  # nothing was made of it yet
         self._ready: deque[T] = deque()
         self._last_lsn = 0
 
@@ -53,10 +54,10 @@ class Mapped(Generic[T]):
             ClosedError: the subscription is over.
         """
         while not self._ready:
-            batch = self.subscription.try_recv()
-            if batch is None:
+            if self._batch is None:
+                self._batch = self.subscription.try_recv()
+            if not self._unpack():
                 return None
-            self._ready.extend(self._convert(batch))
         return self._next()
 
     def cancel(self) -> None:
@@ -80,13 +81,27 @@ class Mapped(Generic[T]):
     @property
     def token(self) -> str:
         """The text to resume after the last one that was given."""
+        if self._batch is not None:
+            return self.subscription.token_at(self._batch.first_lsn - 1)
         if self._ready:  # there are more of its batch
             return self.subscription.token_at(self._last_lsn)
         return self.subscription.token
 
+    def _unpack(self) -> bool:
+        """Make what is to be given of the batch at hand; False when there is none.
+
+        Interrupted, it is done again: nothing is lost.
+        """
+        if self._batch is None:
+            return False
+        ready = deque(self._convert(self._batch))
+        self._ready, self._batch = ready, None
+        return True
+
     def _next(self) -> T:
-        event = self._ready.popleft()
+        event = self._ready[0]
         self._last_lsn = event.lsn
+        del self._ready[0]  # from here on there is no call until the reader has it
         return event
 
 
@@ -105,10 +120,11 @@ class Events(Mapped[T]):
         deadline = deadline_of(timeout)
         while not self._ready:
             try:
-                batch = self.subscription.recv(time_left(deadline, None))
+                if self._batch is None:
+                    self._batch = self.subscription.recv(time_left(deadline, None))
             except ReceiveTimeoutError:
                 raise timed_out(timeout) from None
-            self._ready.extend(self._convert(batch))
+            self._unpack()
         return self._next()
 
     def __iter__(self) -> Self:
@@ -142,10 +158,11 @@ class AsyncEvents(Mapped[T]):
         deadline = deadline_of(timeout)
         while not self._ready:
             try:
-                batch = await self.subscription.recv(time_left(deadline, None))
+                if self._batch is None:
+                    self._batch = await self.subscription.recv(time_left(deadline, None))
             except ReceiveTimeoutError:
                 raise timed_out(timeout) from None
-            self._ready.extend(self._convert(batch))
+            self._unpack()
         return self._next()
 
     def __aiter__(self) -> Self:

@@ -14,6 +14,7 @@ from millstream.model.clock import to_datetime
 from millstream.subscriptions.backlog import both
 from millstream.subscriptions.mapped import AsyncEvents, Events
 from millstream.subscriptions.reading import deadline_of, time_left
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,12 +78,14 @@ class Channels:
         """The channels that are listened to."""
         return tuple(sorted(self._names))
 
+    @uninterrupted
     def listen(self, channel: str) -> None:
         """LISTEN; twice is fine."""
         self._names |= {channel}
         if self._listener is None:
             self._listener = self._listen()
 
+    @uninterrupted
     def unlisten(self, channel: str | None) -> None:
         """UNLISTEN one channel, or all."""
         self._names = frozenset() if channel is None else self._names - {channel}

@@ -25,6 +25,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.backlog import MERGED_ROWS
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +129,8 @@ class Reading:
         self._paused = False
         self._cancelled = False
         self._control = threading.Lock()
+        # What was taken and has not reached the reader yet, and the position before it.
+        self._taken: tuple[ChangeBatch, int] | None = None
         self._pid = os.getpid()
         self._acknowledge = acknowledge
         self._acknowledged = acknowledged
@@ -139,27 +142,45 @@ class Reading:
     # ---- what there is
 
     def poll(self) -> ChangeBatch | None:
-        """The next batch if there is one, if it is wanted, and if it is time for it."""
+        """The next batch if there is one, if it is wanted, and if it is time for it.
+
+        A signal that comes meanwhile loses nothing: the next one who polls is given the batch.
+        """
         if self._pid != os.getpid():
             raise forked()
-        if self._paused or self._demand == 0:
+        if self._taken is None:
+            if self._paused or self._demand == 0 or not self._inbox.may_have_news:
+                return None
+            self._take()
+        taken = self._taken
+        if taken is None:
             return None
+        batch = taken[0]
+        self._taken = None  # from here on there is no call until the reader has it
+        return batch
+
+    @uninterrupted
+    def _take(self) -> None:
+        """Take the next batch, if it is time for it."""
         pace, limit = self._pace, self._pace.max_rows
         merge = MERGED_ROWS
         if pace.max_delay is not None:
             if self._inbox.ready_in(pace.max_rows, pace.max_delay) != 0.0:
-                return None
+                return
             merge = limit or self._inbox.backlog.limit
         with self._control:
             demand = self._demand
+            if self._taken is not None or demand == 0:
+                return
             if demand is not None:
-                if demand == 0:
-                    return None
                 limit = demand if limit is None else min(limit, demand)
+            position = self._inbox.position
             batch = self._inbox.take(limit, merge=merge)
-            if batch is not None and demand is not None:
+            if batch is None:
+                return
+            if demand is not None:
                 self._demand = max(0, demand - len(batch))
-        return batch
+            self._taken = batch, position
 
     def try_recv(self) -> ChangeBatch | None:
         """The next batch if there is one; None when there is none at the moment.
@@ -202,7 +223,7 @@ class Reading:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come."""
-        return self._inbox.is_over
+        return self._taken is None and self._inbox.is_over
 
     def check(self) -> None:
         """Raise what ended the subscription, once all before it was handed over.
@@ -220,16 +241,19 @@ class Reading:
 
     # ---- steering
 
+    @uninterrupted
     def pause(self) -> None:
         """Hand over nothing until ``resume``; what comes meanwhile is kept, as the policy says."""
         self._paused = True
         self._inbox.rouse()
 
+    @uninterrupted
     def resume(self) -> None:
         """Go on after ``pause``."""
         self._paused = False
         self._inbox.rouse()
 
+    @uninterrupted
     def request(self, rows: int) -> None:
         """Ask for so many rows more; from the first call on, no more than asked for are given.
 
@@ -241,6 +265,7 @@ class Reading:
             self._demand = (self._demand or 0) + rows
         self._inbox.rouse()
 
+    @uninterrupted
     def cancel(self) -> None:
         """End the subscription now; what it has not handed over is let go. Twice is fine."""
         self._cancelled = True
@@ -249,9 +274,11 @@ class Reading:
             return
         self._leave()
         self._inbox.discard()
+        self._taken = None
 
     close = cancel
 
+    @uninterrupted
     def _leave(self) -> None:
         if self._finalizer.detach() is not None:
             self._leaving(self._inbox)
@@ -269,7 +296,7 @@ class Reading:
         """Whether it is active, paused, cancelled, completed or failed."""
         if self._cancelled:
             return "cancelled"
-        if self._inbox.is_over:
+        if self.is_over:
             return "completed" if self._inbox.error is None else "failed"
         return "paused" if self._paused else "active"
 
@@ -281,17 +308,19 @@ class Reading:
     @property
     def position(self) -> int:
         """Everything up to this LSN was handed over."""
-        return self._inbox.position
+        taken = self._taken
+        return self._inbox.position if taken is None else taken[1]
 
     @property
     def token(self) -> str:
         """The text from which another subscription goes on after what this one was given."""
-        return self._inbox.feed.token(self._inbox.position)
+        return self._inbox.feed.token(self.position)
 
     def token_at(self, lsn: int) -> str:
         """The text from which another subscription goes on after an LSN."""
         return self._inbox.feed.token(lsn)
 
+    @uninterrupted
     def ack(self, batch: ChangeBatch | str | int | None = None) -> None:
         """Done with everything up to a batch, a token or an LSN, or with all that was handed over.
 
@@ -339,6 +368,8 @@ class Reading:
         """Up to where everything was handed over, rows that the query does not keep included."""
         inbox = self._inbox
         lsn = inbox.feed.offered_lsn()  # before the look at the backlog: what comes later is later
+        if self._taken is not None:
+            return self.position
         if inbox.is_over or inbox.is_reading_log or inbox.backlog.has_news or inbox.has_more_ahead:
             return inbox.position
         return max(lsn, inbox.position)
@@ -346,20 +377,20 @@ class Reading:
     @property
     def metrics(self) -> SubscriptionMetrics:
         """Counters, and how far it is behind."""
-        inbox, backlog = self._inbox, self._inbox.backlog
+        inbox, backlog, taken = self._inbox, self._inbox.backlog, self._taken
         oldest = backlog.oldest
         rows = backlog.rows
         if inbox.is_reading_log:
             rows = max(0, inbox.feed.lsn() - inbox.position)
         waited = 0.0 if oldest is None else (system_clock() - oldest.committed_at) / 1e6
         return SubscriptionMetrics(
-            delivered=inbox.delivered,
+            delivered=inbox.delivered - (0 if taken is None else len(taken[0])),
             dropped=backlog.dropped + inbox.lost,
             conflated=backlog.conflated,
             errors=self.errors,
             lag_rows=rows,
             lag_seconds=max(0.0, waited),
-            position=inbox.position,
+            position=self.position,
             acknowledged=None if self._acknowledged is None else self._acknowledged(),
         )
 

@@ -139,6 +139,8 @@ class Registry:
             self._open[inbox] = weakref.ref(reading)
             if isinstance(reading, CallbackSubscription):
                 self._callbacks[inbox] = reading
+        if isinstance(reading, CallbackSubscription):
+            reading.start()
         return reading
 
     def add_inline(self, subscription: InlineSubscription) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from millstream.errors import ClosedError, Error, ExpressionError, SqlUnsupportedError
 from millstream.sql.expr.failures import overflow
 from millstream.sql.pull.physical import duck_type, physical_schema, physical_type
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,6 +86,7 @@ class Puller:
                 self._database.close()
                 self._database = None
 
+    @uninterrupted
     def _cursor(self, kernels: Sequence[Kernel]) -> Any:  # noqa: ANN401 - of a module that is loaded late
         with self._lock:
             if self._closed:

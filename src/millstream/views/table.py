@@ -74,6 +74,7 @@ class Table:
 
     Attributes:
         changing: held by whoever works out and commits a change.
+        unsettled: whether the last change may still be on its way, though nobody waits for it.
         lsn: the LSN at which the rows hold.
         written: how many rows its changes had, old and new, besides what was saved.
         due: when so many were written, ``on_due`` is called, once.
@@ -83,6 +84,7 @@ class Table:
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
         self.changing = threading.Lock()
+        self.unsettled = False
         self.lsn = 0
         self.written = 0
         self.due = NEVER

@@ -9,15 +9,15 @@ a flush that is older than what it has is a replay, and changes nothing.
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.dispatch import Commit
-from millstream.errors import LogError, LogFailedError, RowTooLargeError
+from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
 from millstream.model.batch import ChangeBatch
+from millstream.threads import Waiters
 from millstream.views.saved import NEVER, Saved
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ class View:
         self._clock = clock
         self._working = threading.Lock()
         self._lock = threading.Lock()
-        self._moved = threading.Condition()
+        self._reaching = threading.Lock()
+        self._moved = Waiters()
 
     def __len__(self) -> int:
         return len(self._keeper)
@@ -173,6 +174,7 @@ class View:
         self._is_over = True  # before the lock: who has it may wait for room on the disk
         with self._working:
             pass
+        self._moved.wake()
 
     def _commit(self, step: Step | None, lsn: int) -> None:
         if step is None or self._is_over:
@@ -215,15 +217,14 @@ class View:
     def _wait_for_room(self, error: LogError) -> None:
         """The log takes nothing, so wait: to fail would end the subscriptions."""
         self.waits = error
-        with self._moved:
-            self._moved.notify_all()
+        self._moved.wake()
         if self._is_stopping or not self._dispatcher.wait_for_room():
             raise error
 
     def _has_reached(self, lsn: int) -> None:
-        with self._moved:
+        with self._reaching:
             self.reached = max(self.reached, lsn)
-            self._moved.notify_all()
+        self._moved.wake()
 
     # ---- how it fares
 
@@ -236,8 +237,7 @@ class View:
         if hopeless:
             self.error = error
             self._dispatcher.soon(lambda: self._dispatcher.drop_routes(self.name, error))
-        with self._moved:
-            self._moved.notify_all()
+        self._moved.wake()
 
     def recovered(self) -> None:
         """Its query goes on."""
@@ -249,18 +249,20 @@ class View:
         Raises:
             ViewFailedError: its query cannot go on.
             LogFullError: the disk is full, and it waits for room.
+            ClosedError: it was dropped, or the database closed.
         """
-        deadline = None if seconds is None else time.monotonic() + seconds
-        with self._moved:
-            while self.reached < lsn:
-                stopped_by = self.error or self.waits
-                if stopped_by is not None:
-                    raise stopped_by.again()
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                self._moved.wait(left)
-        return True
+        self._moved.wait(lambda: self.reached >= lsn or self._cannot_go_on(), seconds)
+        if self.reached >= lsn:
+            return True
+        stopped_by = self.error or self.waits
+        if stopped_by is not None:
+            raise stopped_by.again()
+        if self._is_over:
+            raise ClosedError(f"{self.name} was dropped, or the database closed")
+        return False
+
+    def _cannot_go_on(self) -> bool:
+        return self._is_over or self.error is not None or self.waits is not None
 
     # ---- its rows
 

@@ -1,0 +1,134 @@
+"""For tests of signals: a handler that raises in the main thread, at chosen or random instants.
+
+CPython runs signal handlers in the main thread, at the beginning of a function, after a call of
+something that is no Python function, and when it jumps back. ``at_each_point`` raises at each of
+these in turn, as far as they are in our own code or in what it uses to wait.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import SimpleQueue
+
+import millstream
+
+_OURS = str(Path(millstream.__file__).parent)
+_PURE = (os.path.join(_OURS, "sql"), os.path.join(_OURS, "model"))
+_WAITING = {threading.__file__, os.path.join(os.path.dirname(threading.__file__), "contextlib.py")}
+_POINTS = {"RESUME", "JUMP_BACKWARD", "CALL", "CALL_FUNCTION_EX"}
+
+EVERY = os.environ.get("MILLSTREAM_INTERRUPTS") == "all"
+"""Whether to raise at each point: takes minutes. Else at about so many of a call: """
+SOME = 30
+
+
+class _Tracer:
+    """Counts the points of a call, and raises at one of them."""
+
+    def __init__(self, place):
+        self.place = place
+        self.count = 0
+        self._before = {}  # the opcode that a frame has executed last
+        self._called = {}  # whether that has called a Python function
+        self._over = False
+
+    def __call__(self, frame, event, _):
+        name = frame.f_code.co_filename
+        back = frame.f_back
+        if back is not None and id(back) in self._before and frame.f_code.co_name != "__init__":
+            self._called[id(back)] = True
+        if self._over or not (name in _WAITING or name.startswith((_OURS, "<push"))):
+            return None
+        if name.startswith(_PURE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame, event, _):
+        if event == "return":
+            self._before.pop(id(frame), None)
+            self._called.pop(id(frame), None)
+        if event != "opcode" or self._over:
+            return self._step
+        before = self._before.get(id(frame))
+        called = self._called.pop(id(frame), False)
+        self._before[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        if before is not None and before.startswith("POP_JUMP_BACKWARD"):
+            before = "JUMP_BACKWARD"
+        if before in _POINTS and not (before.startswith("CALL") and called):
+            self.count += 1
+            if self.count == self.place:
+                self._over = True
+                raise KeyboardInterrupt
+        return self._step
+
+
+def _traced(call, place):
+    """How many points it has; it was interrupted at one of them, if there are so many."""
+    tracer = _Tracer(place)
+    old = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(old)
+    return tracer.count
+
+
+def at_each_point(call, check):
+    """Interrupt a call at each of its points, and check after each; returns how many there were."""
+    points = max(_traced(call, 0) for _ in range(3))
+    assert points
+    check()
+    step = 1 if EVERY else max(1, points // SOME)
+    first = random.randrange(step) + 1
+    for place in range(first, points + step, step):
+        _traced(call, place)
+        check()
+    return points
+
+
+def at_random(call, times, longest):
+    """Interrupt a call at random instants, by a real signal; returns how often it was."""
+    armed = interrupts = 0
+    main, again = threading.main_thread().ident, SimpleQueue()
+
+    def handler(*_):
+        nonlocal armed
+        if armed:
+            armed = 0
+            raise KeyboardInterrupt
+
+    def send():
+        while again.get():
+            time.sleep(random.random() * longest)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    try:
+        for _ in range(times):
+            try:
+                armed = 1
+                again.put(True)
+                while armed:  # else it was raised where Python ignores it: in a finalizer
+                    call()
+            except KeyboardInterrupt:
+                interrupts += 1
+            finally:
+                armed = 0
+    finally:
+        again.put(False)
+        sender.join()
+        signal.signal(signal.SIGUSR1, old)
+    return interrupts
