@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 import weakref
 
 import pytest
@@ -15,15 +16,27 @@ from millstream.threads import Waiters, thread, uninterrupted
 from .held import Doing, until
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 @pytest.fixture
 def ctrl_c():
-    """Interrupts the main thread, once it waits."""
-    old = signal.signal(signal.SIGUSR1, interrupt)
-    yield lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+    """Interrupts the main thread while it waits, called by another one.
+
+    A signal that comes just before a wait begins is heard at its end only, so it is sent again.
+    """
+    heard = []
+
+    def handler(*_):
+        if not heard:
+            heard.append(1)
+            raise KeyboardInterrupt
+
+    def press():
+        heard.clear()
+        while not heard:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            time.sleep(0.001)
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    yield press
     signal.signal(signal.SIGUSR1, old)
 
 
