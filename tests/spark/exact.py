@@ -194,9 +194,17 @@ class Twin:
         self.db.flush()
 
     def await_live(self):
-        """Wait until all views run in the live gear."""
-        runners = self.runners.values()
-        until(lambda: all(each.state == "live" for each in runners), "the live gear")
+        """Wait until all views run in the live gear, or in the only one that they have."""
+        runners = self.runners
+        wanted = {name: "live" if self.may_live(name) else "micro-batch" for name in runners}
+        until(
+            lambda: all(each.state == wanted[name] for name, each in runners.items()),
+            "the live gear",
+        )
+
+    def may_live(self, name):
+        """Whether a view has a live gear."""
+        return self.db._engine.views[name].planned.plan.live
 
     def shift(self, gear):
         """Have all views change gear; returns without waiting."""

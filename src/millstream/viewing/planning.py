@@ -238,6 +238,15 @@ class Planner:
             and (each.name in wanted or each.name.startswith("_k"))
         ]
         keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
+        nested = [each for each in (*made, *hidden) if each.name in keys and each.type.children]
+        if nested:
+            raise SqlUnsupportedError(
+                f"groups by {nested[0].type.sql} are not supported",
+                sql=statement.sql,
+                line=statement.query.line or statement.line,
+                column=statement.query.column or statement.column,
+                hint="Group by its parts, such as s.field or a[0], or by to_json(...).",
+            )
         return Schema(tuple(made), keys if set(keys) <= known else ()), hidden
 
     def _keeper(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.sql import Lookup, Window, as_query, parse, plan_view
+from millstream.model import Schema
+from millstream.sql import Input, Lookup, Window, as_query, parse, plan_view
 from millstream.sql.statements import Select
 
 from .logs import find
@@ -184,3 +185,32 @@ def test_functions_are_called_as_they_were_written():
     plan = planned(f"SELECT symbol, array({calls}) AS a FROM trades GROUP BY ALL")
     for call in ("LOG2(`qty`)", "DATE_FORMAT(`ts`, 'SSS')", "SPACE(`qty`)", "MY_OWN(`qty`"):
         assert call in plan.spark_sql
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "live"),
+    [
+        *(("collect_list(v)", False), ("listagg(k, '-')", False), ("median(v)", False)),
+        *(("collect_set(v)", True), ("max(v)", True), ("first(v)", True)),
+    ],
+)
+def test_aggregates_whose_state_is_the_whole_group_are_not_live(aggregate, live):
+    plan = planned(f"SELECT k, {aggregate} AS x FROM plain GROUP BY k")
+    assert plan.live is live
+    assert ("grows with its group" in plan.why) is not live
+
+
+def test_parts_of_nested_columns_are_summed_over_rows_that_change():
+    nested = Input(
+        "nested",
+        "table",
+        Schema.of(
+            key=("id",), id="INT", st="STRUCT<x INT, y DOUBLE>", xs="ARRAY<INT>", m="MAP<INT, REAL>"
+        ),
+        retracts=True,
+    )
+    [statement] = parse(
+        "SELECT SUM(st.X) AS a, AVG(st.y) AS b, SUM(xs[0]) AS c, SUM(m[1]) AS d FROM nested"
+    )
+    plan = plan_view(statement, lambda _name: nested)
+    assert plan.spark_sql.count("MS_SUM(") == 2, "of the floats"

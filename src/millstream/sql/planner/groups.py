@@ -83,7 +83,15 @@ class Grouping:
             hint = "Leave it out of GROUP BY; aggregates are computed for each group."
             self.teller.refuse(tree, "a key cannot be an aggregate", hint)
         elif tree not in self.keys:
+            self._check_key(tree)
             self.keys.append(tree)
+
+    def _check_key(self, tree: exp.Expr) -> None:
+        origin = self.below.ground.origins.get(tree.name) if isinstance(tree, exp.Column) else None
+        if origin is not None and origin.type is not None and origin.type.children:
+            what = f"groups by {origin.type.sql} are not supported"
+            hint = "Group by its parts, such as s.field or a[0], or by to_json(...)."
+            self.teller.refuse(tree, what, hint)
 
     def flow(self, columns: Columns, having: exp.Expr | None) -> Flow:
         """Return the groups, with resolved columns and condition over the rows."""

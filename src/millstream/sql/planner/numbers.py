@@ -45,12 +45,27 @@ def number_type(tree: exp.Expr, ground: Ground) -> SqlType | None:
     if isinstance(tree, exp.Column):
         origin = ground.origins.get(tree.name)
         return origin.type if origin else None
-    if isinstance(tree, exp.Cast):
-        try:
-            return parse_type(tree.to.sql(dialect="spark"))
-        except Error:
-            return None
-    return None
+    if isinstance(tree, exp.Dot | exp.Bracket):
+        return _part_type(tree, number_type(tree.this, ground))
+    return _cast_type(tree) if isinstance(tree, exp.Cast) else None
+
+
+def _cast_type(tree: exp.Cast) -> SqlType | None:
+    try:
+        return parse_type(tree.to.sql(dialect="spark"))
+    except Error:
+        return None
+
+
+def _part_type(tree: exp.Dot | exp.Bracket, of: SqlType | None) -> SqlType | None:
+    """Return the type of a field of a STRUCT, or of an element of an ARRAY or a MAP."""
+    if of is None or not of.children:
+        return None
+    if isinstance(tree, exp.Bracket):
+        return None if of.kind == "STRUCT" else of.children[-1]
+    names = [each.lower() for each in of.names] if of.kind == "STRUCT" else []
+    name = tree.expression.name.lower()
+    return of.children[names.index(name)] if name in names else None
 
 
 def number_kind(tree: exp.Expr, ground: Ground) -> Kind | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlglot import UnsupportedError, exp
 
 from millstream.sql.planner.flow import LSN, WEIGHT
+from millstream.sql.planner.functions import function_name
 from millstream.sql.planner.plan import ViewPlan
 from millstream.sql.planner.sessions import SESSION
 from millstream.sql.planner.trees import (
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from millstream.sql.statements import CreateView
 
 _HIDDEN = re.compile(r"_k\d+|_start|_end|_shown|_hash|_rows|_lsn|_op|_weight", re.IGNORECASE)
+_GROWING = {"collect_list", "percentile", "percentile_cont", "percentile_disc", "median", "mode"}
+"""Aggregates that keep all values of a group: the live gear would copy them for each row."""
 _LIVE = "one feed, one partition, row by row"
 
 
@@ -48,6 +51,7 @@ def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan
         sql = rendered(query)
     except UnsupportedError as error:
         teller.refuse(None, f"Spark SQL cannot express it: {error}", "Write it in another way.")
+    growing = [name for name in map(function_name, query.walk()) if name in _GROWING]
     names = tuple(each.name for each in logs.inputs)
     lateness = view.lateness // timedelta(microseconds=1)
     meaning = [*map(str.lower, names), sql, *map(repr, (logs.lookups, view.emit, lateness))]
@@ -62,7 +66,8 @@ def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan
         lateness=lateness,
         retracts=_retracts(flow, view, logs),
         frees=flow.groups is not None and flow.groups.frees,
-        why=_LIVE,
+        live=not growing,
+        why=f"the state of {growing[0].upper()} grows with its group" if growing else _LIVE,
         fingerprint=hashlib.sha256("\n".join(meaning).encode()).hexdigest(),
         match=match,
     )
