@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from millstream.errors import (
     Error,
+    LogCorruptError,
     LogError,
     LogFailedError,
     RowTooLargeError,
@@ -321,7 +322,7 @@ def failure(name: str, raised: BaseException) -> ViewFailedError:
 def _is_full(raised: BaseException) -> bool:
     """Whether the log, or Spark for its checkpoint, found no room: not the fault of any row."""
     if isinstance(raised, LogError):
-        return not isinstance(raised, LogFailedError | RowTooLargeError)
+        return not isinstance(raised, LogCorruptError | LogFailedError | RowTooLargeError)
     return "No space left on device" in str(raised)
 
 
