@@ -164,16 +164,16 @@ class Session:
         tenant = self._as(tenant)
         statements = parse(sql, parameters)
         for statement in statements:
-            if not isinstance(statement, _QUERIES):
+            is_live = isinstance(statement, Select | Query) and statement.live
+            if is_live or not isinstance(statement, _QUERIES):
                 raise SqlUnsupportedError(
                     "query is for SELECT, SHOW, DESCRIBE and EXPLAIN",
                     sql=sql,
                     line=statement.line,
                     column=statement.column,
-                    hint="use db.execute",
+                    hint="use db.subscribe" if is_live else "use db.execute",
                 )
-        run = Executor(self._engine, self._registry, tenant)
-        return [run(statement) for statement in statements][-1]
+        return [self._answer(statement, tenant) for statement in statements][-1]
 
     sql = query
 
@@ -198,11 +198,15 @@ class Session:
         elif isinstance(statement, Unlisten):
             self._channels.unlisten(statement.channel)
             status = "UNLISTEN"
-        elif isinstance(statement, Show) and statement.kind == "channels" and tenant == self.tenant:
-            return Result.of_rows(_CHANNELS, [(name,) for name in self._channels.names])
         else:
-            return Executor(self._engine, self._registry, tenant)(statement)
+            return self._answer(statement, tenant)
         return Result.of_status(status)
+
+    def _answer(self, statement: Statement, tenant: str | None) -> Result:
+        """Carry out a statement that opens nothing."""
+        if isinstance(statement, Show) and statement.kind == "channels" and tenant == self.tenant:
+            return Result.of_rows(_CHANNELS, [(name,) for name in self._channels.names])
+        return Executor(self._engine, self._registry, tenant)(statement)
 
     # ---- pushing in
 

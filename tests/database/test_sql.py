@@ -428,9 +428,17 @@ def test_show_subscriptions(users):
     assert not users.query("SHOW SUBSCRIPTIONS")
 
 
+@pytest.mark.parametrize("query", ["SELECT * FROM users", "SELECT COUNT(*) AS n FROM users"])
+def test_live_select_is_no_query(users, query):
+    with pytest.raises(errors.SqlUnsupportedError, match="query is for SELECT, SHOW") as caught:
+        users.query(f"LIVE {query}")
+    assert caught.value.hint == "use db.subscribe"
+
+
 def test_listen_and_notify(db):
     db.execute("LISTEN orders; NOTIFY orders, 'one'; NOTIFY other, 'two'; NOTIFY orders")
     assert db.execute("SHOW CHANNELS").fetchall() == [("orders",)]
+    assert db.query("SHOW CHANNELS").fetchall() == [("orders",)]
     got = db.notifies(60)
     assert [(n.channel, n.payload) for n in (next(got), next(got))] == [
         ("orders", "one"),

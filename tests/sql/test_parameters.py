@@ -172,6 +172,13 @@ def test_where_our_own_grammar_takes_a_value():
             parse("SELECT a FROM t LIMIT ?", [wrong])
 
 
+def test_a_cast_follows_a_parameter():
+    expected = plain("SELECT CAST(-3 AS VARCHAR) AS v FROM t").items
+    assert plain("SELECT ?::VARCHAR AS v FROM t", [-3]).items == expected
+    assert plain("SELECT :x::VARCHAR AS v FROM t", {"x": -3}).items == expected
+    parse("SELECT a FROM t WHERE a = ?::BIGINT AND a < ? :: INT", ["1", "2"])
+
+
 def test_several_statements_share_the_values():
     one, two = parse("INSERT INTO t VALUES (?, ?); DELETE FROM t WHERE a = ?", [1, "?", 2])
     assert plan_insert(one, SCHEMA) == [(1, "?")]

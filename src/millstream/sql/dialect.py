@@ -142,6 +142,12 @@ class MillstreamParser(SparkParser):
         made = self.expression(exp.Cast(this=self._parse_primary(), to=to))
         return self._parse_column_ops(made.update_positions(token))
 
+    def _parse_atom(self) -> exp.Expr | None:
+        # sqlglot's short cut takes one token for an operand; a colon and its name are two, and what
+        # follows them, as in :x::BIGINT, would be left over.
+        is_parameter = self._curr and self._curr.token_type is TokenType.COLON
+        return None if is_parameter else super()._parse_atom()
+
     def _parse_unary(self) -> exp.Expr | None:
         # Every operand comes this way: CASE, CAST, NOT and parentheses get their places here.
         token = self._curr
@@ -201,8 +207,9 @@ class Millstream(Spark):
         KEYWORDS = {  # noqa: RUF012
             word: kind
             for word, kind in Spark.Tokenizer.KEYWORDS.items()
-            # ADD FILE, for one, would hide the column of ALTER SOURCE s ADD file VARCHAR.
-            if kind is not TokenType.COMMAND
+            # ADD FILE, for one, would hide the column of ALTER SOURCE s ADD file VARCHAR;
+            # an operator ?:: of other dialects would hide the parameter of ?::BIGINT.
+            if kind is not TokenType.COMMAND and not word.startswith("?")
         }
 
     Parser = MillstreamParser
