@@ -114,7 +114,10 @@ class Opener:
         engine = self._engine
         running = engine.share_view(query, tenant)
         try:
-            engine.wait_for(running.view.name, engine.dispatcher.barrier(), None)
+            with shown_to(tenant):
+                for read in running.planned.inputs:
+                    engine.check_view(engine.catalog[read])
+                engine.wait_for(running.view.name, engine.dispatcher.barrier(), None)
         except BaseException:
             engine.views.release(running)
             raise

@@ -166,6 +166,17 @@ def test_a_subscription_to_a_query_that_fails(db, source):
     assert rows_of(db, "good") == Counter([("a", 3)])
 
 
+def test_a_subscription_to_a_query_over_a_view_that_has_failed(db, source):
+    """A hidden view over it would show what was there before, without a word."""
+    db.execute("CREATE MATERIALIZED VIEW parts AS SELECT k, 100 / n AS part FROM s")
+    source.push(("a", 0))
+    failed(db, "parts")
+    with pytest.raises(ViewFailedError) as told:
+        db.subscribe("SELECT SUM(part) AS total FROM parts")
+    assert told.value.view == "parts"
+    until(lambda: [each.view.name for each in db._engine.views] == ["parts"])
+
+
 def test_a_function_in_python(db, spark, source):
     """It is never silent: it works in micro-batches, and what it raises is told."""
 
