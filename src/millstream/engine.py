@@ -612,7 +612,7 @@ class Engine:
         return self.views.share(query, self.create_view, self.inputs(tenant), tenant)
 
     def wait_for(self, name: str, lsn: int, seconds: float | None) -> None:
-        """Wait until a view has taken in everything up to an LSN.
+        """Wait until a view runs and has taken in everything up to an LSN.
 
         Raises:
             ViewNotReadyError: the time is up.
@@ -622,7 +622,7 @@ class Engine:
         uninterrupted(running.probe)(lsn)
         if not running.view.wait_for(lsn, seconds):
             raise ViewNotReadyError(
-                f"{name} is at LSN {running.view.reached:,} after {seconds} s, not at {lsn:,}",
+                f"{name} is at LSN {running.view.reached:,}, not at {lsn:,}, and the time is up",
                 hint=f"its query is {running.runner.state}; wait longer, or look at SHOW VIEWS",
             )
 

@@ -45,6 +45,7 @@ from millstream.subscriptions import (
     Subscription,
     check_callback,
 )
+from millstream.subscriptions.reading import deadline_of, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -346,15 +347,19 @@ class Session:
         return self._engine.dispatcher.lsn
 
     def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
-        """Wait until a view has taken in everything up to an LSN, or all that was pushed so far.
+        """Wait until a view runs and has taken in everything up to an LSN, or all pushed so far.
 
         Returns that LSN.
 
         Raises:
             ViewNotReadyError: the time is up.
             ViewFailedError: the view's query cannot go on.
+            InvalidOptionError: a timeout or an LSN that is none.
         """
         self._check()
+        deadline = deadline_of(timeout)
+        if lsn is not None and (type(lsn) is not int or lsn < 0):
+            raise InvalidOptionError(f"lsn is {lsn!r}", hint="a whole number from 0 on, or None")
         if lsn is None:
             lsn = self._engine.dispatcher.barrier(complete=True)
         definition = self._engine.find(view, self.tenant)
@@ -365,7 +370,7 @@ class Session:
                 hint="what db.flush() returns is on the disk and handed to subscribers",
             )
         with shown_to(self.tenant):
-            self._engine.wait_for(definition.name, lsn, timeout)
+            self._engine.wait_for(definition.name, lsn, time_left(deadline, None))
         return lsn
 
     # ---- pushing out

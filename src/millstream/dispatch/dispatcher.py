@@ -261,6 +261,9 @@ class Dispatcher:
                     is_busy = self._guarded(self._turn)
                 if not is_busy and not self._rest():
                     return
+        except BaseException as error:
+            self._crashed(error)  # before it is over: whoever comes now is told why
+            raise
         finally:
             self._is_over = True
 

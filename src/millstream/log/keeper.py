@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ClosedError, Error
+from millstream.threads import thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,24 +45,24 @@ class Keeper:
         self._shortest = min(retention_interval, _SHORTEST)
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=target, name=f"millstream-log-{name}", daemon=True)
-            for name, target in (
+            thread(f"log-{name}", body, writer.fail)
+            for name, body in (
                 ("writer", writer.write_in_background),
                 ("syncer", self._sync),
                 ("retention", self._let_go),
             )
         ]
-        for thread in self._threads:
-            thread.start()
+        for each in self._threads:
+            each.start()
 
     def stop(self) -> None:
         """Wait for the threads to end, once the writer is closing."""
         self._stopping.set()
         self._writer.dirty.set()
         self._writer.short.set()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        for each in self._threads:
+            if each is not threading.current_thread():
+                each.join()
 
     def is_here(self) -> bool:
         """Whether this is one of the threads."""
@@ -78,9 +79,6 @@ class Keeper:
             except Error as error:
                 # Kept by the writer: whoever appends or flushes next is told.
                 _logger.warning("cannot sync: %s", error.message)
-            except Exception as error:
-                self._writer.fail(error)
-                raise
 
     def _let_go(self) -> None:
         """A round of retention now and then, and when the disk is full."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from millstream.errors import InvalidOptionError
+from millstream.model.arguments import check_seconds
 
 MAX_SEGMENT_BYTES: Final = 1 << 40
 LEAST_RETENTION_INTERVAL: Final = 0.001
-_YEAR: Final = 365 * 86_400.0
 
 
 def check_options(
@@ -24,15 +24,6 @@ def check_options(
             f"segment_bytes is {segment_bytes!r}",
             hint=f"a whole number of bytes from 1 to {MAX_SEGMENT_BYTES:,}",
         )
-    _check_seconds("sync_interval", sync_interval, 0.0)
+    check_seconds(sync_interval, "sync_interval")
     # Without any pause, rounds of retention would follow each other and occupy a core.
-    _check_seconds("retention_interval", retention_interval, LEAST_RETENTION_INTERVAL)
-
-
-def _check_seconds(name: str, value: object, least: float) -> None:
-    # NaN is in no range.
-    if type(value) in {int, float} and least <= cast("float", value) <= _YEAR:
-        return
-    raise InvalidOptionError(
-        f"{name} is {value!r}", hint=f"seconds, from {least:g} to {_YEAR:,.0f} (a year)"
-    )
+    check_seconds(retention_interval, "retention_interval", least=LEAST_RETENTION_INTERVAL)

@@ -583,9 +583,6 @@ class Writer:
                 return  # every later call raises it
             except LogError:
                 continue  # stalled: who appends or flushes is told; tried again in a while
-            except Exception as error:
-                self.fail(error)
-                raise
             self.dirty.set()
             self.refill_reserve()
 

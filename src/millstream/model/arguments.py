@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final, cast
 
 from millstream.errors import InvalidOptionError
+
+_YEAR: Final = 365 * 86_400.0
 
 
 def check_path(path: object, what: str = "path") -> Path:
@@ -26,6 +29,19 @@ def check_path(path: object, what: str = "path") -> Path:
             f"{what} is {path!r}, which no file can have", hint="Give another one."
         )
     return Path(path)
+
+
+def check_seconds(value: object, what: str, *, least: float = 0.0) -> None:
+    """Raise unless a value is a number of seconds, no longer than a year.
+
+    Raises:
+        InvalidOptionError: it is not; NaN is in no range.
+    """
+    if type(value) in {int, float} and least <= cast("float", value) <= _YEAR:
+        return
+    raise InvalidOptionError(
+        f"{what} is {value!r}", hint=f"seconds, from {least:g} to {_YEAR:,.0f} (a year)"
+    )
 
 
 def check_text(value: object, what: str, *, optional: bool = False) -> None:

@@ -267,6 +267,7 @@ class Feed:
         """Send every commit as it comes, until the batch ends."""
         self.batch_end = None
         begin = Offset.of(start)
+        self._on_idle(begin.lsn)  # Spark goes on after what it is done with, or has not to read
         clock, joiner = self._clock(begin), self._joiner(begin)
         self.live.serve(_listed(names), begin, clock, joiner, wire)
 

@@ -23,6 +23,7 @@ from millstream.errors import (
 )
 from millstream.pipeline.checkpoint import offset_in
 from millstream.pipeline.live import FAR_BEHIND
+from millstream.threads import thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +58,9 @@ class Watcher(Protocol):
 
     def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
         """Its query failed; hopeless: again at the same place."""
+
+    def started(self) -> None:
+        """Its query runs."""
 
     def recovered(self) -> None:
         """It has got further than where it failed."""
@@ -102,7 +106,7 @@ class Runner:
         self._ready = threading.Event()
         self._gear: Gear | None = None
         self._server: BridgeServer | None = None
-        self._thread = threading.Thread(target=self._run, name=f"millstream-{name}", daemon=True)
+        self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
         feed.live.on_far_behind = self._wake.set
 
     # ---- from outside
@@ -276,6 +280,7 @@ class Runner:
         self._gear = gear
         self.state = state
         self._ready.set()
+        self._watcher.started()
 
     # ---- failures
 

@@ -12,6 +12,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from millstream.threads import thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -56,9 +58,8 @@ class Receiver:
                 return
             self._coming.append(stay)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="millstream-receiver", daemon=True
-                )
+                # Should it crash, connections are served by their own threads, more slowly.
+                self._thread = thread("receiver", self._run, lambda _: None)
                 self._thread.start()
             self._bell.send(b"\0")
         stay.over.wait()

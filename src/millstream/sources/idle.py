@@ -10,8 +10,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from millstream.errors import Error
+from millstream.errors import ClosedError, Error
 from millstream.sources.inlet import Parcel
+from millstream.threads import thread
 
 if TYPE_CHECKING:
     from millstream.sources.event_time import EventTime
@@ -32,8 +33,7 @@ class IdleWatch:
         self._event_time = event_time
         self._seconds = seconds
         self._over = threading.Event()
-        name = f"millstream-idle-{inlet.name}"
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        thread(f"idle-{inlet.name}", self._run, self._crashed).start()
 
     def stop(self) -> None:
         """Watch no more."""
@@ -51,6 +51,16 @@ class IdleWatch:
                     self._go_on(mark + int((now - since) * 1e6))
                 except Error:  # it was dropped, or the database closed
                     return
+
+    def _crashed(self, error: Exception) -> None:
+        """Without it windows would never close: whoever pushes is told."""
+        self._inlet.close(
+            ClosedError(
+                f"the source {self._inlet.name} is closed, since the watch over its idle time "
+                f"ended: {type(error).__name__}: {error}",
+                hint="open the database again; this is a bug in Millstream, please report it",
+            )
+        )
 
     def _go_on(self, micros: int) -> None:
         if self._event_time.promise(micros):

@@ -14,7 +14,7 @@ from millstream.errors import Error, InvalidOptionError, SubscriptionEndedError
 from millstream.model.batch import ChangeBatch
 from millstream.model.shown import one_line, public_names
 from millstream.subscriptions.subscription import Subscription
-from millstream.threads import uninterrupted
+from millstream.threads import thread, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +92,7 @@ class CallbackSubscription(Subscription):
     def _start(self) -> None:
         with self._started:
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"millstream-callback-{self.id}", daemon=True
-                )
+                self._thread = thread(f"callback-{self.id}", self._run, self._crashed)
                 try:
                     self._thread.start()
                 except RuntimeError as error:  # there are too many
@@ -119,6 +117,17 @@ class CallbackSubscription(Subscription):
             except Exception as raised:  # noqa: BLE001 - the user's own
                 self.errors += 1
                 tell(self._on_error, raised, self.sql)
+
+    def _crashed(self, error: Exception) -> None:
+        """There will be no more calls: the reader is told."""
+        ended = SubscriptionEndedError(
+            f"the callback's thread ended: {type(error).__name__}: {error}",
+            hint="subscribe again; this is a bug in Millstream, please report it",
+        )
+        self._inbox.fail(ended)
+        self._leave()
+        self._inbox.discard()
+        tell(self._on_error, ended, self.sql)
 
     def _next(self) -> ChangeBatch | None:
         """The next batch; None at the end.

@@ -21,6 +21,7 @@ from millstream.errors import (
     InvalidTokenError,
     ReceiveTimeoutError,
 )
+from millstream.model.arguments import check_seconds
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.shown import one_line, public_names
@@ -58,9 +59,8 @@ class Pace:
         for name, value, least in (("max_rows", self.max_rows, 1), ("demand", self.demand, 0)):
             if value is not None and (type(value) is not int or value < least):
                 raise InvalidOptionError(f"{name} is {value!r}", hint=f"a number from {least} on")
-        delay = self.max_delay
-        if delay is not None and not (isinstance(delay, (int, float)) and delay >= 0):
-            raise InvalidOptionError(f"max_delay is {delay!r}", hint="a number of seconds")
+        if self.max_delay is not None:
+            check_seconds(self.max_delay, "max_delay")
 
 
 @dataclass(frozen=True, slots=True)

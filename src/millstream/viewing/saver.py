@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import Error
+from millstream.threads import thread
 from millstream.views.saved import Saved
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Saver:
 
     def _begin(self, path: Path) -> None:
         save = partial(self._save, path)
-        threading.Thread(target=save, name="millstream-saver", daemon=True).start()
+        thread("saver", save, lambda _: None).start()  # opening takes longer, no more
 
     def _save(self, path: Path) -> None:
         with self._saving:

@@ -6,11 +6,14 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
-from millstream.errors import ClosedError, Error, ViewFailedError
+from millstream.errors import ClosedError, Error
+from millstream.threads import thread
+from millstream.views.failure import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.errors import ViewFailedError
     from millstream.sql import SelectPlan
     from millstream.views.keepers import Lines
     from millstream.views.view import View
@@ -50,9 +53,7 @@ class Follower:
         self._stopping = False
         self._wake = threading.Event()
         self._ready = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name=f"millstream-{view.name}", daemon=True
-        )
+        self._thread = thread(view.name, self._run, self._fail)
 
     def start(self) -> None:
         """Begin."""
@@ -82,25 +83,29 @@ class Follower:
             self._thread.join()
 
     def _run(self) -> None:
-        self._tail = self._open_tail(self._view.cause)
-        self.state = "live"
-        self._ready.set()
         try:
+            self._tail = self._open_tail(self._view.cause)
+            self.state = "live"
+            self._ready.set()
+            self._view.started()
             while not self._stopping:
                 self._step()
         except ClosedError:
             pass
         except Error as error:
-            self.state = "failed"
-            name = self._view.name
-            self.error = ViewFailedError(
-                f"the view {name} failed: {error.message}", view=name, hint=error.hint
-            )
-            self._view.failed(self.error, hopeless=True)
+            self._fail(error)
             return
         finally:
-            self._tail.close()
+            if self._tail is not None:
+                self._tail.close()
         self.state = "stopped"
+
+    def _fail(self, error: Exception) -> None:
+        """It cannot go on: whoever reads the view is told."""
+        self.state = "failed"
+        self.error = failure(self._view.name, error)
+        self._view.failed(self.error, hopeless=True)
+        self._ready.set()
 
     def _step(self) -> None:
         tail = self._tail

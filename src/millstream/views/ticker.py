@@ -6,7 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from millstream.errors import Error
+from millstream.errors import ClosedError, LogFailedError
+from millstream.threads import thread
+from millstream.views.failure import failure
 
 if TYPE_CHECKING:
     from millstream.views.view import View
@@ -24,7 +26,7 @@ class Ticker:
         self._view = view
         self._seconds = seconds
         self._over = threading.Event()
-        threading.Thread(target=self._run, name=f"millstream-tick-{view.name}", daemon=True).start()
+        thread(f"tick-{view.name}", self._run, self._crashed).start()
 
     def stop(self) -> None:
         """Tick no more."""
@@ -34,5 +36,9 @@ class Ticker:
         while not self._over.wait(self._seconds - time.time() % self._seconds):
             try:
                 self._view.tick()
-            except Error:  # the database was closed, or cannot write; the view's query tells
+            except (ClosedError, LogFailedError):  # everybody is told
                 return
+
+    def _crashed(self, error: Exception) -> None:
+        """Without it the view would show nothing new: whoever reads it is told."""
+        self._view.failed(failure(self._view.name, error), hopeless=True)

@@ -114,7 +114,7 @@ class View:
         self.on_due: Callable[[], None] = lambda: None
         self.error: ViewFailedError | None = None
         self.waits: LogError | None = None
-        self._is_stopping = self._is_over = False
+        self._is_running = self._is_stopping = self._is_over = False
         self._placed = 0  # the LSN of the last change, of whatever topic
         self._keeper = keeper
         self._dispatcher = dispatcher
@@ -237,6 +237,12 @@ class View:
         if hopeless:
             self.error = error
             self._dispatcher.soon(lambda: self._dispatcher.drop_routes(self.name, error))
+        self._is_running = False
+        self._moved.wake()
+
+    def started(self) -> None:
+        """Its query runs, again perhaps."""
+        self._is_running = True
         self._moved.wake()
 
     def recovered(self) -> None:
@@ -244,15 +250,15 @@ class View:
         self.error = None
 
     def wait_for(self, lsn: int, seconds: float | None) -> bool:
-        """Until everything up to an LSN was taken in; False when the time is up.
+        """Until it runs and has taken in everything up to an LSN; False when the time is up.
 
         Raises:
             ViewFailedError: its query cannot go on.
             LogFullError: the disk is full, and it waits for room.
             ClosedError: it was dropped, or the database closed.
         """
-        self._moved.wait(lambda: self.reached >= lsn or self._cannot_go_on(), seconds)
-        if self.reached >= lsn:
+        self._moved.wait(lambda: self._is_at(lsn) or self._cannot_go_on(), seconds)
+        if self._is_at(lsn):
             return True
         stopped_by = self.error or self.waits
         if stopped_by is not None:
@@ -260,6 +266,9 @@ class View:
         if self._is_over:
             raise ClosedError(f"{self.name} was dropped, or the database closed")
         return False
+
+    def _is_at(self, lsn: int) -> bool:
+        return self._is_running and self.reached >= lsn
 
     def _cannot_go_on(self) -> bool:
         return self._is_over or self.error is not None or self.waits is not None

@@ -1,0 +1,40 @@
+"""wait_for: the view's query runs, and has taken in everything."""
+
+from __future__ import annotations
+
+import pytest
+
+import millstream as ms
+
+from .told import PATIENCE, runner_of
+
+RUNS = {"live", "micro-batch"}
+
+
+def test_a_view_that_begins_now_without_newer_rows(db):
+    db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+    db.insert("s", [("old", 1)])
+    db.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k WITH (start = 'now')"
+    )
+    db.wait_for("v", timeout=PATIENCE)
+    assert runner_of(db, "v").state in RUNS
+    assert db.query("SELECT * FROM v").fetchall() == []
+    db.insert("s", [("new", 2)])
+    db.wait_for("v", timeout=PATIENCE)
+    assert db.query("SELECT * FROM v").fetchall() == [("new", 2)]
+
+
+def test_a_view_that_has_not_started_is_waited_for(tmp_path, spark):
+    """After opening again its rows are all there; its query is not, for a while."""
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
+        db.insert("s", [("a", 1)])
+        db.wait_for("v", timeout=PATIENCE)
+    with ms.open(path, spark=spark) as db:
+        db.wait_for("v", timeout=PATIENCE)
+        assert runner_of(db, "v").state in RUNS
+        with pytest.raises(ms.errors.ViewNotReadyError):
+            db.wait_for("v", lsn=10**9, timeout=0.01)
