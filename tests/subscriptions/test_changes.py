@@ -392,6 +392,26 @@ class TestGaps:
         again = small.changes(start=part.token)
         assert self.drain(again) == got[len(head) :]
 
+    @pytest.mark.parametrize("meanwhile", ["a source is made", "retention takes more"])
+    def test_of_a_bus_that_begins_anew_within_a_gap(self, small, meanwhile):
+        """What it has not reported yet is reported once."""
+        kept = self.fill(small)
+        bus = small.changes(start="earliest")
+        got = [bus.recv(PATIENCE)]
+        assert got[0].collection == "kept"
+        if meanwhile == "a source is made":
+            small.execute("CREATE SOURCE later (n BIGINT)")
+            total, kept_of_other = 60, 6
+        else:
+            kept = self.fill(small)
+            total, kept_of_other = 120, 12
+        got += self.drain(bus)
+        assert [event.lsn for event in got] == sorted({event.lsn for event in got})
+        lost = sum(event.gap.count for event in got if event.op == "gap")
+        assert lost == bus.metrics.dropped == total - sum(e.collection == "s" for e in got)
+        assert sum(e.collection == "s" for e in got) == kept
+        assert sum(e.collection == "kept" for e in got) == kept_of_other
+
     def test_when_nothing_is_left(self, small):
         """It is reported at once, and not with the next event, which may never come."""
         with small.changes("s", start="now", buffer_rows=1) as bus:

@@ -50,7 +50,7 @@ from millstream.model.token import ResumeToken
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -411,16 +411,23 @@ class Log:
                 raise not_kept(topic, first)
         return self._reader({topic.id: first for topic in chosen}, first)
 
-    def read_kept(self, *topics: str, start: int) -> tuple[Reader, list[Gap]]:
+    def read_kept(
+        self, *topics: str, start: int, lost_since: Mapping[str, int] | None = None
+    ) -> tuple[Reader, dict[str, Gap]]:
         """A reader of all that is kept from an LSN on, and what retention has taken of it.
 
-        There is a gap for each topic that has lost rows, in the order in which they end: it goes
-        before the first batch with a higher LSN than its last.
+        Of each topic that has lost rows there is a gap: it goes before the first batch with a
+        higher LSN than its last.
+
+        Args:
+            topics: their names; none: all.
+            start: the first LSN that is wanted.
+            lost_since: of these topics, the rows that were lost are counted from another LSN on.
         """
-        first, chosen = _checked_lsn(start), self._chosen(topics)
-        gaps = [gap for gap in (self.lost(topic, first) for topic in chosen) if gap is not None]
+        first, chosen, since = _checked_lsn(start), self._chosen(topics), lost_since or {}
+        lost = {topic.name: self.lost(topic, since.get(topic.name, first)) for topic in chosen}
         reader = self._reader({t.id: max(first, t.low_lsn) for t in chosen}, first)
-        return reader, sorted(gaps, key=lambda gap: gap.last_lsn)
+        return reader, {name: gap for name, gap in lost.items() if gap is not None}
 
     def lost(self, topic: Topic, first: int) -> Gap | None:
         """What retention has taken of a topic from an LSN on; None: nothing."""

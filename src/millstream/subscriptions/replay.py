@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from millstream.dispatch import select
@@ -49,7 +48,7 @@ class Replay:
         self._topics_of = topics
         self._topics = topics()
         self._steps_over = steps_over
-        self._gaps: deque[Gap] = deque()  # that were not reported yet, in the order of their ends
+        self._gaps: dict[str, Gap] = {}  # of each topic, what was not reported yet
         self._reader = self._open(start)
         self._plan_of = plan_of
         self._snapshot_until = snapshot_until
@@ -63,16 +62,22 @@ class Replay:
     def _open(self, start: int) -> Reader:
         if not self._steps_over:
             return self._log.read(*self._topics, start=start)
-        reader, gaps = self._log.read_kept(*self._topics, start=start)
+        # A gap that goes on beyond this place is counted anew, not once more.
+        open_gaps = {name: g.first_lsn for name, g in self._gaps.items() if g.last_lsn >= start}
+        reader, gaps = self._log.read_kept(*self._topics, start=start, lost_since=open_gaps)
         if self._topics:  # else it reads the database's own, which are for nobody
-            self._gaps = deque(sorted([*self._gaps, *gaps], key=lambda gap: gap.last_lsn))
+            for name, gap in gaps.items():
+                before = None if name in open_gaps else self._gaps.get(name)
+                self._gaps[name] = both(before, gap) or gap
         return reader
 
     def gap_before(self, lsn: int | None = None) -> Gap | None:
         """What has to be reported before an LSN, or at the end, as one gap; each once."""
         found: Gap | None = None
-        while self._gaps and (lsn is None or self._gaps[0].last_lsn < lsn):
-            found = both(found, self._gaps.popleft())
+        for name, gap in list(self._gaps.items()):
+            if lsn is None or gap.last_lsn < lsn:
+                found = both(found, gap)
+                del self._gaps[name]
         return found
 
     def next(self, timeout: float) -> ChangeBatch | None:
