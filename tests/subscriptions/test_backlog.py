@@ -334,7 +334,7 @@ class TestWatermarks:
         backlog = Backlog(Policy("block"), 1)
         for n in range(100):
             backlog.put(self.mark(n, n))
-        assert len(backlog._batches) == 1
+        assert len(backlog.batches) == 1
         assert backlog.take(None).watermark == 99
 
     def test_the_last_of_merged_batches_holds(self):

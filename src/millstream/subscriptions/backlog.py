@@ -42,19 +42,20 @@ class Backlog:
         limit: how many rows it holds.
 
     Attributes:
-        rows: how many it holds now.
+        batches: what it holds now, the oldest first.
+        rows: how many rows that is.
         dropped: rows that were dropped.
         conflated: rows that later ones have made needless.
     """
 
     __slots__ = (
-        "_batches",
         "_lost",
         "_net",
         "_refused",
         "_seen",
         "_skip",
         "_untold",
+        "batches",
         "conflated",
         "dropped",
         "limit",
@@ -68,7 +69,7 @@ class Backlog:
         self.rows = 0
         self.dropped = 0
         self.conflated = 0
-        self._batches: deque[ChangeBatch] = deque()
+        self.batches: deque[ChangeBatch] = deque()
         self._skip = 0  # rows of the first batch that are gone already
         self._lost: Gap | None = None  # before the first batch
         self._untold: Gap | None = None  # after the last batch
@@ -81,12 +82,21 @@ class Backlog:
         """The batch that will be taken next."""
         if self._net is not None:
             return self._net.first
-        return self._batches[0] if self._batches else None
+        return self.batches[0] if self.batches else None
+
+    @property
+    def only(self) -> ChangeBatch | None:
+        """The only batch that it holds, whole, with no gap before or after it; else None."""
+        if self._net is not None or len(self.batches) != 1 or self._skip:
+            return None
+        if self._lost is not None or self._untold is not None or self._refused is not None:
+            return None
+        return self.batches[0]
 
     @property
     def has_news(self) -> bool:
         """Whether there is something to take."""
-        return self.rows > 0 or bool(self._batches) or self._refused is not None
+        return self.rows > 0 or bool(self.batches) or self._refused is not None
 
     def put(self, batch: ChangeBatch) -> bool:
         """Add a batch, or what the policy leaves of it; False when the policy cannot take it.
@@ -120,12 +130,12 @@ class Backlog:
             batch = self._net.take()
             self.rows = 0
             return batch
-        if not self._batches:
+        if not self.batches:
             return self._told_now()
         most = merge if max_rows is None else min(merge, max_rows)
         run = [self._pop(max_rows)]
         size = len(run[0])
-        while self._batches and size < most and self._joins(run[-1], most - size):
+        while self.batches and size < most and self._joins(run[-1], most - size):
             run.append(self._pop(None))
             size += len(run[-1])
         batch = ChangeBatch.concat(run)
@@ -137,7 +147,7 @@ class Backlog:
 
     def clear(self) -> None:
         """Drop everything, since the reader starts anew."""
-        self._batches.clear()
+        self.batches.clear()
         self._net = Net() if self._net is not None else None
         self._lost = self._untold = self._refused = None
         self.rows = self._skip = 0
@@ -152,16 +162,16 @@ class Backlog:
         """
         kind = self.policy.kind
         if kind == BLOCK and len(batch) > self.limit // _FEW_BATCHES > 0:
-            return len(self._batches) < _FEW_BATCHES and self.rows < _FEW_BATCHES * self.limit
+            return len(self.batches) < _FEW_BATCHES and self.rows < _FEW_BATCHES * self.limit
         return kind in {BLOCK, DISCONNECT} and not self.rows
 
     def _append(self, batch: ChangeBatch) -> None:
         if self._untold is not None:
             batch = batch.told(gap=both(self._untold, batch.gap))
             self._untold = self._refused = None
-        if not len(batch) and self._batches and not len(self._batches[-1]):
-            self._batches.pop()  # a lone watermark, overtaken by a newer one
-        self._batches.append(batch)
+        if not len(batch) and self.batches and not len(self.batches[-1]):
+            self.batches.pop()  # a lone watermark, overtaken by a newer one
+        self.batches.append(batch)
         self.rows += len(batch)
 
     def _drop_newest(self, batch: ChangeBatch) -> None:
@@ -177,7 +187,7 @@ class Backlog:
 
     def _drop_oldest(self) -> None:
         while self.rows > self.limit:
-            head, skip = self._batches[0], self._skip
+            head, skip = self.batches[0], self._skip
             surplus = min(self.rows - self.limit, len(head) - skip)
             end = whole(head, skip + surplus)
             if end - skip == self.rows:  # all there is: an update that is one row too many stays
@@ -193,7 +203,7 @@ class Backlog:
             self.dropped += count
             self._skip = end
             if end == len(head):
-                self._batches.popleft()
+                self.batches.popleft()
                 self._skip = 0
 
     def _sample(self, batch: ChangeBatch) -> None:
@@ -222,17 +232,17 @@ class Backlog:
 
     def _pop(self, max_rows: int | None) -> ChangeBatch:
         """The first batch, or as many of its rows."""
-        head, skip = self._batches[0], self._skip
+        head, skip = self.batches[0], self._skip
         end = len(head) if max_rows is None else whole(head, min(len(head), skip + max_rows))
         if end == len(head):
-            self._batches.popleft()
+            self.batches.popleft()
             self._skip = 0
         else:
             self._skip = end
         return head if (skip, end) == (0, len(head)) else head.slice(skip, end)
 
     def _joins(self, last: ChangeBatch, room: int) -> bool:
-        following = self._batches[0]
+        following = self.batches[0]
         return (
             len(following) <= room
             and following.gap is None

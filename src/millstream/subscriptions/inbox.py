@@ -50,6 +50,7 @@ class Inbox:
         backlog: what was offered and not taken yet.
         position: everything up to this LSN was taken.
         delivered: how many rows were taken.
+        taken: what was taken and has not reached the reader yet, and the position before it.
         lost: how many rows retention has taken before they could be.
         error: why it ended, or None.
     """
@@ -78,6 +79,7 @@ class Inbox:
         "feed",
         "lost",
         "position",
+        "taken",
     )
 
     def __init__(
@@ -89,6 +91,7 @@ class Inbox:
         self.position = 0
         self.delivered = 0
         self.lost = 0
+        self.taken: tuple[ChangeBatch, int] | None = None
         self.error: Error | None = None
         self._lock = threading.Lock()
         self._taking = threading.RLock()
@@ -244,6 +247,7 @@ class Inbox:
             or self._spilled_at is not None
             or self._replay is not None
             or bool(self._ahead)
+            or self._gap is not None
             or self.backlog.has_news
         )
 
@@ -303,6 +307,37 @@ class Inbox:
             origin=log.origin,
         )
         return self._delivered(alone, max_rows)
+
+    def take_only(self) -> bool:
+        """Put the only batch that waits aside, as taken; False when there is more to it than that.
+
+        The main thread does this itself, for speed: all changes are made without a call in between,
+        so that no signal can come among them.
+        """
+        backlog = self.backlog
+        with self._taking, self._lock:
+            batch = backlog.only
+            if batch is None or self._is_reading_otherwise():
+                return False
+            position, rows, waiting = self.position, len(batch), backlog.batches
+            lsn = max(position, batch.lsn)
+            self.taken = batch, position
+            self.position = lsn
+            self.delivered += rows
+            backlog.rows = 0
+            del waiting[0]
+            return True
+
+    def _is_reading_otherwise(self) -> bool:
+        """Whether something else than the backlog comes next, or goes with it."""
+        return (
+            self.taken is not None
+            or self._is_over
+            or self._spilled_at is not None
+            or self._replay is not None
+            or self._gap is not None
+            or bool(self._ahead)
+        )
 
     def _next(self, max_rows: int | None, merge: int) -> ChangeBatch | None:
         if self._ahead:

@@ -129,8 +129,6 @@ class Reading:
         self._paused = False
         self._cancelled = False
         self._control = threading.Lock()
-        # What was taken and has not reached the reader yet, and the position before it.
-        self._taken: tuple[ChangeBatch, int] | None = None
         self._pid = os.getpid()
         self._acknowledge = acknowledge
         self._acknowledged = acknowledged
@@ -148,16 +146,25 @@ class Reading:
         """
         if self._pid != os.getpid():
             raise forked()
-        if self._taken is None:
-            if self._paused or self._demand == 0 or not self._inbox.may_have_news:
+        inbox = self._inbox
+        if inbox.taken is None:
+            if self._paused or self._demand == 0 or not inbox.may_have_news:
                 return None
-            self._take()
-        taken = self._taken
+            if not self._take_only():
+                self._take()
+        taken = inbox.taken
         if taken is None:
             return None
         batch = taken[0]
-        self._taken = None  # from here on there is no call until the reader has it
+        inbox.taken = None  # from here on there is no call until the reader has it
         return batch
+
+    def _take_only(self) -> bool:
+        """Take the one batch that waits; False when there is more to it than that."""
+        if not self._may_be_handed():
+            return False
+        with self._control:
+            return self._inbox.take_only()
 
     @uninterrupted
     def _take(self) -> None:
@@ -170,7 +177,7 @@ class Reading:
             merge = limit or self._inbox.backlog.limit
         with self._control:
             demand = self._demand
-            if self._taken is not None or demand == 0:
+            if self._inbox.taken is not None or demand == 0:
                 return
             if demand is not None:
                 limit = demand if limit is None else min(limit, demand)
@@ -180,7 +187,7 @@ class Reading:
                 return
             if demand is not None:
                 self._demand = max(0, demand - len(batch))
-            self._taken = batch, position
+            self._inbox.taken = batch, position
 
     def try_recv(self) -> ChangeBatch | None:
         """The next batch if there is one; None when there is none at the moment.
@@ -223,7 +230,7 @@ class Reading:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come."""
-        return self._taken is None and self._inbox.is_over
+        return self._inbox.taken is None and self._inbox.is_over
 
     def check(self) -> None:
         """Raise what ended the subscription, once all before it was handed over.
@@ -274,7 +281,7 @@ class Reading:
             return
         self._leave()
         self._inbox.discard()
-        self._taken = None
+        self._inbox.taken = None
 
     close = cancel
 
@@ -308,7 +315,7 @@ class Reading:
     @property
     def position(self) -> int:
         """Everything up to this LSN was handed over."""
-        taken = self._taken
+        taken = self._inbox.taken
         return self._inbox.position if taken is None else taken[1]
 
     @property
@@ -368,7 +375,7 @@ class Reading:
         """Up to where everything was handed over, rows that the query does not keep included."""
         inbox = self._inbox
         lsn = inbox.feed.offered_lsn()  # before the look at the backlog: what comes later is later
-        if self._taken is not None:
+        if self._inbox.taken is not None:
             return self.position
         if inbox.is_over or inbox.is_reading_log or inbox.backlog.has_news or inbox.has_more_ahead:
             return inbox.position
@@ -377,7 +384,7 @@ class Reading:
     @property
     def metrics(self) -> SubscriptionMetrics:
         """Counters, and how far it is behind."""
-        inbox, backlog, taken = self._inbox, self._inbox.backlog, self._taken
+        inbox, backlog, taken = self._inbox, self._inbox.backlog, self._inbox.taken
         oldest = backlog.oldest
         rows = backlog.rows
         if inbox.is_reading_log:
