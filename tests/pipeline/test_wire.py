@@ -332,6 +332,34 @@ def test_the_end_of_the_server_ends_all(server, echo):
         socket.create_connection((server.host, server.port), timeout=PATIENCE)
 
 
+def test_when_no_thread_can_be_started_the_next_task_is_served(server, echo, monkeypatch):
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "millstream-bridge-task":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with Task(server) as task:
+            assert task.hear() is None
+    with Task(server) as task:
+        assert task.hear() is not None
+
+
+def test_a_crash_of_its_thread_refuses_tasks(server, echo, monkeypatch, caplog):
+    def crash(conn):
+        conn.close()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(server._unproven, "add", crash)
+    with pytest.raises(ConnectionError):  # Spark is refused, and fails the query
+        while True:
+            socket.create_connection((server.host, server.port), timeout=PATIENCE).close()
+    assert "millstream-bridge ended" in caplog.text
+
+
 def test_many_at_once(server, echo):
     tasks = [Task(server, greeting=f"role\tfeed\t{n}") for n in range(50)]
     for n, task in enumerate(tasks):

@@ -20,6 +20,7 @@ from millstream.errors import PipelineError
 from millstream.pipeline.certificate import make_certificate
 from millstream.pipeline.handshake import admit
 from millstream.pipeline.receiver import Receiver
+from millstream.threads import thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -234,7 +235,8 @@ class BridgeServer:
         self._receiver = Receiver()
         self._listener = socket.create_server((host, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="millstream-bridge", daemon=True).start()
+        # Without it no task gets through; refused, Spark fails the queries, and views say so.
+        thread("bridge", self._accept, lambda _error: self.close()).start()
 
     def add(self, feed: str, end: Endpoint) -> None:
         """Serve a view."""
@@ -265,9 +267,14 @@ class BridgeServer:
                 self._closed.wait(_RETRY_SECONDS)
                 continue
             self._unproven.add(conn)
-            threading.Thread(
+            server = threading.Thread(
                 target=self._serve, args=(conn,), name="millstream-bridge-task", daemon=True
-            ).start()
+            )
+            try:
+                server.start()
+            except RuntimeError:  # there are too many threads; Spark tries again
+                self._unproven.remove(conn)
+                conn.close()
 
     def _serve(self, conn: socket.socket) -> None:
         deadline = time.monotonic() + _GREETING_SECONDS
