@@ -26,6 +26,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.log import Retention
+from millstream.model.arguments import check_text
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
@@ -757,6 +758,8 @@ class Engine:
 
     def notify(self, channel: str, payload: str, tenant: str | None) -> None:
         """Tell whoever listens to a channel, in the order of the pushes."""
+        check_text(channel, "the channel")
+        check_text(payload, "the payload", optional=True)
         rows = _NOTIFICATIONS_SCHEMA.check_rows([(channel, payload, tenant)])
         self.notifications.enter([ChangeBatch(_NOTIFICATIONS_SCHEMA, rows, None, None)])
 

@@ -172,7 +172,7 @@ def test_sql_is_text(db, sql):
             db.subscribe_callback(sql, print, inline=inline)
 
 
-@pytest.mark.parametrize("path", ["a\0b", "\ud800", b"x", 5, [], object()], ids=repr)
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"x", 5, [], object()], ids=repr)
 def test_paths_that_no_directory_has(path):
     with pytest.raises(InvalidOptionError):
         ms.open(path)

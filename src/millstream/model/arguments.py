@@ -21,10 +21,10 @@ def check_path(path: object, what: str = "path") -> Path:
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidOptionError(f"{what} is a {type(path).__name__}", hint="Give a str or a Path.")
     try:
-        has_nul = b"\0" in os.fsencode(path)
+        name = os.fsencode(path)
     except (TypeError, ValueError):
-        has_nul = True
-    if has_nul:
+        name = b""
+    if not name or b"\0" in name:  # of an empty one pathlib would make the current directory
         raise InvalidOptionError(
             f"{what} is {path!r}, which no file can have", hint="Give another one."
         )
