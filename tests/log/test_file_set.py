@@ -240,11 +240,53 @@ def test_retention_and_a_missing_first_segment_differ(path):
     refused(path, "is missing")
 
 
-def test_a_damaged_beginning_is_not_a_wrong_file(path):
-    """Nothing tells which segment it is; its rows are read all the same."""
-    segment = segments(path)[2]
+@pytest.fixture
+def crashed(tmp_path):
+    """The same, not closed."""
+    with Log(tmp_path / "open", segment_bytes=3000) as log:
+        log.create_topic("t", SCHEMA)
+        fill(log, 0, 80)
+        shutil.copytree(tmp_path / "open", tmp_path / "crashed")
+    return tmp_path / "crashed"
+
+
+def blank(segment, count=None):
     raw = bytearray(segment.read_bytes())
-    raw[:500] = bytes(500)
+    raw[:count] = bytes(len(raw[:count]))
     segment.write_bytes(raw)
-    with Log(path) as log:
+
+
+@pytest.mark.parametrize("place", [2, -2, -1])
+@pytest.mark.parametrize("left", ["path", "crashed"])
+def test_a_damaged_beginning_is_not_a_wrong_file(left, place, request):
+    """Nothing tells which segment it is; its rows are read all the same."""
+    path = request.getfixturevalue(left)
+    blank(segments(path)[place], 260)
+    with Log(path, segment_bytes=3000) as log:
         assert numbers(log) == list(range(80))
+        fill(log, 80, 40)
+    with Log(path) as log:
+        assert numbers(log) == list(range(120))
+
+
+@pytest.mark.parametrize("left", ["path", "crashed"])
+def test_a_last_one_of_which_nothing_is_left(left, request):
+    """How many LSNs were in it, nobody knows; without it the log can be opened."""
+    path = request.getfixturevalue(left)
+    blank(segments(path)[-1])
+    assert refused(path, "holds nothing that can be read").files == (segments(path)[-1].name,)
+    with Log(path, repair=True) as log, pytest.raises(LogCorruptError, match="missing"):
+        numbers(log)
+
+
+@pytest.mark.parametrize("left", ["path", "crashed"])
+def test_another_one_of_which_nothing_is_left(left, request):
+    """Whatever was in it is damage: the next one says at which LSN it begins."""
+    path = request.getfixturevalue(left)
+    blank(segments(path)[-2])
+    with Log(path) as log:
+        with pytest.raises(LogCorruptError) as caught:
+            numbers(log)
+        rest = numbers(log, caught.value.next_lsn)
+        assert rest == list(range(80 - len(rest), 80))
+        assert rest

@@ -19,6 +19,7 @@ from millstream.log.closed import Closed, remove_note
 from millstream.log.identity import SegmentRef, list_segments
 from millstream.log.segment import SegmentFile
 from millstream.log.storage import write_file
+from millstream.log.walk import find_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,7 +130,20 @@ class FileSet:
         if wrong:
             return  # what else is wrong shows once they are where they belong
         yield from _against_neighbours(known)
+        yield from self._unreadable(known)
         yield from self._missing_of(known)
+
+    def _unreadable(self, known: Sequence[_Known]) -> Iterator[_Problem]:
+        """The last segment, if nothing is left of it and it was on the disk once."""
+        if len(known) < 2 or known[-1].identity is not None:
+            return
+        before, last = known[-2:]
+        is_kept = before.trailer is not None and before.trailer.followed
+        is_closed = self.closed is not None and self.closed.ordinal == last.ref.ordinal
+        file = SegmentFile(self._directory, last.ref)
+        if (is_kept or is_closed) and find_frame(file.fd, 0, file.size) is None:
+            what = f"{last.ref.name} holds nothing that can be read"
+            yield _Problem(what, "restore it from a backup", last.ref)
 
     def _missing_of(self, right: Sequence[_Known]) -> Iterator[_Problem]:
         """The segments that are not there, and a last one that is not as it was left."""

@@ -161,6 +161,9 @@ def _head_of(file: SegmentFile, before: SegmentFile | None) -> Head:
     if _has_head(file):
         return file.head
     identity = file.identity
+    if identity is None and before is not None and before.identity is not None:
+        # All that its first bytes said is lost with them. Its own number is not known then.
+        identity = Identity(before.identity.database, file.ref, 0, before.identity.id)
     if identity is not None and before is not None and before.seal is not None:
         seal = before.seal
         return Head(identity, seal.index.last_time, 0, seal.epochs, seal.topics)
@@ -289,7 +292,7 @@ class _Scan:
 
     def read(self, until: Sequence[SegmentRef]) -> bool:
         """Read all frames; whether the log ends here, with the segments after it in ``until``."""
-        self._read_frames()
+        self._read_frames(is_last=not until)
         if self.torn_bytes:
             return True
         # Cut just between two frames, it looks whole; but the next segment says where it ended.
@@ -303,11 +306,11 @@ class _Scan:
         """Whether what stands after the last whole commit was on the disk once."""
         return self._is_followed or self._promised() >= self._index.end_lsn
 
-    def _read_frames(self) -> None:
+    def _read_frames(self, *, is_last: bool) -> None:
         """Stop at a torn end, step over damage that is no torn end."""
         start, end = self.file.start, self._limit
         if not start:  # the head is damaged, and it was there
-            start = self.end = self._find(8)
+            start = self.end = self._find(8, is_last=is_last)
             self._note(0, start, 0)
         commit: list[Step] = []
         while start < end:
@@ -327,16 +330,16 @@ class _Scan:
             else:
                 return
 
-    def _find(self, start: int) -> int:
-        """Where the first whole frame is.
+    def _find(self, start: int, *, is_last: bool) -> int:
+        """Where the first whole frame is; the end, if there is none.
 
         Raises:
-            LogCorruptError: there is none.
+            LogCorruptError: there is none, and no later segment says which LSNs were in it.
         """
         found = find_frame(self.file.fd, start, self._limit)
-        if found is None:
+        if found is None and is_last:
             raise self.file.corrupt("no whole frame is in it", 0)
-        return found
+        return self._limit if found is None else found
 
     def _note(self, start: int, end: int, topic: int | None) -> None:
         known = self._topics.by_id.get(topic or 0)
