@@ -401,3 +401,15 @@ def test_values_that_python_cannot_hold_are_netted_like_others():
     assert [row[1].arrow.value for row in batch.rows] == [5_000_000]
     assert batch.weights == [1]
     assert batch.arrow.column("d").cast(pa.int32()).to_pylist() == [5_000_000]
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_batches_are_joined_whether_or_not_the_log_has_written_them(written):
+    """The log makes the Arrow form of rows when it gets to them, which may be in between."""
+    backlog = Backlog(Policy.parse("block"), 100)
+    for n in range(3):
+        batch = inserts(n + 1, 1)
+        if n < written:
+            assert batch.arrow.num_rows == 1
+        backlog.put(batch)
+    assert backlog.take(3).rows == [(1, 1), (2, 2), (3, 3)]

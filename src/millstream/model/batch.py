@@ -237,6 +237,11 @@ class ChangeBatch:
         return self._arrow is not None
 
     @property
+    def has_rows(self) -> bool:
+        """Whether the rows are there without any work."""
+        return self._rows is not None
+
+    @property
     def is_insert_only(self) -> bool:
         """Whether every weight is +1."""
         return self._weights is None

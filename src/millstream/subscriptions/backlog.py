@@ -249,7 +249,8 @@ class Backlog:
             and following.topic == last.topic
             and following.schema is last.schema
             and following.kind == last.kind
-            and (following.is_arrow == last.is_arrow)
+            # Rows may have their Arrow form, too: the log makes it when it gets to them.
+            and ((following.is_arrow and last.is_arrow) or (following.has_rows and last.has_rows))
             and not _ends_with_delete(last)  # which the next insert would make an update of
         )
 
