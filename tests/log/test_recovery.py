@@ -127,11 +127,12 @@ def salvage(path):
 @given(data=st.data())
 def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):
     """Acknowledged rows that are hit are reported; all others are still there, and right."""
-    shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+    for each in ("copy", "head"):
+        shutil.rmtree(tmp_path / each, ignore_errors=True)
     path = shutil.copytree(killed, tmp_path / "copy")
     (segment,) = path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
-    with Log(shutil.copytree(killed, tmp_path / "head", dirs_exist_ok=True)) as log:
+    with Log(shutil.copytree(killed, tmp_path / "head")) as log:
         start = log._files.open(log._writer.written.segments[0]).start
     place = data.draw(st.integers(start, len(raw) - 1))
     raw[place] ^= data.draw(st.integers(1, 255))

@@ -233,7 +233,7 @@ def test_killed_between_a_view_and_its_late_rows_at_create(tmp_path, spark, base
 
 def test_killed_between_a_view_and_its_late_rows_at_drop(tmp_path, spark, base, kill):
     shutil.copytree(base / "late", tmp_path / "db")
-    assert kill(tmp_path / "db", "drop", "drop_topic v")
+    assert kill(tmp_path / "db", "drop", "drop_topic late")
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(STATEMENTS["create with late"])
 

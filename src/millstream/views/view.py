@@ -114,7 +114,7 @@ class View:
         self.on_due: Callable[[], None] = lambda: None
         self.error: ViewFailedError | None = None
         self.waits: LogError | None = None
-        self._is_running = self._is_stopping = self._is_over = False
+        self._has_started = self._is_stopping = self._is_over = False
         self._placed = 0  # the LSN of the last change, of whatever topic
         self._keeper = keeper
         self._dispatcher = dispatcher
@@ -237,12 +237,11 @@ class View:
         if hopeless:
             self.error = error
             self._dispatcher.soon(lambda: self._dispatcher.drop_routes(self.name, error))
-        self._is_running = False
         self._moved.wake()
 
     def started(self) -> None:
         """Its query runs, again perhaps."""
-        self._is_running = True
+        self._has_started = True
         self._moved.wake()
 
     def recovered(self) -> None:
@@ -250,7 +249,7 @@ class View:
         self.error = None
 
     def wait_for(self, lsn: int, seconds: float | None) -> bool:
-        """Until it runs and has taken in everything up to an LSN; False when the time is up.
+        """Until it has started and taken in everything up to an LSN; False when the time is up.
 
         Raises:
             ViewFailedError: its query cannot go on.
@@ -268,7 +267,7 @@ class View:
         return False
 
     def _is_at(self, lsn: int) -> bool:
-        return self._is_running and self.reached >= lsn
+        return self._has_started and self.reached >= lsn
 
     def _cannot_go_on(self) -> bool:
         return self._is_over or self.error is not None or self.waits is not None
