@@ -94,6 +94,29 @@ def stall(db, disk):
     return pushed
 
 
+def test_goes_on_although_readers_keep_waking_the_writer(db, disk, monkeypatch):
+    """As a reader does that waits for rows: each time, the next try was put off again."""
+    monkeypatch.setattr(writer_module, "RETRY", 0.2)
+    log, stop = db._engine.log, threading.Event()
+    disk.fill()
+    db.source("a").push((1, PAYLOAD * 20))
+    until(lambda: log.is_stalled)
+
+    def wake():
+        while not stop.wait(0.01):
+            log.write_soon()
+
+    waker = threading.Thread(target=wake)
+    waker.start()
+    try:
+        disk.free()
+        until(lambda: not log.is_stalled)
+    finally:
+        stop.set()
+        waker.join()
+    assert numbers(db, "a") == [0, 1]
+
+
 class TestWhileFull:
     def test_a_sync_push_is_refused_and_does_not_wait_for_async_rows(self, db, disk):
         pushed = stall(db, disk)

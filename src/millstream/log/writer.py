@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections import deque
 from dataclasses import replace
 from itertools import islice
@@ -568,12 +569,16 @@ class Writer:
 
     def write_in_background(self) -> None:
         """Drain the queue whenever async rows wait, until ``stop``; the body of a thread."""
+        retry_at = 0.0
         while True:
             with self._order:
                 while (not self._queue or self._stalled) and not self._closed:
-                    self._asleep = True
-                    if not self._wake.wait(RETRY if self._stalled else None) and self._queue:
+                    # A reader that waits for rows wakes this thread more often than it may try.
+                    left = max(0.0, retry_at - time.monotonic()) if self._stalled else None
+                    if left == 0 and self._queue:
                         break  # there may be room again
+                    self._asleep = True
+                    self._wake.wait(left or None)
                 self._asleep = False
                 if self._closed:
                     return
@@ -582,7 +587,8 @@ class Writer:
             except LogFailedError:
                 return  # every later call raises it
             except LogError:
-                continue  # stalled: who appends or flushes is told; tried again in a while
+                retry_at = time.monotonic() + RETRY  # who appends or flushes is told meanwhile
+                continue
             self.dirty.set()
             self.refill_reserve()
 

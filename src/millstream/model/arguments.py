@@ -19,7 +19,9 @@ def check_path(path: object, what: str = "path") -> Path:
         InvalidOptionError: it is none, or no file can have it.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise InvalidOptionError(f"{what} is a {type(path).__name__}", hint="Give a str or a Path.")
+        raise InvalidOptionError(
+            f"{what}: expected a str or a Path, got {type(path).__name__}", hint="Give a path."
+        )
     try:
         name = os.fsencode(path)
     except (TypeError, ValueError):
@@ -52,7 +54,7 @@ def check_text(value: object, what: str, *, optional: bool = False) -> None:
     """
     if not (isinstance(value, str) or (optional and value is None)):
         hint = "Give a str, or None." if optional else "Give a str."
-        raise InvalidOptionError(f"{what} is a {type(value).__name__}, not a str", hint=hint)
+        raise InvalidOptionError(f"{what}: expected a str, got {type(value).__name__}", hint=hint)
 
 
 def check_mapping(value: object, what: str) -> None:
@@ -63,5 +65,5 @@ def check_mapping(value: object, what: str) -> None:
     """
     if not isinstance(value, (Mapping, type(None))):
         raise InvalidOptionError(
-            f"{what} is a {type(value).__name__}, not a dict", hint="Give a dict, or None."
+            f"{what}: expected a dict, got {type(value).__name__}", hint="Give a dict, or None."
         )

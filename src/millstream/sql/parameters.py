@@ -60,7 +60,9 @@ class Parameters:
             given, (Sequence, Mapping, type(None))
         ):
             kind = type(given).__name__
-            raise InvalidOptionError(f"parameters is a {kind}, not a list or a dict", hint=_GIVE)
+            raise InvalidOptionError(
+                f"parameters: expected a list or a dict, got {kind}", hint=_GIVE
+            )
         self._sql = sql
         self._given = given
         self.refusal = ("", "")
