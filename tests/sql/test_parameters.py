@@ -225,7 +225,7 @@ def test_wrong_counts_and_names(sql, given_now, place, message):
 
 @pytest.mark.parametrize("given_now", ["x", b"x", 5, {1, 2}, object(), iter([1])], ids=repr)
 def test_neither_a_list_nor_a_dict(given_now):
-    with pytest.raises(InvalidOptionError, match="not a list or a dict"):
+    with pytest.raises(InvalidOptionError, match="expected a list or a dict"):
         parse("SELECT a FROM t WHERE a = ?", given_now)
 
 
