@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from millstream.delivery.feed import BusFeed, Feed
 from millstream.engine import NOTIFICATIONS
 from millstream.errors import (
     InvalidOptionError,
@@ -15,26 +16,18 @@ from millstream.errors import (
 from millstream.execute import Executor, shown_to
 from millstream.model.arguments import check_text
 from millstream.sql import Query, Select, parse, plan_all, plan_select
-from millstream.subscriptions import (
-    BusFeed,
-    EventMaker,
-    Feed,
-    InlineSubscription,
-    Pace,
-    Reading,
-    Registry,
-    Wish,
-)
+from millstream.subscriptions import EventMaker, InlineSubscription, Pace, Reading, Registry, Wish
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.catalog import Definition
+    from millstream.delivery.inbox import Inbox
     from millstream.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.sql import ParameterValues, SelectPlan
-    from millstream.subscriptions import Inbox, Include, Start
+    from millstream.subscriptions import Include, Start
     from millstream.viewing import Running, Views
 
 R = TypeVar("R", bound=Reading)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
+from millstream.delivery.tail import Tail
 from millstream.pipeline import feed as feed_module
 from millstream.pipeline.feed import Feed
 from millstream.pipeline.live import Encodings
@@ -21,7 +22,6 @@ from millstream.pipeline.offset import Offset
 from millstream.pipeline.reads import Reads
 from millstream.pipeline.wire import Connection
 from millstream.sql.planner.plan import Window
-from millstream.subscriptions.tail import Tail
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = "\x1f".join(["n", "ts", "_lsn", "_weight", "_wm"])

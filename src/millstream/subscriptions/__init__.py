@@ -5,14 +5,15 @@ Gives: channels, callbacks, async streams; gaps told, positions kept.
 Never knows: SQL text, how a batch came to be.
 """
 
+from millstream.delivery.feed import BusFeed, Feed
+from millstream.delivery.inbox import Inbox
+from millstream.delivery.policy import Policy
 from millstream.subscriptions.callback import (
     CallbackSubscription,
     InlineSubscription,
     check_callback,
 )
 from millstream.subscriptions.changes import ChangeEvent, EventMaker, Include
-from millstream.subscriptions.feed import BusFeed, Feed
-from millstream.subscriptions.inbox import Inbox
 from millstream.subscriptions.mapped import AsyncEvents, Events
 from millstream.subscriptions.notifications import (
     AsyncListener,
@@ -21,7 +22,6 @@ from millstream.subscriptions.notifications import (
     Notification,
     NotificationMaker,
 )
-from millstream.subscriptions.policy import Policy
 from millstream.subscriptions.positions import Durable, Positions
 from millstream.subscriptions.reading import Pace, Reading, SubscriptionMetrics
 from millstream.subscriptions.registry import Registry, Start, Wish

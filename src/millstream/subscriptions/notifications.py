@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millstream.delivery.backlog import both
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.clock import to_datetime
-from millstream.subscriptions.backlog import both
 from millstream.subscriptions.mapped import AsyncEvents, Events
 from millstream.subscriptions.reading import deadline_of, time_left
 from millstream.threads import uninterrupted

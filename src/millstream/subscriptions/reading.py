@@ -14,6 +14,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from millstream.delivery.backlog import MERGED_ROWS
 from millstream.dispatch import forked
 from millstream.errors import (
     ClosedError,
@@ -25,14 +26,13 @@ from millstream.model.arguments import check_seconds
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.shown import one_line, public_names
-from millstream.subscriptions.backlog import MERGED_ROWS
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.delivery.inbox import Inbox
     from millstream.model.schema import Schema
-    from millstream.subscriptions.inbox import Inbox
 
 State = Literal["active", "paused", "cancelled", "completed", "failed"]
 

@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from millstream.delivery.inbox import Inbox
+from millstream.delivery.policy import CONFLATE, Policy
 from millstream.errors import InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
 from millstream.model.clock import from_datetime, system_clock
 from millstream.model.names import check_name
 from millstream.model.token import PREFIX
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
-from millstream.subscriptions.inbox import Inbox
-from millstream.subscriptions.policy import CONFLATE, Policy
 from millstream.subscriptions.positions import Durable
 from millstream.subscriptions.reading import Pace, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.delivery.feed import Feed
     from millstream.log import Log
     from millstream.model.schema import Schema
-    from millstream.subscriptions.feed import Feed
     from millstream.subscriptions.positions import Positions
 
 R = TypeVar("R", bound=Reading)

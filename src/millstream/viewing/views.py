@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from millstream.catalog import Definition, Options
+from millstream.delivery.tail import Tail
 from millstream.dispatch import Commit, select
 from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
@@ -27,7 +28,6 @@ from millstream.pipeline.reads import Keep, Reads
 from millstream.pipeline.results import Results
 from millstream.pipeline.wire import BridgeServer
 from millstream.sql import CreateView, Emit, parse, plan_view
-from millstream.subscriptions.tail import Tail
 from millstream.viewing.planning import Planner
 from millstream.viewing.running import Holds, Running, Stalled, half_dropped, unopened, unrepeatable
 from millstream.viewing.saver import Saver

@@ -17,6 +17,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from millstream.delivery.backlog import MERGED_ROWS, Backlog, both, whole
+from millstream.delivery.policy import CONFLATE, DISCONNECT, SAMPLE, Policy
 from millstream.errors import (
     ClosedError,
     Error,
@@ -28,15 +30,13 @@ from millstream.errors import (
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.lsn import FIRST_LSN
-from millstream.subscriptions.backlog import MERGED_ROWS, Backlog, both, whole
-from millstream.subscriptions.policy import CONFLATE, DISCONNECT, SAMPLE, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.delivery.feed import Feed
+    from millstream.delivery.replay import Replay
     from millstream.model.change import Gap
-    from millstream.subscriptions.feed import Feed
-    from millstream.subscriptions.replay import Replay
 
 _LOG_PATIENCE: Final = 0.05
 """How long, in seconds, to wait for the log to write what was committed, before looking again."""

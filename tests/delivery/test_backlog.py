@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.delivery.backlog import Backlog
+from millstream.delivery.policy import Policy
 from millstream.model import ChangeBatch, Schema
-from millstream.subscriptions.backlog import Backlog
-from millstream.subscriptions.policy import Policy
 
 SCHEMA = Schema.of(key=("k",), k="BIGINT", v="BIGINT")
 

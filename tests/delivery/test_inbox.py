@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
+from millstream.delivery.inbox import Inbox
+from millstream.delivery.policy import Policy
 from millstream.errors import ClosedError, LsnNotKeptError, SlowConsumerError
 from millstream.model import ChangeBatch, Schema
 from millstream.model.change import Gap
-from millstream.subscriptions.inbox import Inbox
-from millstream.subscriptions.policy import Policy
 
 from ..held import PATIENCE, until  # noqa: TID252 - tests have no name
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.delivery.policy import Policy
 from millstream.errors import InvalidOptionError
-from millstream.subscriptions.policy import Policy
 
 KINDS = ["block", "drop_oldest", "drop_newest", "conflate", "disconnect"]
 

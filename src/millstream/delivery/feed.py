@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from millstream.delivery.replay import Replay
 from millstream.dispatch import select
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.schema import Schema
 from millstream.sql import SelectPlan
-from millstream.subscriptions.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable

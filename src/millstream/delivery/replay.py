@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.delivery.backlog import both
 from millstream.dispatch import select
 from millstream.errors import LsnNotKeptError
-from millstream.subscriptions.backlog import both
 
 if TYPE_CHECKING:
     from collections.abc import Callable

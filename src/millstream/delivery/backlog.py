@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from millstream.delivery.net import Net
+from millstream.delivery.policy import BLOCK, CONFLATE, DISCONNECT, DROP_NEWEST, SAMPLE, Policy
 from millstream.model.batch import ChangeBatch
 from millstream.model.change import Gap
-from millstream.subscriptions.net import Net
-from millstream.subscriptions.policy import (
-    BLOCK,
-    CONFLATE,
-    DISCONNECT,
-    DROP_NEWEST,
-    SAMPLE,
-    Policy,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from millstream.delivery.feed import BusFeed, Feed
+from millstream.delivery.inbox import Inbox
+from millstream.delivery.policy import Policy
 from millstream.errors import PipelineError
-from millstream.subscriptions.feed import BusFeed, Feed
-from millstream.subscriptions.inbox import Inbox
-from millstream.subscriptions.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
