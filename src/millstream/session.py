@@ -13,13 +13,13 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.execute import Executor, shown_to
+from millstream.formats.batches import as_batches
+from millstream.formats.csv_text import csv_rows
+from millstream.formats.json_text import json_rows
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.model.shown import public_names
 from millstream.sources import Writer
-from millstream.sources.batches import as_batches
-from millstream.sources.csv_text import csv_rows
-from millstream.sources.json_text import json_rows
 from millstream.sql import (
     Describe,
     Explain,
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Definition
     from millstream.engine import Engine
+    from millstream.formats.text_input import TextInput
     from millstream.model.batch import ChangeBatch
     from millstream.sources import Source
-    from millstream.sources.text_input import TextInput
     from millstream.sql import ParameterValues, Statement
     from millstream.subscriptions import (
         AsyncListener,

@@ -19,6 +19,7 @@ from millstream.errors import (
     SchemaMismatchError,
     TopicExistsError,
 )
+from millstream.formats.rows import as_batches
 from millstream.log.entry import Part
 from millstream.log.epochs import Epochs
 from millstream.log.files import SegmentFiles
@@ -32,7 +33,6 @@ from millstream.log.options import check_options
 from millstream.log.reader import Reader, find_damage, find_time, not_kept
 from millstream.log.recovery import Recovery, State, recover
 from millstream.log.retention import Collector, Retained
-from millstream.log.rows import as_batches
 from millstream.log.segment import Head, Seal
 from millstream.log.storage import sync_directory, translate, write_file
 from millstream.log.topics import Retention, Topic, Topics
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from millstream.log.rows import Rows
+    from millstream.formats.rows import Rows
     from millstream.model.change import Gap
     from millstream.model.schema import Schema
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
+    from millstream.formats.rows import Rows
     from millstream.log.entry import Part
     from millstream.log.log import Log, WalMode
-    from millstream.log.rows import Rows
 
 
 class Transaction:

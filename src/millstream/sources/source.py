@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millstream.errors import ClosedError, InvalidOptionError, TenantError
+from millstream.formats.batches import as_batches
+from millstream.formats.shapes import RowShape
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.shown import one_line, public_names
-from millstream.sources.batches import as_batches
 from millstream.sources.fast_push import explain, make_push
 from millstream.sources.inlet import Inlet, Parcel
-from millstream.sources.shapes import RowShape
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from millstream.log.rows import ArrowStream
+    from millstream.formats.rows import ArrowStream
     from millstream.model.batch import Row
     from millstream.model.schema import Schema
     from millstream.sources.event_time import EventTime

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
+from millstream.formats.text_input import TextInput, path_hint, read_input
+from millstream.formats.text_values import NUMBER, WHOLE, read_column, text_value, utf8
 from millstream.model.arrow_cast import check_column_names
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
-from millstream.sources.text_input import TextInput, path_hint, read_input
-from millstream.sources.text_values import NUMBER, WHOLE, read_column, text_value, utf8
 
 if TYPE_CHECKING:
     from millstream.model.schema import Column

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
+from millstream.formats import csv_text
+from millstream.formats.csv_text import csv_rows
+from millstream.formats.json_text import json_rows
 from millstream.model.schema import Schema
-from millstream.sources import csv_text
-from millstream.sources.csv_text import csv_rows
-from millstream.sources.json_text import json_rows
 
 TRADES = Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE", size="BIGINT")
 

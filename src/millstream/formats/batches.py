@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import RowError, SchemaMismatchError
+from millstream.formats.shapes import RowShape, no_rows
 from millstream.model.arrow_cast import check_column_names
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Row, Schema
-from millstream.sources.shapes import RowShape, no_rows
 
 if TYPE_CHECKING:
     from millstream.model.schema import Column

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import RowError, SchemaError, SchemaMismatchError
+from millstream.formats.batches import as_batches
+from millstream.formats.shapes import RowShape, check_record
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
-from millstream.sources.batches import as_batches
-from millstream.sources.shapes import RowShape, check_record
 
 TRADES = Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE", size="BIGINT")
 ROW = ("AAPL", 187.5, 10)

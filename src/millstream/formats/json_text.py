@@ -7,9 +7,9 @@ import reprlib
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import RowError, SchemaMismatchError
-from millstream.sources.shapes import RowShape
-from millstream.sources.text_input import TextInput, path_hint, read_input
-from millstream.sources.text_values import DECODER, json_value, read_column, utf8
+from millstream.formats.shapes import RowShape
+from millstream.formats.text_input import TextInput, path_hint, read_input
+from millstream.formats.text_values import DECODER, json_value, read_column, utf8
 
 if TYPE_CHECKING:
     from millstream.model.schema import Row, Schema
