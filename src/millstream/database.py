@@ -22,8 +22,8 @@ from millstream.errors import (
 from millstream.log import Log
 from millstream.model.arguments import check_mapping, check_path, check_text
 from millstream.model.lsn import FIRST_LSN
-from millstream.pipeline.session import Spark
 from millstream.session import Session
+from millstream.spark.session import Spark
 from millstream.subscriptions import (
     InlineSubscription,
     Registry,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.model.change import Gap
     from millstream.model.schema import Column
-    from millstream.pipeline.session import Spark
+    from millstream.spark.session import Spark
     from millstream.sql import Input, Predicate, Projection, Query, SelectPlan
     from millstream.viewing import Planned, Running
     from millstream.views import Changes

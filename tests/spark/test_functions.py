@@ -1,292 +1,395 @@
-"""Every function that this process evaluates, held against Spark with random arguments.
+"""The Java aggregates against plain Python: rows that come and go, in any order and partition."""
 
-Which functions those are is found by calling every name that the grammar or Spark knows: one that
-is added later is tested, too, or is not among ``function_names.COUNTS`` and fails the first test.
-``MILLSTREAM_SEED`` repeats a run; each run draws another seed, which a failure shows.
-"""
-
-from __future__ import annotations
-
-import contextlib
-import os
+import datetime
+import decimal
+import fractions
+import json
+import math
 import random
-from datetime import datetime
+from collections import Counter
 
-import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-import millstream as ms
-from millstream.model.types import type_from_arrow
-from millstream.sql.function_names import AGGREGATES, COUNTS
+from millstream.spark.session import Spark
 
-from . import functions
-from .functions import FAILS, FORMS, SCHEMA, plain
+pytestmark = pytest.mark.slow
+pytest.importorskip("pyspark")
 
-SEED = int(os.environ.get("MILLSTREAM_SEED", "0")) or random.randrange(1, 10**6)
-ROWS = 24
-TRIES, MOST = 30, 8
-
-
-@pytest.fixture(scope="module")
-def names(spark_owner):
-    return [row[0] for row in spark_owner.session.sql("SHOW FUNCTIONS").collect()]
+few = settings(max_examples=8, suppress_health_check=list(HealthCheck))
+"""An example is one Spark job over many groups."""
 
 
 @pytest.fixture(scope="module")
-def drawn(names):
-    """Rows, and calls with their values by both compiled forms."""
-    dice = random.Random(SEED)
-    data = functions.rows(ROWS, dice)
-    batches = [SCHEMA.rows_to_arrow([row]) for row in data]
-    cases = []
-    for name, texts in functions.forms(COUNTS).items():
-        for sql, node in functions.draw(name, texts, dice, TRIES, MOST):
-            case, by_arrow = functions.evaluated(name, sql, node, data, batches)
-            assert plain(case.values) == plain(by_arrow), f"{sql} in Arrow, seed {SEED}"
-            cases.append(case)
-    return data, cases
+def spark(tmp_path_factory):
+    started = Spark(tmp_path_factory.mktemp("spark"), master="local[8]")
+    yield started.for_view()
+    started.stop()
 
 
-def test_every_name_that_is_admitted_is_tested(names):
-    admitted = {name for name in functions.all_names(names) if functions.is_admitted(name)}
-    assert admitted - {"NOT"} - set(AGGREGATES) == set(COUNTS)
+def table(spark, rows, schema, partitions=3):
+    """The rows as relation ``t``, spread so that partial results have to be merged."""
+    spark.createDataFrame(rows, schema).repartition(partitions).createOrReplaceTempView("t")
 
 
-def test_nearly_every_function_is_drawn(drawn):
-    """Each has arguments that it takes; with other seeds, other ones."""
-    found = {case.name for case in drawn[1]}
-    assert len(set(COUNTS) - found) < 5
-    assert len(set(FORMS) - found) < 25, "about twenty are for views only"
-
-
-class Plain:
-    """Plain Spark: the values of expressions over some rows, errors among them."""
-
-    def __init__(self, spark, data):
-        self._session = spark.newSession()
-        for name, value in {
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.subexpressionElimination.enabled": "false",
-        }.items():
-            self._session.conf.set(name, value)
-        schema = SCHEMA.arrow.append(pa.field("_n", pa.int32()))
-        batch = SCHEMA.rows_to_arrow(data)
-        table = pa.table([*batch.columns, pa.array(range(len(data)), pa.int32())], schema=schema)
-        self._rows = self._session.createDataFrame(table.cast(_nullable(schema)))
-        self._java = self._session.sparkContext._jvm.org.apache.spark.sql
-
-    def answers(self, sqls):
-        """For each expression its type and its values; one that raises is FAILS."""
-        tries = self._java.catalyst.expressions
-        parser = self._session._jsparkSession.sessionState().sqlParser()
-        items = [parser.parseExpression("_n")]
-        for sql in sqls:
-            read = parser.parseExpression
-            items.append(tries.TryEval(read(sql)))
-            items.append(tries.IsNull(tries.TryEval(tries.IsNull(read(sql)))))
-        gateway = self._session.sparkContext._gateway
-        columns = gateway.new_array(self._java.Column, len(items))
-        for place, item in enumerate(items):
-            columns[place] = self._java.classic.ExpressionUtils.column(item).alias(f"c{place}")
-        made = type(self._rows)(self._rows._jdf.select(columns), self._session)
-        table = made.toArrow().sort_by("c0")
-        types = [each.dataType for each in made.schema]
-        return [
-            (types[2 * place + 1].simpleString(), _values(table, 2 * place + 1))
-            for place in range(len(sqls))
-        ]
-
-
-def _nullable(schema):
-    return pa.schema([field.with_nullable(True) for field in schema])
-
-
-def _values(table, place):
-    fails = table.column(place + 1).to_pylist()
-    values = _readable(table.column(place))
-    return tuple(FAILS if fail else value for fail, value in zip(fails, values, strict=True))
-
-
-def _readable(column):
-    """The values; those that Python cannot hold, such as the year 10000, are errors here."""
-    made = []
-    for value in column:
-        try:
-            made.append(_timeless(value.as_py()))
-        except (OverflowError, ValueError):
-            made.append(FAILS)
-    return made
-
-
-def _timeless(value):
-    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
-
-
-def by_halves(ask, cases):
-    """What is asked for each case; a question for all at once is divided where it is refused."""
-    try:
-        return ask(cases)
-    except Exception as error:
-        if len(cases) == 1:
-            return [error]
-    half = len(cases) // 2
-    return by_halves(ask, cases[:half]) + by_halves(ask, cases[half:])
-
-
-def test_as_spark(spark, drawn):
-    data, cases = drawn
-    session = Plain(spark, data)
-    wrong = []
-    for start in range(0, len(cases), 40):
-        part = cases[start : start + 40]
-        found = by_halves(lambda some: session.answers([case.sql for case in some]), part)
-        for case, answer in zip(part, found, strict=True):
-            wrong += _difference(case, answer)
-    assert not wrong, f"seed {SEED}:\n" + "\n".join(wrong)
-
-
-def _difference(case, answer):
-    if isinstance(answer, Exception):
-        # Spark refuses a few conditions that are NULL, and have no type, where we do not.
-        return [] if "NULL" in case.sql else [f"{case.sql}: Spark says {str(answer)[:200]}"]
-    kind, values = answer
-    ours = tuple(map(_timeless, case.values))
-    if case.type.startswith("MAP"):
-        values = tuple(dict(each) if isinstance(each, list) else each for each in values)
-    wrong = [
-        f"{case.sql}: {mine!r}, Spark has {theirs!r}"
-        for mine, theirs in zip(ours, values, strict=True)
-        if plain(mine) != plain(theirs)
-    ][:1]
-    same = _SPARKS.get(case.type, case.type.lower().replace(", ", ",")) == kind
-    # Fields are written otherwise, and Spark's intervals know their units.
-    if not same and "<" not in kind and not (case.type == "INTERVAL" and "interval" in kind):
-        wrong.append(f"{case.sql} is {case.type}, Spark has {kind}")
-    return wrong
-
-
-_SPARKS = {"INTEGER": "int", "VARCHAR": "string", "REAL": "float"}
-
-
-def test_duckdb_as_expressions(drawn):
-    data, cases = drawn
-    columns = ", ".join(f"{each.name} {each.type.sql}" for each in SCHEMA.columns)
-    wrong = []
-    with ms.open() as db:
-        db.execute(f"CREATE TABLE t (n INT PRIMARY KEY, {columns})")
-        db.insert("t", [(place, *row) for place, row in enumerate(data)])
-
-        def ask(some, where=""):
-            items = ", ".join(f"{case.sql} AS c{place}" for place, case in enumerate(some))
-            rows = db.query(f"SELECT n, {items} FROM t {where} ORDER BY n").fetchall()
-            return [[row[place + 1] for row in rows] for place in range(len(some))]
-
-        whole = [case for case in cases if FAILS not in case.values]
-        for start in range(0, len(whole), 40):
-            part = whole[start : start + 40]
-            for case, found in zip(part, by_halves(ask, part), strict=True):
-                if isinstance(found, Exception) or plain(found) != plain(list(case.values)):
-                    wrong.append(f"{case.sql}: {case.values}, DuckDB has {found}")
-        for case in (case for case in cases if FAILS in case.values):
-            good = [place for place, value in enumerate(case.values) if value is not FAILS]
-            [found] = ask([case], f"WHERE n IN ({', '.join(map(str, good))})") if good else [[]]
-            if plain(found) != plain([case.values[place] for place in good]):
-                wrong.append(f"{case.sql}: {case.values}, DuckDB has {found} at {good}")
-            bad = case.values.index(FAILS)
-            with pytest.raises(ms.errors.ExpressionError):
-                ask([case], f"WHERE n = {bad}")
-    assert not wrong, f"seed {SEED}:\n" + "\n".join(wrong)
-
-
-def test_every_aggregate_that_is_admitted_is_tested(names):
-    admitted = set()
-    with ms.open() as db:
-        db.execute("CREATE SOURCE t (i INT, s VARCHAR, b BOOLEAN)")
-        for name in set(functions.all_names(names)) - set(COUNTS) - {"NOT"}:
-            for args in ("", "i", "s", "b", "*", "s, i", "i, TRUE", "s, i, b"):
-                with contextlib.suppress(ms.errors.SqlError):
-                    db.query(f"SELECT {name}({args}) AS x FROM t GROUP BY i")
-                    admitted.add(name)
-    assert admitted == set(AGGREGATES)
-
-
-def test_aggregates_as_spark(spark):
-    dice = random.Random(SEED)
-    # Few values of each kind, without those whose sums do not fit, or depend on the order.
-    calm = {"d": [0.5, -0.0, 0.0, 2.0, float("nan")], "r": [1.5, -0.5, 0.0], "big": [1, -7, 2**40]}
-    calm |= {"wide": functions.VALUES["wide"][:8], "span": functions.VALUES["span"][:3]}
-    data = [
-        tuple(
-            None if dice.random() < 0.15 else dice.choice(calm.get(name, functions.VALUES[name]))
-            for name in SCHEMA.names
-        )
-        for _ in range(60)
-    ]
-    calls = [f"{name}({column})" for name in AGGREGATES for column in SCHEMA.names]
-    calls += [f"{name}({c}, m)" for name in ("MAX_BY", "MIN_BY", "COUNT") for c in SCHEMA.names]
-    others = set(AGGREGATES) - {"MAX_BY", "MIN_BY"}
-    calls += [f"{name}({c}, {more})" for name in others for c in "is" for more in ("TRUE", "m")]
-    calls += [f"{name}(DISTINCT {c})" for name in ("COUNT", "SUM", "MIN") for c in ("i", "s", "r")]
-    calls += [f"{name}({c}) FILTER (WHERE b)" for name in ("SUM", "MAX") for c in ("i", "cents")]
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    wrong, held = [], 0
-    with ms.open() as db:
-        columns = ", ".join(f"{each.name} {each.type.sql}" for each in SCHEMA.columns)
-        db.execute(f"CREATE SOURCE t (g INT, m INT, {columns})")
-        db.insert("t", [(place % 4, place, *row) for place, row in enumerate(data)])
-        table = db.query("SELECT * FROM t").to_arrow()
-        frame = session.createDataFrame(table.cast(_nullable(table.schema)))
-        frame.coalesce(1).createOrReplaceTempView("t")
-
-        def ours(some):
-            items = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(some))
-            found = db.query(f"SELECT g, {items} FROM t GROUP BY g ORDER BY g").to_arrow()
-            return [found.column(place + 1) for place in range(len(some))]
-
-        def sparks(some):
-            items = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(some))
-            found = session.sql(f"SELECT g, {items} FROM t GROUP BY g ORDER BY g").toArrow()
-            return [found.column(place + 1) for place in range(len(some))]
-
-        admitted = []
-        for sql in calls:
-            answer = by_halves(ours, [sql])[0]
-            if not isinstance(answer, ms.errors.SqlError):
-                admitted.append((sql, answer))
-        theirs = by_halves(sparks, [sql for sql, _ in admitted])
-        for (sql, mine), other in zip(admitted, theirs, strict=True):
-            held += 1
-            wrong += _aggregate_difference(sql, mine, other)
-    assert held > 150
-    assert not wrong, f"seed {SEED}:\n" + "\n".join(wrong)
-
-
-def _aggregate_difference(sql, mine, other):
-    if isinstance(mine, Exception) or isinstance(other, Exception):
-        both = isinstance(mine, Exception) and isinstance(other, Exception)
-        return [] if both else [f"{sql}: {str(mine)[:200]}, Spark has {str(other)[:200]}"]
-    pairs = list(zip(_readable(mine), _readable(other), strict=True))
-    wrong = [
-        f"{sql}: {a!r}, Spark has {b!r}" for a, b in pairs if _rounded(sql, a) != _rounded(sql, b)
-    ]
-    if _type_name(mine) != _type_name(other):
-        wrong.append(f"{sql} is {_type_name(mine)}, Spark has {_type_name(other)}")
-    return wrong
-
-
-def _type_name(column):
-    return type_from_arrow(column.type).sql
-
-
-def _rounded(sql, value):
-    """Deviations are added up in another order; sets have none."""
-    if isinstance(value, float) and sql.startswith(("STD", "VAR")):
-        return f"{value:.12g}"
-    if isinstance(value, list) and "COLLECT_SET" in sql:
-        return sorted(map(repr, value))
+def order(value):
+    """A key that sorts as Spark does: NULL first, NaN last, text by its bytes."""
+    if value is None:
+        return (0,)
     if isinstance(value, float):
-        return repr(value + 0.0)
-    return plain(value)
+        return (1, math.isnan(value), 0.0 if math.isnan(value) else value)
+    if isinstance(value, str):
+        return (1, value.encode())
+    if isinstance(value, (tuple, list)):
+        return (1, tuple(map(order, value)))
+    return (1, value)
+
+
+def plain(value):
+    """The value such that equal is what SQL calls equal."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, (tuple, list)):
+        return tuple(map(plain, value))
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def decimals(precision, scale):
+    most = 10**precision - 1
+    return st.integers(-most, most).map(lambda n: decimal.Decimal(n).scaleb(-scale, CONTEXT))
+
+
+CONTEXT = decimal.Context(prec=50)
+EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP_NTZ has no zone
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=4)
+TEXTS |= st.text("\0\1\2a\uffff\U0001f600", max_size=4)
+INTS = st.integers(-3, 3) | st.integers(-(2**31), 2**31 - 1)
+DOUBLES = st.floats() | st.sampled_from([0.0, -0.0, 1.5, math.inf, -math.inf, math.nan])
+TYPES = {
+    "BOOLEAN": st.booleans(),
+    "TINYINT": st.integers(-128, 127),
+    "SMALLINT": st.integers(-(2**15), 2**15 - 1),
+    "INT": INTS,
+    "BIGINT": INTS | st.integers(-(2**63), 2**63 - 1),
+    "FLOAT": st.floats(width=32) | st.sampled_from([0.0, -0.0]),
+    "DOUBLE": DOUBLES,
+    "DECIMAL(10,2)": decimals(10, 2),
+    "DECIMAL(38,10)": decimals(38, 10),
+    "STRING": TEXTS,
+    "BINARY": st.binary(max_size=3),
+    "DATE": st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1)),
+    "TIMESTAMP_NTZ": st.timedeltas(*[datetime.timedelta(30_000 * n) for n in (-1, 1)]).map(
+        lambda since: EPOCH + since
+    ),
+    "ARRAY<INT>": st.lists(st.none() | INTS, max_size=3),
+    "STRUCT<a: DOUBLE, b: STRING>": st.tuples(st.none() | DOUBLES, st.none() | TEXTS),
+}
+
+
+@st.composite
+def comings_and_goings(draw, values):
+    """Groups of (value, ord, weight), shuffled, and what is left of each."""
+    places = st.none() | st.integers(0, 3)
+    entries = st.tuples(st.none() | values, places, st.booleans(), st.integers(1, 2))
+    groups = draw(st.lists(st.lists(entries, max_size=8), min_size=10, max_size=30))
+    rows, left = [], []
+    for group, each in enumerate(groups):
+        left.append(
+            [(value, at) for value, at, gone, many in each if not gone for _ in range(many)]
+        )
+        for value, at, gone, many in each:
+            rows.append((group, value, at, many))
+            if gone:
+                rows += [(group, value, at, -1)] * many
+    return draw(st.permutations(rows)), left
+
+
+def expected(left):
+    values = sorted((value for value, _ in left if value is not None), key=order)
+    placed = [entry for entry in left if entry[1] is not None]
+    placed.sort(key=lambda entry: (entry[1], order(entry[0])))
+    return (
+        plain(values[0]) if values else None,
+        plain(values[-1]) if values else None,
+        len({plain(value) for value in values}),
+        plain(placed[0][0]) if placed else None,
+        plain(placed[-1][0]) if placed else None,
+    )
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@few
+@given(data=st.data(), partitions=st.integers(1, 3))
+def test_each_type_is_as_a_python_multiset(spark, kind, data, partitions):
+    rows, left = data.draw(comings_and_goings(TYPES[kind]))
+    table(spark, rows, f"k INT, x {kind}, ord INT, w INT", partitions)
+    found = spark.sql(
+        "SELECT k, ms_min(x, w), ms_max(x, w), ms_count_distinct(x, w), "
+        "ms_first(x, ord, w), ms_last(x, ord, w) FROM t GROUP BY k"
+    ).collect()
+    for k, *results in found:
+        assert tuple(map(plain, results)) == expected(left[k])
+    assert {row[0] for row in found} == {row[0] for row in rows}
+
+
+def test_zeros_in_a_struct_are_equal_whatever_their_sign(spark):
+    rows = [(0, (0.0, None), 1), (0, (-0.0, ""), 1), (1, (-0.0, "b"), 1), (1, (0.0, "a"), 1)]
+    table(spark, rows, "k INT, x STRUCT<a: DOUBLE, b: STRING>, w INT")
+    found = spark.sql("SELECT k, ms_min(x, w), ms_max(x, w) FROM t GROUP BY k").collect()
+    assert sorted(tuple(map(plain, row)) for row in found) == [
+        (0, (0.0, None), (0.0, "")),
+        (1, (0.0, "a"), (0.0, "b")),
+    ]
+
+
+@few
+@given(data=st.data())
+def test_sums_of_doubles_are_exact(spark, data):
+    rows, left = data.draw(comings_and_goings(DOUBLES | st.floats(-1e6, 1e6)))
+    table(spark, rows, "k INT, x DOUBLE, ord INT, w INT")
+    for k, total in spark.sql("SELECT k, ms_sum(x, w) FROM t GROUP BY k").collect():
+        assert plain(total) == plain(exact_sum([x for x, _ in left[k] if x is not None]))
+
+
+def exact_sum(values):
+    if not values:
+        return None
+    if not all(map(math.isfinite, values)):
+        return sum(value for value in values if not math.isfinite(value))
+    total = sum(map(fractions.Fraction, values))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def test_a_sum_forgets_what_was_huge(spark):
+    rows = [(1e308, 1), (1e308, 1), (0.1, 1), (5e-324, 1), (1e308, -2)]
+    rows += [(math.nan, 1), (math.nan, -1), (-math.inf, 3), (-math.inf, -3)]
+    table(spark, rows, "x DOUBLE, w INT")
+    assert spark.sql("SELECT ms_sum(x, w), ms_sum(float(1.5), 2) FROM t").first() == (0.1, 27.0)
+    assert spark.sql("SELECT ms_sum(x, w) FROM t WHERE x = 5e-324").first() == (5e-324,)
+
+
+def test_a_sum_is_rounded_once(spark):
+    """A bit far below decides a tie: adding one after the other would lose it."""
+    table(spark, [(1.0,), (2.0**-53,), (2.0**-120,)], "x DOUBLE")
+    assert spark.sql("SELECT ms_sum(x, 1), ms_sum(-x, 1) FROM t").first() == (
+        1.0 + 2.0**-52,
+        -1.0 - 2.0**-52,
+    )
+
+
+def test_both_zeros_are_one_value(spark):
+    table(spark, [(0.0, 1), (-0.0, 2), (-0.0, -1)], "x DOUBLE, w INT")
+    counted = ", ".join(
+        f"ms_count_distinct({x}, w)" for x in ("x", "struct(x, 1)", "array(x)", "float(x)")
+    )
+    assert spark.sql(f"SELECT {counted} FROM t").first() == (1, 1, 1, 1)
+    # Yet the zero that has gone is not the one that is shown.
+    table(spark, [(0.0, 1), (-0.0, 2), (-0.0, -2)], "x DOUBLE, w INT")
+    assert math.copysign(1, spark.sql("SELECT ms_min(x, w) FROM t").first()[0]) == 1
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_nothing_is_left(spark, kind):
+    table(spark, [(None,)], f"x {kind}", 1)
+    none = "SELECT ms_min(x, 1), ms_max(x, 1), ms_count_distinct(x, 1), ms_first(x, 1, 1) FROM t"
+    assert spark.sql(none).first() == (None, None, 0, None)
+    assert spark.sql(none + " WHERE false").first() == (None, None, 0, None)
+
+
+def test_weights_of_any_size(spark):
+    weights = [100, 100, -73, 10**12, -(10**12), -127, 2**62, -(2**62), 1]
+    table(spark, [(7, weight) for weight in weights], "x INT, w BIGINT")
+    assert spark.sql("SELECT ms_max(x, w), ms_count_distinct(x, w) FROM t").first() == (7, 1)
+    table(spark, [(7, weight) for weight in weights[:-1]], "x INT, w BIGINT")
+    assert spark.sql("SELECT ms_max(x, w), ms_count_distinct(x, w) FROM t").first() == (None, 0)
+
+
+@pytest.mark.parametrize("weight", [1, 127, 128, 129, 300, 2**40])
+def test_a_weight_below_zero_waits_for_the_other_partition(spark, weight):
+    parts = [
+        f"SELECT 7 AS x, {w}L AS w FROM range(1)" for w in (-weight, weight, -weight, weight + 1)
+    ]
+    query = "SELECT ms_max(x, w), ms_count_distinct(x, w) FROM ({})"
+    assert spark.sql(query.format(" UNION ALL ".join(parts))).first() == (7, 1)
+    assert spark.sql(query.format(" UNION ALL ".join(parts[:3]))).first() == (None, 0)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_large_groups(spark, text):
+    dice = random.Random(7)
+    names = [f"{n:x}" if text else n for n in range(30_000)]
+    gone = set(dice.sample(names, 20_000)) | {names[0], names[-1]}
+    rows = [(name, 1) for name in names] + [(name, -1) for name in gone]
+    dice.shuffle(rows)
+    table(spark, rows, f"x {'STRING' if text else 'BIGINT'}, w INT", 4)
+    left = sorted(set(names) - gone)
+    found = spark.sql("SELECT ms_min(x, w), ms_max(x, w), ms_count_distinct(x, w) FROM t").first()
+    assert found == (left[0], left[-1], len(left))
+
+
+SPEC = "count;count:0;sum:0;min:0;max:0;first:1;last:1;sum:2;sum:3"
+
+
+def sessions(rows, gap):
+    """What ms_sessions should give for rows of (micros, lsn, int, text, double, decimal)."""
+    runs = []
+    for row in sorted(row for row in rows if row[0] is not None):
+        if runs and row[0] - runs[-1][-1][0] <= gap:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return [session(run, gap) for run in runs]
+
+
+def session(run, gap):
+    ints = [row[2] for row in run if row[2] is not None]
+    exact = [row[5] for row in run if row[5] is not None]
+    return (
+        EPOCH + datetime.timedelta(microseconds=run[0][0]),
+        EPOCH + datetime.timedelta(microseconds=run[-1][0] + gap),
+        len(run),
+        len(ints),
+        sum(ints) if ints else None,
+        min(ints, default=None),
+        max(ints, default=None),
+        run[0][3],
+        run[-1][3],
+        exact_sum([row[4] for row in run if row[4] is not None]),
+        sum(exact) if exact else None,
+    )
+
+
+SESSION_VALUES = st.tuples(
+    st.none() | st.integers(-60, 60),
+    st.none() | INTS,
+    st.none() | TEXTS,
+    st.none() | st.floats(-1e9, 1e9),
+    st.none() | decimals(20, 3),
+)
+
+
+@few
+@given(
+    groups=st.lists(st.lists(SESSION_VALUES, max_size=12), min_size=10, max_size=30),
+    gap=st.integers(1, 12),
+    partitions=st.integers(1, 4),
+    data=st.data(),
+)
+def test_sessions_are_as_sorted_rows_say(spark, groups, gap, partitions, data):
+    numbered = [[(at, lsn, *values) for lsn, (at, *values) in enumerate(group)] for group in groups]
+    rows = [(k, *row) for k, group in enumerate(numbered) for row in group]
+    rows = [
+        (k, None if at is None else EPOCH + datetime.timedelta(microseconds=at), *rest)
+        for k, at, *rest in data.draw(st.permutations(rows))
+    ]
+    schema = "k INT, ts TIMESTAMP_NTZ, lsn BIGINT, a INT, b STRING, c DOUBLE, d DECIMAL(20,3)"
+    table(spark, rows, schema, partitions)
+    found = spark.sql(
+        f"SELECT k, ms_sessions(ts, lsn, {gap}, '{SPEC}', a, b, c, d) FROM t GROUP BY k"
+    )
+    for k, result in found.collect():
+        assert list(map(tuple, result)) == sessions(numbered[k], gap)
+
+
+def test_sessions_are_as_sparks_own(spark):
+    dice = random.Random(5)
+    starts = [dice.randrange(-500, 500) for _ in range(400)]
+    table(spark, [(n % 3, n, at) for n, at in enumerate(starts)], "k INT, lsn BIGINT, s INT")
+    stamped = "(SELECT k, lsn, s, timestamp_seconds(s) AS ts FROM t)"
+    ours = spark.sql(
+        f"SELECT k, inline(r) FROM (SELECT k, ms_sessions(ts, lsn, 2000000, "
+        f"'count;sum:0;first:1', s, lsn) AS r FROM {stamped} GROUP BY k)"
+    )
+    theirs = spark.sql(
+        f"SELECT k, session_window.start, session_window.end, count(*), sum(s), "
+        f"min_by(lsn, struct(ts, lsn)) FROM {stamped} GROUP BY k, session_window(ts, '2 seconds')"
+    )
+    assert sorted(ours.collect()) == sorted(theirs.collect())
+    types = spark.sql("SELECT sum(int(1)), sum(float(1)), sum(1.5BD), sum(bigint(1))").schema
+    made = "ms_sessions(now(), 1, 1, 'sum:0;sum:1;sum:2;sum:3', int(1), float(1), 1.5BD, bigint(1))"
+    given = spark.sql(f"SELECT {made} AS r").schema["r"].dataType.elementType
+    assert [field.dataType for field in given][2:] == [field.dataType for field in types]
+
+
+@pytest.mark.parametrize("value", [f"{2**63 - 1}", f"{'9' * 38}BD"])
+def test_a_session_that_overflows_raises(spark, value):
+    one = f"ms_sessions(timestamp'2024-01-01', id, 1, 'sum:0', IF(id < 2, {value}, -{value}))"
+    kept = spark.sql(f"SELECT {one} AS r FROM range(3)").first()
+    assert str(kept.r[0].a0) == value.removesuffix("BD")
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        spark.sql(f"SELECT {one} FROM range(2)").collect()
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("ms_min(map(1, 2), 1)", "cannot be ordered"),
+        ("ms_first(1, map(1, 2), 1)", "cannot be ordered"),
+        ("ms_count_distinct('a' COLLATE UTF8_LCASE, 1)", "cannot be ordered"),
+        ("ms_max(1)", "takes 2 arguments"),
+        ("ms_max(1, true)", "argument 2 must be bigint"),
+        ("ms_sum(1, 1)", "takes DOUBLE or FLOAT"),
+        ("ms_sessions(1, 1, 1, 'count')", "must be a TIMESTAMP"),
+        ("ms_sessions(now(), 1, 0, 'count')", "longer than nothing"),
+        ("ms_sessions(now(), 1, id, 'count')", "must be literals"),
+        ("ms_sessions(now(), 1, 1, 'sum:1', 1)", "cannot read sum:1"),
+        ("ms_sessions(now(), 1, 1, 'mean:0', 1)", "no aggregate mean"),
+        ("ms_sessions(now(), 1, 1, 'sum:0', 'a')", "cannot be added"),
+        ("ms_sessions(now(), 1, 1, 'max:0', map(1, 2))", "cannot be ordered"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_it_runs(spark, call, why):
+    with pytest.raises(Exception, match=why):
+        spark.sql(f"SELECT {call} FROM range(1)")
+
+
+def test_they_are_told_apart_and_filtered(spark):
+    found = spark.sql(
+        "SELECT ms_min(id, 1), ms_max(id, 1), ms_max(id, 1) FILTER (WHERE id < 5), "
+        "ms_max(id, 1) + ms_min(id, 1) FROM range(9) HAVING ms_max(id, 1) = 8"
+    )
+    assert found.collect() == [(0, 8, 4, 8)]
+
+
+def test_the_state_outlives_the_query(spark, tmp_path):
+    """Micro-batches in update mode; each step is a query of its own on the same checkpoint."""
+    dice, left, seen = random.Random(3), {k: Counter() for k in range(4)}, {}
+    (tmp_path / "in").mkdir()
+    for step in range(4):
+        rows = []
+        for _ in range(60):
+            k, x = dice.randrange(4), dice.randrange(40)
+            weight = -1 if left[k][x] and dice.random() < 0.6 else 1
+            left[k][x] += weight
+            rows.append(json.dumps({"k": k, "x": x, "w": weight}))
+        (tmp_path / "in" / f"{step}.json").write_text("\n".join(rows))
+        run_step(spark, tmp_path, seen)
+        for k, values in left.items():
+            there = sorted((+values).elements())
+            assert seen[k] == (
+                there[0],
+                there[-1],
+                len(+values),
+                sum(there) / 8,
+                there[0],
+                there[-1],
+            )
+
+
+def run_step(spark, folder, seen):
+    def keep(batch, _):
+        seen.update({k: tuple(results) for k, *results in batch.collect()})
+
+    rows = spark.readStream.schema("k INT, x INT, w BIGINT").json(str(folder / "in"))
+    rows.createOrReplaceTempView("streamed")
+    view = spark.sql(
+        "SELECT k, ms_min(x, w), ms_max(x, w), ms_count_distinct(x, w), ms_sum(x / 8D, w), "
+        "ms_first(x, x, w), ms_last(x, x, w) FROM streamed GROUP BY k"
+    )
+    writer = view.writeStream.outputMode("update").foreachBatch(keep).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    assert query.awaitTermination(120)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.catalog import Catalog
-    from millstream.pipeline.query import Query
+    from millstream.spark.query import Query
     from millstream.sql import CreateView, SelectPlan, ViewPlan
 
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.errors import Error
     from millstream.log.holds import Hold
-    from millstream.pipeline.feed import Feed
-    from millstream.pipeline.gears import Runner
+    from millstream.spark.feed import Feed
+    from millstream.spark.gears import Runner
     from millstream.viewing.planning import Planned
     from millstream.views.ticker import Ticker
     from millstream.views.view import View

@@ -18,15 +18,15 @@ from millstream.dispatch import Commit, select
 from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
-from millstream.pipeline.checkpoint import forget_beyond, offset_in
-from millstream.pipeline.columns import feed_schema, used
-from millstream.pipeline.feed import Feed
-from millstream.pipeline.gears import Runner
-from millstream.pipeline.live import Encodings
-from millstream.pipeline.query import Query as SparkQuery
-from millstream.pipeline.reads import Keep, Reads
-from millstream.pipeline.results import Results
-from millstream.pipeline.wire import BridgeServer
+from millstream.spark.bridge.server import BridgeServer
+from millstream.spark.checkpoint import forget_beyond, offset_in
+from millstream.spark.columns import feed_schema, used
+from millstream.spark.feed import Feed
+from millstream.spark.gears import Runner
+from millstream.spark.live import Encodings
+from millstream.spark.query import Query as SparkQuery
+from millstream.spark.reads import Keep, Reads
+from millstream.spark.results import Results
 from millstream.sql import CreateView, Emit, parse, plan_view
 from millstream.viewing.planning import Planner
 from millstream.viewing.running import Holds, Running, Stalled, half_dropped, unopened, unrepeatable
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from millstream.errors import ViewFailedError
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
-    from millstream.pipeline.offset import Offset
-    from millstream.pipeline.session import Spark
+    from millstream.spark.offset import Offset
+    from millstream.spark.session import Spark
     from millstream.sql import Input, Query, SelectPlan, ViewPlan
     from millstream.viewing.planning import Planned
 

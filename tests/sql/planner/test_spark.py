@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.session import Spark
+from millstream.spark.session import Spark
 from millstream.sql import parse, plan_view
 
 from .feeds import feed_table, plain, types_of, visible

@@ -1,0 +1,343 @@
+"""Gears: keeps one view's query running, in the gear that fits, on one checkpoint.
+
+Catch-up reads what has gathered in parallel and ends; live takes every row as it comes. A view that
+is far behind catches up first; one that falls behind in the live gear shifts down, and up again.
+A query that fails is started again, after a pause that grows while it gets nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from millstream.errors import (
+    Error,
+    LogCorruptError,
+    LogError,
+    LogFailedError,
+    RowTooLargeError,
+    ViewFailedError,
+)
+from millstream.spark.checkpoint import offset_in
+from millstream.spark.live import FAR_BEHIND
+from millstream.threads import thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.spark.bridge.server import BridgeServer, Connection
+    from millstream.spark.feed import Feed
+    from millstream.spark.query import Gear, Query
+    from millstream.spark.results import Results
+
+State = Literal["starting", "catching up", "live", "micro-batch", "failed", "stopped"]
+
+SHIFT_UP: Final = 50_000
+"""Live can take over with so many rows behind: a fraction of a second."""
+
+SHIFT_DOWN: Final = 400_000
+"""So many rows behind, and not getting better, is what the catch-up gear is for."""
+
+_LOOK_SECONDS: Final = 0.25
+_PATIENCE: Final = 4  # looks
+_PARK_SECONDS: Final = 30.0
+_LITTLE: Final = 500_000
+_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
+_FULL_PAUSE: Final = 2.0
+_HOPELESS: Final = 2
+"""After so many failures at the same place subscribers are told."""
+
+
+class Watcher(Protocol):
+    """Who is told how a view fares."""
+
+    reached: int
+
+    def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
+        """Its query failed; hopeless: again at the same place."""
+
+    def started(self) -> None:
+        """Its query runs."""
+
+    def recovered(self) -> None:
+        """It has got further than where it failed."""
+
+    def caught_up(self, lsn: int) -> None:
+        """There is nothing more to read up to an LSN."""
+
+
+class Runner:
+    """Runs one view's query, in a thread of its own.
+
+    Args:
+        name: the view.
+        query: what runs.
+        feed: what it reads.
+        results: where its rows go.
+        watcher: who is told.
+
+    Attributes:
+        state: what it is doing.
+        shifts: how often it has changed gear.
+        restarts: how often its query was started again after a failure.
+        error: why it failed the last time, until it has got further.
+    """
+
+    def __init__(
+        self, name: str, query: Query, feed: Feed, results: Results, watcher: Watcher
+    ) -> None:
+        self.state: State = "starting"
+        self.shifts = 0
+        self.restarts = 0
+        self.error: ViewFailedError | None = None
+        self._name = name
+        self._query = query
+        self._feed = feed
+        self._results = results
+        self._watcher = watcher
+        self._over = threading.Event()
+        self._gracefully = True
+        self._wanted: Literal["live", "catch-up"] | None = None
+        self._trouble: BaseException | None = None
+        self._wake = threading.Event()
+        self._ready = threading.Event()
+        self._gear: Gear | None = None
+        self._server: BridgeServer | None = None
+        self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
+        feed.live.on_far_behind = self._wake.set
+
+    # ---- from outside
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def shift(self, gear: Literal["live", "catch-up"]) -> None:
+        """Change into a gear now, whatever the lag."""
+        self._wanted = gear
+        self._wake.set()
+
+    def wait_ready(self, seconds: float | None = None) -> bool:
+        """Until its query runs, or has failed."""
+        return self._ready.wait(seconds)
+
+    def stop(self, *, gracefully: bool = True) -> None:
+        """End. Gracefully: with a checkpoint, so that nothing has to be read again."""
+        self._gracefully = gracefully
+        self._over.set()
+        self._wake.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._server is not None:
+            self._server.remove(self._query.feed)
+        self._feed.live.drop_tail()
+
+    # ---- connections
+
+    def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
+        """Serve a connection of one of the query's tasks."""
+        ways: dict[str, Callable[[], None]] = {
+            "control": lambda: self._feed.control(wire),
+            "read": lambda: self._feed.read(words[0], words[1], words[2], wire),
+            "tail": lambda: self._feed.tail(words[0], words[1], wire),
+            "sink": lambda: self._results.sink(int(words[0]), int(words[1]), wire),
+            "commit": lambda: self._results.commit(int(words[0]), words[1], wire),
+        }
+        try:
+            ways[role]()
+        except (OSError, EOFError):
+            raise
+        except Exception as error:
+            if self._trouble is None and not self._over.is_set():
+                self._trouble = error
+            raise EOFError from error
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        failures, place = 0, -1
+        while not self._over.is_set():
+            try:
+                self._turn()
+                failures = 0
+            except Exception as raised:  # noqa: BLE001 - told, and tried again
+                if self._over.is_set():
+                    break
+                if _NOT_ONE_THREAD in str(raised) and not self._query.needs_exchange:
+                    self._query.needs_exchange = True
+                    continue
+                # What failed here is why Spark says that a connection has ended.
+                reason = self._trouble or raised
+                if _is_full(reason):
+                    failures, pause = 0, _FULL_PAUSE
+                else:
+                    failures = failures + 1 if self._watcher.reached == place else 1
+                    pause = _PAUSES[min(failures, len(_PAUSES)) - 1]
+                place = self._watcher.reached
+                self._fail(reason, hopeless=failures >= _HOPELESS)
+                self._wake.wait(pause)
+                self._wake.clear()
+                self.restarts += 1
+        self.state = "stopped"
+        self._ready.set()
+
+    def _turn(self) -> None:
+        """One gear, until there is reason for another one."""
+        self._trouble = None
+        self._server = self._query.server()
+        self._server.add(self._query.feed, self)
+        if self._watcher.reached == 0 and self._query.plan.is_global:
+            self._show_nothing()
+        if not self._query.is_live:
+            self._follow("micro-batch", "micro-batch", lambda: 0)
+            return
+        wanted, self._wanted = self._wanted, None
+        behind = self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP)
+        if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None):
+            self._catch_up()
+        if self._over.is_set():
+            return
+        self._follow("live", "live", self._should_shift_down)
+
+    def _show_nothing(self) -> None:
+        """What a global aggregate is of no rows; it may not have been shown before a crash."""
+        _, nothing = self._query.result_of_nothing(rows=True)
+        if nothing is not None:
+            self._results.show(nothing.to_batches())
+
+    def _catch_up(self) -> None:
+        while not self._over.is_set():
+            self._feed.open_again()
+            running = self._query.start("catch-up")
+            self._shifted("catch-up", "catching up")
+            while not running.awaitTermination(1):
+                if self._over.is_set():
+                    running.stop()
+                    return
+            self._check(running)
+            until = self._feed.until
+            if until is not None:
+                self._watcher.caught_up(until)
+            if self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP) < SHIFT_UP:
+                return
+
+    def _follow(self, gear: Gear, state: State, should_leave: Callable[[], int]) -> None:
+        """A query that goes on until it should not."""
+        self._feed.open_again()
+        running = self._query.start(gear)
+        self._shifted(gear, state)
+        looks, place = 0, self._watcher.reached
+        while running.isActive and self._trouble is None:
+            self._wake.wait(_LOOK_SECONDS)
+            self._wake.clear()
+            reasons = should_leave()
+            looks = looks + reasons if reasons else 0
+            if self._over.is_set() or self._wanted is not None or looks >= _PATIENCE:
+                self._leave(running, gear)
+                return
+            if self.error is not None and self._watcher.reached > place:
+                self.error = None
+                self._watcher.recovered()
+        with contextlib.suppress(Exception):
+            running.stop()
+        self._check(running)
+
+    def _should_shift_down(self) -> int:
+        """How much speaks for it, in looks."""
+        lag = self._feed.live.lag()
+        return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
+
+    def _leave(self, running: Any, gear: Gear) -> None:  # noqa: ANN401 - a StreamingQuery
+        """End a query at a checkpoint, if there is time for one.
+
+        When it falls behind soon after a checkpoint, reading a little again takes less.
+        """
+        live = self._feed.live
+        if self._over.is_set():
+            graceful = self._gracefully
+        else:
+            graceful = self._wanted is not None or live.batch_rows > _LITTLE
+        if gear == "live" and graceful:
+            live.end_batch()
+            deadline = time.monotonic() + _PARK_SECONDS
+            while not live.wait_parked(0.05):
+                if not running.isActive or time.monotonic() > deadline:
+                    break
+        else:
+            live.drop_tail()
+        running.stop()
+        live.drop_tail()
+
+    def _shifted(self, gear: Gear, state: State) -> None:
+        if self._gear is not None and self._gear != gear:
+            self.shifts += 1
+        self._gear = gear
+        self.state = state
+        self._ready.set()
+        self._watcher.started()
+
+    # ---- failures
+
+    def _check(self, running: Any) -> None:  # noqa: ANN401 - a StreamingQuery
+        """Raise what ended a query."""
+        if self._trouble is not None:
+            raise self._trouble
+        error = running.exception()
+        if error is not None:
+            raise error
+
+    def _fail(self, raised: BaseException, *, hopeless: bool) -> None:
+        self._feed.live.drop_tail()
+        self.state = "failed"
+        self.error = failure(self._name, raised)
+        self._ready.set()
+        self._watcher.failed(self.error, hopeless=hopeless)
+
+
+_NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
+_CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
+_STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
+_ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
+_RAISED = re.compile(r"^((?:\w+\.)*\w+(?:Error|Exception|Warning)\b.*)$", re.MULTILINE)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+?)(?:\s+SQLSTATE:|\n|$)", re.DOTALL)
+
+
+def failure(name: str, raised: BaseException) -> ViewFailedError:
+    """Why a view failed, in a line."""
+    if isinstance(raised, ViewFailedError):
+        return raised
+    if isinstance(raised, Error):
+        return ViewFailedError(
+            f"the view {name} failed: {raised.message}", view=name, hint=raised.hint
+        )
+    return ViewFailedError(
+        f"the view {name} failed: {_said(str(raised)) or type(raised).__name__}",
+        view=name,
+        hint="it is tried again by itself; if the query cannot take such a row, drop it and write "
+        "it so that it can, for instance with try_divide, try_cast or a WHERE",
+    )
+
+
+def _is_full(raised: BaseException) -> bool:
+    """Whether the log, or Spark for its checkpoint, found no room: not the fault of any row."""
+    if isinstance(raised, LogError):
+        return not isinstance(raised, LogCorruptError | LogFailedError | RowTooLargeError)
+    return "No space left on device" in str(raised)
+
+
+def _said(text: str) -> str:
+    """What Spark's error says, without its traces and its advice on settings."""
+    text = _ADVICE.sub("", _STREAM_FAILED.sub("", _CALLING.sub("", text)))
+    found = _CONDITION.search(text)
+    if found is None:
+        return text.strip().split("\n", 1)[0]
+    if found[1] == "PYTHON_EXCEPTION":
+        raised = _RAISED.findall(text)
+        return raised[-1] if raised else "a Python function failed"
+    return f"[{found[1]}] {' '.join(found[2].split())}"

@@ -1,0 +1,415 @@
+"""The live gear's side of a feed: every commit goes to Spark's one reader as it comes.
+
+The feed, not Spark's clock, says when a batch ends: after some time, after many rows, or because
+the view shifts or stops. Only then does Spark write its checkpoint, and whatever it counts on has
+been put on the disk before.
+
+While all is quiet a commit of a few rows is sent by the dispatcher's own thread, straight from the
+fan-out: no other thread has to wake up for it. It never waits there: what the socket does not take
+at once, and all that takes longer, is left to the connection's thread.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from millstream.errors import ClosedError, Error
+from millstream.spark.columns import Columns
+from millstream.spark.offset import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.log import Log
+    from millstream.model.batch import ChangeBatch
+    from millstream.spark.bridge.server import Connection
+    from millstream.spark.joiner import Joiner
+    from millstream.spark.lateness import Clock
+    from millstream.spark.reads import Reads
+
+LIVE_SECONDS: Final = 900.0
+LIVE_ROWS: Final = 2_000_000
+"""A live batch ends after this time, if it had rows, or after so many: what a crash can make Spark
+do again is bounded, and the pause at a batch's end is rare."""
+
+FAR_BEHIND: Final = 1_000_000
+"""So many rows behind, there is no use in waiting whether it gets better."""
+
+_MERGED: Final = 1 << 13
+_FEW: Final = 64
+_IDLE_SECONDS: Final = 1.0
+_HEADER = struct.Struct(">BqI")
+_ROWS, _END, _FAILED = 1, 3, 4
+
+
+class Tail(Protocol):
+    """The batches of some logs after an LSN, in order, and then those that are committed."""
+
+    @property
+    def position(self) -> int:
+        """Everything up to this LSN was taken."""
+
+    def take(self) -> ChangeBatch | None:
+        """The next batch, if there is one now."""
+
+    def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
+        """Give the next batch to a function, in the dispatcher's thread; False: take it now."""
+
+    def rouse(self) -> None:
+        """Let who waits look around."""
+
+    def settled(self) -> int:
+        """Everything up to this LSN was taken, or is none of its logs'."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
+class Encodings:
+    """The last few rows as they were encoded, for all views that want the same columns of them.
+
+    Used by the dispatcher's thread only.
+    """
+
+    def __init__(self) -> None:
+        self._batch: ChangeBatch | None = None
+        self._made: dict[object, pa.Buffer] = {}
+
+    def of(self, batch: ChangeBatch, key: object, make: Callable[[], pa.Buffer]) -> pa.Buffer:
+        """What a batch becomes for a key, made when nobody has made it yet."""
+        if batch is not self._batch:
+            self._batch, self._made = batch, {}
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make()
+        return found
+
+
+class LiveGear:
+    """Serves the live reader of one view, from batch to batch.
+
+    Args:
+        reads: what the view reads.
+        log: where it is kept.
+        open_tail: follows the logs after an LSN.
+        make_durable: puts all that was pushed on the disk, and says up to which LSN.
+        on_late: told rows that came too late, in order.
+        encodings: shared by all views of the database.
+
+    Attributes:
+        late: how many rows came too late.
+        batch_rows: how many rows the batch at hand has had.
+        on_far_behind: called, again and again, while the reader is far behind.
+    """
+
+    def __init__(
+        self,
+        reads: Reads,
+        log: Log,
+        *,
+        open_tail: Callable[[int], Tail],
+        make_durable: Callable[[], int],
+        on_late: Callable[[ChangeBatch], None],
+        encodings: Encodings,
+    ) -> None:
+        self.encodings = encodings
+        self.reads = reads
+        self.log = log
+        self.make_durable = make_durable
+        self.on_late = on_late
+        self.late = 0
+        self.sent_lsn = 0
+        self.probed = 0
+        self.is_ending = False
+        self.batch_rows = 0
+        self.on_far_behind: Callable[[], None] = lambda: None
+        self._open_tail = open_tail
+        self._tail: Tail | None = None
+        self._marks: deque[tuple[int, int | None]] = deque()
+        self._parked = threading.Event()
+
+    def serve(
+        self, names: list[str], start: Offset, clock: Clock, joiner: Joiner | None, wire: Connection
+    ) -> None:
+        """Send every commit after a place, until the batch ends."""
+        if self.is_ending:
+            self._parked.set()
+            wire.read(1)  # nothing comes on it: it ends when the task is stopped
+            return
+        columns = Columns(self.reads.schemas, names)
+        tail = self._tail_at(start.lsn)
+        wire.send(columns.schema.serialize())
+        batch = _LiveBatch(self, tail, clock=clock, joiner=joiner, columns=columns, wire=wire)
+        try:
+            batch.run()
+        except ClosedError:
+            return
+        except Error as error:
+            text = str(error).encode()
+            wire.send(_HEADER.pack(_FAILED, tail.position, len(text)) + text)
+            raise
+
+    def _tail_at(self, lsn: int) -> Tail:
+        """The tail from before, if it stands just there: then nothing has to be read again."""
+        tail = self._tail
+        if tail is not None and tail.position <= lsn == self.sent_lsn:
+            return tail
+        if tail is not None:
+            tail.close()
+        self._tail = tail = self._open_tail(lsn)
+        self.sent_lsn = lsn
+        self._marks.clear()
+        return tail
+
+    def is_current(self, tail: Tail) -> bool:
+        """Whether a batch still goes on; not when its query has failed or was stopped."""
+        return self._tail is tail
+
+    def sent(self, lsn: int, clock: Clock) -> None:
+        """Everything up to an LSN was sent."""
+        self.sent_lsn = lsn
+        self.late = clock.late
+        self._marks.append((lsn, clock.watermark))
+
+    # ---- from outside
+
+    def watermark_at(self, lsn: int) -> int | None:
+        """The watermark when the reader was sent everything up to an LSN."""
+        found: int | None = None
+        while self._marks and self._marks[0][0] <= lsn:
+            found = self._marks.popleft()[1]
+        return found
+
+    def probe(self, lsn: int) -> None:
+        """Have it told when everything up to an LSN has passed, related or not."""
+        self.probed = max(self.probed, lsn)
+        if self._tail is not None:
+            self._tail.rouse()
+
+    def lag(self) -> int:
+        """About how many rows the reader has not been sent."""
+        tail = self._tail
+        return 0 if tail is None else max(0, self.log.lsn - tail.settled())
+
+    def end_batch(self) -> None:
+        """End the batch, and begin no other."""
+        self._parked.clear()
+        self.is_ending = True
+        if self._tail is not None:
+            self._tail.rouse()
+
+    def wait_parked(self, seconds: float) -> bool:
+        """Until the batch is over for Spark, too."""
+        return self._parked.wait(seconds)
+
+    def open_again(self) -> None:
+        """Another query will read."""
+        self.is_ending = False
+        self._parked.clear()
+
+    def drop_tail(self) -> None:
+        """Forget the reader's place."""
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            tail.rouse()
+            tail.close()
+
+
+class _LiveBatch:
+    """One live batch.
+
+    ``busy`` is held by whoever sends: the connection's thread while it is awake, the dispatcher's
+    for a moment while the other one sleeps.
+    """
+
+    def __init__(
+        self,
+        gear: LiveGear,
+        tail: Tail,
+        *,
+        clock: Clock,
+        joiner: Joiner | None,
+        columns: Columns,
+        wire: Connection,
+    ) -> None:
+        self._gear = gear
+        self._tail = tail
+        self._clock = clock
+        self._joiner = joiner
+        self._columns = columns
+        self._wire = wire
+        self._topics = {topic: place for place, topic in enumerate(gear.reads.topics)}
+        self._rows = 0
+        self._taken_lsn = tail.position
+        self._busy = threading.Lock()
+        self._woken = threading.Event()
+        self._spare: ChangeBatch | None = None  # handed over, and not sent by the dispatcher
+        self._missed: list[ChangeBatch] = []  # came too late, and nobody was told yet
+        self._unsent = b""  # the rest of a frame that the socket did not take
+        self._trouble: Exception | None = None
+
+    def run(self) -> None:
+        """Send until the batch ends."""
+        gear, began = self._gear, time.monotonic()
+        with self._busy:
+            while gear.is_current(self._tail):
+                self._settle()
+                if not self._send_ready() and not self._is_due(began):
+                    if gear.probed > gear.sent_lsn:
+                        self._send_mark()
+                    self._wait()
+                elif self._is_due(began):
+                    self._end()
+                    return
+
+    def _is_due(self, began: float) -> bool:
+        if self._gear.is_ending or self._rows >= LIVE_ROWS:
+            return True
+        return self._rows > 0 and time.monotonic() - began > LIVE_SECONDS
+
+    # ---- the connection's thread
+
+    def _wait(self) -> None:
+        """Sleep while all is quiet; meanwhile the dispatcher sends."""
+        self._woken.clear()
+        if not self._tail.hand_to(self._handed):
+            return
+        self._busy.release()
+        try:
+            self._woken.wait(_IDLE_SECONDS)
+        finally:
+            self._busy.acquire()
+        self._tail.rouse()  # from now on nothing is handed over
+        # What was just being handed over comes before anything that is taken.
+        while self._spare is None and self._tail.position > self._taken_lsn:
+            self._woken.wait(0.001)
+            self._woken.clear()
+
+    def _settle(self) -> None:
+        """Do what the dispatcher left to this thread."""
+        if self._trouble is not None:
+            raise self._trouble
+        self._tell_missed()
+        if self._unsent:
+            self._wire.send(self._unsent)
+            self._unsent = b""
+
+    def _tell_missed(self) -> None:
+        """Before Spark gets the frame: whoever waits for that frame finds its late rows, too."""
+        missed, self._missed = self._missed, []
+        for batch in missed:
+            self._gear.on_late(batch)
+
+    def _send_ready(self) -> int:
+        """One frame of what is there; returns how many rows it has."""
+        ready: list[pa.RecordBatch] = []
+        rows = lsn = 0
+        while rows < _MERGED:
+            batch, self._spare = self._spare, None
+            if batch is None:
+                batch = self._tail.take()
+            if batch is None:
+                break
+            self._taken_lsn = lsn = batch.lsn
+            ready.append(self._arrow(batch))
+            rows += max(1, len(batch))
+        if ready:
+            data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
+            self._tell_missed()
+            self._wire.send(*self._frame(lsn, data))
+            if rows >= _MERGED and self._gear.lag() > FAR_BEHIND:
+                self._gear.on_far_behind()
+        self._rows += rows
+        self._gear.batch_rows = self._rows
+        return rows
+
+    def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
+        """What a batch means for Spark."""
+        log = self._topics[batch.topic]
+        kept, missed, before = self._clock.sift(log, batch)
+        if missed is not None:
+            self._missed.append(missed)
+        if kept is not None and self._joiner is not None:
+            self._write_history(batch)
+            kept, log = self._joiner.join(log, kept), 0
+        return self._columns.none() if kept is None else self._columns.batch(log, kept, before)
+
+    def _write_history(self, batch: ChangeBatch) -> None:
+        """Corrections read the log up to a batch: what came before it must be written there."""
+        gear = self._gear
+        if batch.topic != gear.reads.topics[0] and gear.log.written_lsn < batch.first_lsn - 1:
+            gear.make_durable()
+
+    def _frame(self, lsn: int, data: pa.RecordBatch) -> tuple[bytes, bytes, pa.Buffer]:
+        return (*self._header(lsn), data.serialize())
+
+    def _header(self, lsn: int) -> tuple[bytes, bytes]:
+        clock = self._clock
+        self._gear.sent(lsn, clock)
+        offset = Offset(lsn, tuple(clock.watermarks), clock.late).json.encode()
+        return _HEADER.pack(_ROWS, lsn, len(offset)), offset
+
+    def _send_mark(self) -> None:
+        """A frame without rows: when it comes back, everything before it has."""
+        lsn = self._tail.settled()
+        if lsn > self._gear.sent_lsn:
+            self._wire.send(*self._frame(lsn, self._columns.none()))
+
+    def _end(self) -> None:
+        gear = self._gear
+        gear.make_durable()
+        self._send_mark()
+        if gear.log.durable_lsn < gear.sent_lsn:
+            gear.make_durable()
+        offset = Offset(gear.sent_lsn, tuple(self._clock.watermarks), self._clock.late)
+        text = offset.json.encode()
+        self._wire.send(_HEADER.pack(_END, gear.sent_lsn, len(text)), text)
+
+    # ---- the dispatcher's thread
+
+    def _handed(self, batch: ChangeBatch | None) -> None:
+        """Send a few rows at once, or leave them to the other thread. Neither waits nor raises."""
+        if batch is None:
+            self._woken.set()
+        elif not self._busy.acquire(blocking=False):
+            self._spare = batch
+            self._woken.set()
+        else:
+            try:
+                self._send_now(batch)
+            except Exception as error:  # noqa: BLE001 - it is for the connection's thread
+                self._trouble = error
+                self._woken.set()
+            finally:
+                self._busy.release()
+
+    def _send_now(self, batch: ChangeBatch) -> None:
+        if self._joiner is not None or len(batch) > _FEW:
+            self._spare = batch
+            self._woken.set()
+            return
+        self._taken_lsn = batch.lsn
+        self._rows += max(1, len(batch))
+        log, columns = self._topics[batch.topic], self._columns
+        kept, missed, before = self._clock.sift(log, batch)
+        if kept is batch:
+            key = (log, before, columns.names)
+            data = self._gear.encodings.of(
+                batch, key, lambda: columns.batch(log, batch, before).serialize()
+            )
+        else:
+            rows = columns.none() if kept is None else columns.batch(log, kept, before)
+            data = rows.serialize()
+        frame = b"".join((*self._header(batch.lsn), data))
+        if missed is not None:
+            self._missed.append(missed)
+        self._unsent = frame if missed is not None else self._wire.send_now(frame)
+        busy = bool(self._unsent or self._missed) or self._rows >= LIVE_ROWS
+        if busy or not self._tail.hand_to(self._handed):
+            self._woken.set()

@@ -1,0 +1,158 @@
+"""What Spark's sink sends: result rows, and how far they count.
+
+In the live gear each flush counts by itself. In the catch-up gear what the tasks of a batch have
+sent counts when Spark commits the batch. Either way Spark is told that a batch is over only when
+its results are on the disk, so its checkpoint is never ahead of the view.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.spark.bridge.server import Connection
+    from millstream.spark.feed import Feed
+
+_ROWS, _FLUSH, _COMMIT = b"\x01", b"\x02", b"\x03"
+_ROWS_HEAD = struct.Struct(">cI")
+_LSN = struct.Struct(">q")
+_ANSWER: Final = b"\x01"
+
+_SMALL: Final = 1 << 14
+"""Bytes of results up to which taking them in does not keep other views waiting."""
+
+
+class Taker(Protocol):
+    """Who takes the results of a view."""
+
+    def take(
+        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, *, durably: bool
+    ) -> None:
+        """Newest rows, and the LSN up to which they count. Returns when they are taken in."""
+
+    def settle(self) -> None:
+        """Return when all that was taken is on the disk."""
+
+
+class Results:
+    """Receives the results of one view.
+
+    Args:
+        feed: which knows what was sent.
+        taker: who takes them.
+    """
+
+    def __init__(self, feed: Feed, taker: Taker) -> None:
+        self._feed = feed
+        self._taker = taker
+        self._staged: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+        self._taking = threading.Lock()
+
+    def show(self, rows: list[pa.RecordBatch]) -> None:
+        """Take what there is before any row has come."""
+        with self._taking:
+            self._taker.take(rows, 0, None, durably=False)
+
+    def sink(self, epoch: int, task: int, wire: Connection) -> None:
+        """Receive what one task sends."""
+        sink = _Sink(self, epoch, task, wire)
+        while True:
+            if sink.is_small and not (sink.has_rows or wire.arrived):
+                wire.lend(sink.ready)
+            sink.receive()
+
+    def flushed(self, rows: list[pa.RecordBatch], lsn: int) -> None:
+        """Take what a live task has sent up to an LSN."""
+        watermark = self._feed.live.watermark_at(lsn)
+        with self._taking:
+            self._taker.take(rows, lsn, watermark, durably=False)
+
+    def staged(self, epoch: int, task: int, rows: list[pa.RecordBatch]) -> None:
+        """Keep what a task has sent until its batch is over."""
+        self._staged[epoch, task] = rows
+
+    def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
+        """A batch is over: take what its tasks have sent, and see that all is on the disk."""
+        wire.receive_text()
+        rows: list[pa.RecordBatch] = []
+        for task in tasks.split(","):
+            if task:
+                rows += self._staged.get((epoch, int(task)), ())
+        self._staged.clear()
+        end = self._feed.batch_end
+        with self._taking:
+            if end is None:  # live: all was flushed
+                self._taker.settle()
+            else:
+                self._feed.batch_read()
+                self._taker.take(rows, end.lsn, self._feed.watermark_of(end), durably=True)
+        wire.send_text("=")
+
+
+class _Sink:
+    """What one task sends.
+
+    Attributes:
+        is_small: whether the last flush was: then the next one probably is, too.
+    """
+
+    def __init__(self, results: Results, epoch: int, task: int, wire: Connection) -> None:
+        self.is_small = False
+        self._results = results
+        self._epoch = epoch
+        self._task = task
+        self._wire = wire
+        self._schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
+        self._rows: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a flush has begun."""
+        return bool(self._rows)
+
+    def receive(self) -> None:
+        """The next message."""
+        wire = self._wire
+        kind = wire.read(1)
+        if kind == _ROWS:
+            message = pa.py_buffer(wire.receive_message())
+            self._rows.append(pa.ipc.read_record_batch(message, self._schema))
+            self._bytes += len(message)
+            return
+        rows, self._rows = self._rows, []
+        if kind == _FLUSH:
+            (lsn,) = _LSN.unpack(wire.read(_LSN.size))
+            self._results.flushed(rows, lsn)
+        elif kind == _COMMIT:
+            self._results.staged(self._epoch, self._task, rows)
+        self.is_small = kind == _FLUSH and self._bytes <= _SMALL
+        self._bytes = 0
+        wire.send(_ANSWER)
+
+    def ready(self) -> bool:
+        """Take what has arrived, if it is small; False: leave it to this connection's thread."""
+        wire = self._wire
+        if not wire.receive_now():
+            return False
+        while wire.arrived:
+            if not self._is_small_and_whole():
+                return False
+            self.receive()
+        return True
+
+    def _is_small_and_whole(self) -> bool:
+        head = self._wire.peek(_ROWS_HEAD.size)
+        if head[:1] == _FLUSH:
+            size = 1 + _LSN.size
+        elif head[:1] == _ROWS and len(head) == _ROWS_HEAD.size:
+            size = len(head) + _ROWS_HEAD.unpack(head)[1]
+        else:
+            return False
+        return self._bytes + size <= _SMALL and self._wire.arrived >= size

@@ -1,0 +1,60 @@
+"""Views on a real Spark: one session for all tests, a database for each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import millstream as ms
+from millstream.spark.query import _nothing
+from millstream.spark.session import Spark
+from millstream.spark.spark_types import columns_json
+
+PATIENCE = 90
+
+
+def pytest_collection_modifyitems(items):
+    """All of them start Spark."""
+    for item in items:
+        if "/tests/on_spark/" in str(item.path):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.filterwarnings("ignore"))
+
+
+@pytest.fixture(scope="session")
+def spark_owner(tmp_path_factory):
+    owner = Spark(tmp_path_factory.mktemp("spark"))
+    assert owner.session is not None
+    yield owner
+    owner.stop()
+
+
+@pytest.fixture
+def spark(spark_owner):
+    """The user's own session, as far as the database knows."""
+    return spark_owner.session
+
+
+@pytest.fixture
+def db(tmp_path, spark):
+    with ms.open(tmp_path / "db", spark=spark) as opened:
+        yield opened
+
+
+def batch_answer(spark, sql, **tables):
+    """What plain Spark gives for a SELECT over tables, each (schema, rows), as a sorted list.
+
+    Session functions and time zone as the views have them.
+    """
+    clone = spark.newSession()
+    clone.conf.set("spark.sql.session.timeZone", "UTC")
+    for name, (schema, rows) in tables.items():
+        empty = _nothing(clone, columns_json(schema.arrow))
+        frame = clone.createDataFrame(rows, empty.schema) if rows else empty
+        frame.createOrReplaceTempView(name)
+    return sorted((tuple(row) for row in clone.sql(sql).collect()), key=json_key)
+
+
+def json_key(row):
+    return json.dumps(row, default=str)

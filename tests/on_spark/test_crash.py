@@ -1,0 +1,197 @@
+"""A process with views that is really killed, in either gear, at any moment, and opened again.
+
+The child has a Spark of its own; it pushes rows, tells what was flushed, and shifts gear now and
+then. After each kill this process opens the directory: every view is what the source's log says,
+its own log adds up to its rows, a subscriber goes on with its token, and nobody is told twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import millstream as ms
+from millstream.viewing import saver
+
+from .test_gears import MINUTE, NOON
+from .told import (
+    EPOCH,
+    PATIENCE,
+    Ledger,
+    batches_of,
+    in_time,
+    rows_of,
+    settle,
+    window_of,
+)
+
+pytestmark = pytest.mark.crash
+
+ROUNDS = 4
+LATENESS = timedelta(seconds=10)
+SETUP = """
+    CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP,
+        WATERMARK FOR ts AS ts - INTERVAL '2 seconds');
+    CREATE MATERIALIZED VIEW sums AS
+        SELECT k, SUM(n) AS total, COUNT(*) AS c, MAX(n) AS most FROM s GROUP BY k;
+    CREATE MATERIALIZED VIEW minutes AS
+        SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS minute, COUNT(*) AS c FROM s
+        GROUP BY k, TUMBLE(ts, INTERVAL '1 minute') EMIT ON WINDOW CLOSE
+        ALLOW LATENESS INTERVAL '10 seconds' LATE DATA TO too_late;
+    CREATE MATERIALIZED VIEW lines AS SELECT n, md5(CAST(n AS VARCHAR)) AS m FROM s WHERE k = 1;
+    CREATE MATERIALIZED VIEW over AS SELECT most, COUNT(*) AS c FROM sums GROUP BY most;
+"""
+KEYED = {"sums": 1, "minutes": 2, "lines": 0, "over": 1}
+
+
+def work(path, seed):
+    """The child: pushes for ever, tells after each flush how many rows it has pushed."""
+    saver.MANY = 5  # so that it is killed while it saves, too
+    dice = random.Random(seed)
+    db = ms.open(path)
+    source, at = db.source("s"), NOON + timedelta(hours=seed)
+    runners = [each.runner for each in db._engine.views]
+    for runner in runners:
+        runner.wait_ready(PATIENCE)
+    number = 0
+    while True:
+        rows = []
+        for _ in range(dice.choice([1, 1, 5, 200])):
+            at += timedelta(milliseconds=dice.randint(0, 200))
+            back = dice.choice([90, 75, 5, 1, 0, 0, 0, 0])
+            rows.append((dice.randint(0, 9), seed * 10**6 + number, at - timedelta(seconds=back)))
+            number += 1
+        if len(rows) == 1:
+            source.push(rows[0])
+        else:
+            source.push_batch(rows)
+        if dice.random() < 0.2:
+            db.flush()
+            os.write(1, f"{number}\n".encode())
+        if dice.random() < 0.005:
+            dice.choice(runners).shift(dice.choice(["catch-up", "live"]))
+        time.sleep(0.001)
+
+
+def killed(path, seed, *, up, whole_group):
+    """Let a child work, and kill it at a random moment; how many of its rows were acknowledged.
+
+    Args:
+        up: catch up at every start, or hardly ever: which gear it is killed in.
+        whole_group: kill its Java as well; else that has to notice by itself.
+    """
+    code = (
+        f"from millstream.spark import gears; gears.SHIFT_UP = {1 if up else 10**9}; "
+        f"from tests.on_spark.test_crash import work; work({str(path)!r}, {seed})"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        said = os.read(child.stdout.fileno(), 1 << 16)  # it runs, and has flushed
+        assert said, child.stderr.read().decode()
+        deadline = time.monotonic() + random.Random(seed).uniform(0, 4)
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([child.stdout], [], [], left)[0]:
+                said += os.read(child.stdout.fileno(), 1 << 16)
+        if whole_group:
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+        said += child.stdout.read()
+        assert child.wait(PATIENCE) == -signal.SIGKILL
+        errors = child.stderr.read().decode() if whole_group else ""
+        assert not errors, errors
+    finally:
+        _end(child)
+    return int(said.splitlines()[-1]) if said.endswith(b"\n") else int(said.splitlines()[-2])
+
+
+def _end(child):
+    """Whatever is left of what this test has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    child.stderr.close()
+
+
+def expected(db):
+    """What the source's log says that each view must show, and what came too late."""
+    batches = batches_of(db, "s")
+    every = [row for rows, _ in batches for row in rows]
+    groups, windows = {}, Counter()
+    for k, n, _ in every:
+        groups.setdefault(k, []).append(n)
+    taken, late, mark = in_time(batches, 2, MINUTE, LATENESS)
+    for k, _, moment in taken:
+        windows[k, window_of(moment)] += 1
+    passed = EPOCH + timedelta(microseconds=mark)
+    return {
+        "sums": Counter((k, sum(ns), len(ns), max(ns)) for k, ns in groups.items()),
+        "minutes": Counter(
+            (*key, count) for key, count in windows.items() if key[1] + MINUTE <= passed
+        ),
+        "over": Counter(Counter(max(ns) for ns in groups.values()).items()),
+    }, late
+
+
+def check(db, ledgers):
+    settle(db, *KEYED)
+    wanted, late = expected(db)
+    lines = [n for rows, _ in batches_of(db, "s") for k, n, _ in rows if k == 1]
+    assert [n for n, _ in db.query("SELECT n, m FROM lines").fetchall()] == lines
+    for name, keyed in KEYED.items():
+        shown = rows_of(db, name)
+        if name in wanted:
+            assert shown == wanted[name], name
+        with db.subscribe(f"SELECT * FROM {name}", start="earliest") as whole:
+            assert Ledger(keyed).drain(whole, db, name) == shown, name
+        with db.subscribe(f"SELECT * FROM {name}", start=ledgers[name].token) as after:
+            assert ledgers[name].drain(after, db, name) == shown, name
+    assert db.query("SELECT * FROM too_late").fetchall() == late
+    assert db._engine.views["minutes"].late_rows == len(late)
+    assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
+    told = db.query("SHOW CHANGES FOR sums").fetchall()
+    assert len({lsn for lsn, *_ in told}) == len(told)
+
+
+def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
+    path, pushed = tmp_path / "db", 0
+    ledgers = {name: Ledger(keyed) for name, keyed in KEYED.items()}
+    with ms.open(path, spark=spark) as db:
+        db.execute(SETUP)
+        db.source("s").push((0, 0, NOON))
+        settle(db, *KEYED)
+        for name, ledger in ledgers.items():
+            with db.subscribe(f"SELECT * FROM {name}", start="earliest") as first:
+                ledger.drain(first, db, name)
+            ledger.token = ledger.token or db._engine.log.token(db.lsn)
+    for seed in range(1, ROUNDS + 1):
+        acknowledged = killed(path, seed, up=seed % 2 == 0, whole_group=seed > 2)
+        with ms.open(path, spark=spark) as db:
+            kept = [
+                row for rows, _ in batches_of(db, "s") for row in rows if row[1] // 10**6 == seed
+            ]
+            assert [row[1] % 10**6 for row in kept] == list(range(len(kept)))
+            assert len(kept) >= acknowledged > 0
+            pushed += len(kept)
+            check(db, ledgers)
+            db.source("s").push((0, 0, NOON + timedelta(hours=seed + 0.9)))
+            check(db, ledgers)
+    assert pushed > 100

@@ -1,0 +1,55 @@
+"""A disk that runs full under a view on Spark: it stops, says so, and goes on with room."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import millstream as ms
+from millstream.spark import gears
+
+from ..disks import mounted  # noqa: TID252 - tests have no name
+from .told import PATIENCE, Ledger, rows_of, runner_of, settle, until
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(gears, "_FULL_PAUSE", 0.1)
+    with mounted(tmp_path / "disk", "64m") as disk:
+        yield disk
+
+
+def shown(db):
+    return db.query("SHOW VIEWS").to_pylist()[0]
+
+
+def push(source, totals, first, count):
+    for n in range(first, first + count):
+        source.push((f"k{n % 7}", n))
+        totals[f"k{n % 7}"] += n
+
+
+def test_the_checkpoint_of_a_view_finds_no_room(disk, spark):
+    with ms.open(disk.path / "db", spark=spark) as db:
+        db.execute(
+            "CREATE SOURCE s (k VARCHAR, n BIGINT);"
+            "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS total FROM s GROUP BY k"
+        )
+        source, totals, ledger = db.source("s"), Counter(), Ledger(keyed=1)
+        changes = db.subscribe("SELECT * FROM v")
+        push(source, totals, 0, 1000)
+        settle(db, "v")
+        disk.fill()
+        runner_of(db, "v").shift("catch-up")  # the end of a live batch is written to its checkpoint
+        until(lambda: shown(db)["restarts"])
+        assert "No space left on device" in shown(db)["error"]
+        disk.fill()
+        push(source, totals, 1000, 1000)
+        assert rows_of(db, "v")
+        disk.free()
+        until(lambda: not db._engine.log.is_stalled)
+        push(source, totals, 2000, 1000)
+        db.wait_for("v", lsn=db.flush(), timeout=PATIENCE)
+        assert rows_of(db, "v") == Counter(totals.items())
+        assert ledger.drain(changes, db, "v") == Counter(totals.items())

@@ -1,0 +1,303 @@
+"""Gears: views shift again and again while rows come in, and neither rows nor changes are lost."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+import millstream as ms
+from millstream.spark import gears
+
+from .told import (
+    EPOCH,
+    MINUTE,
+    PATIENCE,
+    Ledger,
+    batches_of,
+    in_time,
+    rows_of,
+    runner_of,
+    settle,
+    shift,
+    until,
+    window_of,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SYMBOLS = [*"abcdefgh", None]
+SETUP = """
+    CREATE SOURCE trades (symbol VARCHAR, qty BIGINT, ts TIMESTAMP,
+        WATERMARK FOR ts AS ts - INTERVAL '5 seconds');
+    CREATE SOURCE gifts (symbol VARCHAR, qty BIGINT);
+    CREATE TABLE names (symbol VARCHAR PRIMARY KEY, name VARCHAR);
+    CREATE MATERIALIZED VIEW sums AS
+        SELECT symbol, SUM(qty) AS total, COUNT(*) AS n FROM trades GROUP BY symbol;
+    CREATE MATERIALIZED VIEW minutes AS
+        SELECT symbol, TUMBLE_START(ts, INTERVAL '1 minute') AS minute, SUM(qty) AS total,
+            MAX(qty) AS most FROM trades GROUP BY symbol, TUMBLE(ts, INTERVAL '1 minute');
+    CREATE MATERIALIZED VIEW closed AS
+        SELECT symbol, TUMBLE_START(ts, INTERVAL '1 minute') AS minute, COUNT(*) AS n
+        FROM trades GROUP BY symbol, TUMBLE(ts, INTERVAL '1 minute') EMIT ON WINDOW CLOSE;
+    CREATE MATERIALIZED VIEW all_of_them AS
+        SELECT symbol, qty FROM trades WHERE qty > 90 UNION ALL SELECT symbol, -qty FROM gifts;
+    CREATE MATERIALIZED VIEW named AS
+        SELECT name, SUM(qty) AS total FROM trades JOIN names ON trades.symbol = names.symbol
+        GROUP BY name;
+    CREATE MATERIALIZED VIEW over AS SELECT MAX(total) AS best, COUNT(*) AS n FROM sums;
+"""
+KEYED = {"sums": 1, "minutes": 2, "closed": 2, "all_of_them": 0, "named": 1, "over": 0}
+VIEWS = tuple(KEYED)
+
+
+class Market(threading.Thread):
+    """Pushes trades in every form, now and then a late one, a gift or another name."""
+
+    def __init__(self, db, seed, rows=10):
+        super().__init__(daemon=True)
+        self._db = db
+        self._dice = random.Random(seed)
+        self._rows = rows
+        self._over = threading.Event()
+        self._at = NOON + timedelta(minutes=seed)
+        self.error = None
+
+    def run(self):
+        try:
+            trades = self._db.source("trades")
+            while not self._over.wait(0.01):
+                self._push(trades)
+                self._db.source("gifts").push((self._dice.choice(SYMBOLS), 1))
+                if self._dice.random() < 0.01:
+                    self._rename()
+        except Exception as error:
+            self.error = error
+
+    def _push(self, trades):
+        rows = [self._trade() for _ in range(self._dice.randint(1, self._rows))]
+        how = self._dice.randint(0, 2)
+        if how == 0:
+            trades.push(rows[0])
+        elif how == 1:
+            trades.push_batch(rows)
+        else:
+            columns = zip(*rows, strict=True)
+            types = [pa.string(), pa.int64(), pa.timestamp("us", "UTC")]
+            arrays = [pa.array(each, of) for each, of in zip(columns, types, strict=True)]
+            trades.push_arrow(pa.record_batch(arrays, names=["symbol", "qty", "ts"]))
+
+    def _trade(self):
+        self._at += timedelta(milliseconds=self._dice.randint(0, 100))
+        back = 200 if self._dice.random() < 0.01 else self._dice.randint(0, 4)
+        return (
+            self._dice.choice(SYMBOLS),
+            self._dice.randint(0, 100),
+            self._at - timedelta(seconds=back),
+        )
+
+    def _rename(self):
+        symbol = self._dice.choice(SYMBOLS[:-1])
+        name = f"name {self._dice.randint(0, 3)}"
+        if self._dice.random() < 0.3:
+            self._db.execute(f"DELETE FROM names WHERE symbol = '{symbol}'")
+        else:
+            self._db.insert("names", [(symbol, name)], replace=True)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self.join(PATIENCE)
+        assert not self.is_alive()
+        if self.error is not None:
+            raise self.error
+
+
+def expected(db):
+    """What each view must show, from the log of what was pushed."""
+    batches = batches_of(db, "trades")
+    every = [row for rows, _ in batches for row in rows]
+    taken, late, mark = in_time(batches, column=2)
+    sums, counts, windows = Counter(), Counter(), {}
+    for symbol, qty, _ in every:
+        sums[symbol] += qty
+        counts[symbol] += 1
+    for symbol, qty, moment in taken:
+        windows.setdefault((symbol, window_of(moment)), []).append(qty)
+    names = dict(db.query("SELECT * FROM names").fetchall())
+    named = Counter()
+    for symbol, qty, _ in every:
+        if symbol in names:
+            named[names[symbol]] += qty
+    gifts = db.query("SELECT * FROM gifts").fetchall()
+    passed = EPOCH + timedelta(microseconds=mark)
+    return {
+        "sums": Counter((symbol, sums[symbol], counts[symbol]) for symbol in counts),
+        "minutes": Counter((*key, sum(qty), max(qty)) for key, qty in windows.items()),
+        "closed": Counter(
+            (*key, len(qty)) for key, qty in windows.items() if key[1] + MINUTE <= passed
+        ),
+        "all_of_them": Counter((symbol, qty) for symbol, qty, _ in every if qty > 90)
+        + Counter((symbol, -qty) for symbol, qty in gifts),
+        "named": Counter(named.items()),
+        "over": Counter([(max(sums.values()), len(sums))]),
+    }, len(late)
+
+
+def check(db, ledgers=()):
+    """Views, subscribers, and whoever reads the views' logs from their beginning are exact."""
+    settle(db, *VIEWS)
+    wanted, late = expected(db)
+    for name in VIEWS:
+        assert rows_of(db, name) == wanted[name], name
+        with db.subscribe(f"SELECT * FROM {name}", start="earliest") as subscription:
+            whole = Ledger(KEYED[name])
+            assert whole.drain(subscription, db, name) == wanted[name], name
+        for ledger, subscription in (each[name] for each in ledgers):
+            assert ledger.drain(subscription, db, name) == wanted[name], name
+    for name in ("minutes", "closed"):
+        assert db._engine.views[name].late_rows == late
+    assert late > 0
+    assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
+
+
+def subscribers(db, names=VIEWS, tokens=None):
+    """A ledger and a subscription to each view: from now, or going on where another one was."""
+    found = {}
+    for name in names:
+        ledger = Ledger(KEYED[name]) if tokens is None else tokens[name]
+        start = None if tokens is None else ledger.token
+        found[name] = (ledger, db.subscribe(f"SELECT * FROM {name}", start=start))
+    return found
+
+
+def test_forced_shifts_while_rows_come(db):
+    db.execute(SETUP)
+    ledgers = [subscribers(db)]
+    with Market(db, seed=1):
+        for gear in ("catch-up", "live", "catch-up", "catch-up"):
+            shift(db, gear, *VIEWS)
+            ledgers.append(subscribers(db))
+    check(db, ledgers)
+    assert all(runner_of(db, name).shifts >= 6 for name in VIEWS)
+    assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
+
+
+def test_shifts_by_itself_while_rows_come(db, monkeypatch):
+    """Thresholds so low that any lag is too much, and then so high that none is."""
+    db.execute(SETUP)
+    ledgers = [subscribers(db)]
+
+    def all_are(state):
+        return all(runner_of(db, name).state == state for name in VIEWS)
+
+    until(lambda: all_are("live"))
+    with Market(db, seed=2):
+        for _ in range(2):
+            monkeypatch.setattr(gears, "SHIFT_DOWN", -1)
+            monkeypatch.setattr(gears, "SHIFT_UP", 1)
+            until(lambda: all_are("catching up"), "the catch-up gear")
+            ledgers.append(subscribers(db))
+            monkeypatch.setattr(gears, "SHIFT_UP", 50_000)
+            monkeypatch.setattr(gears, "SHIFT_DOWN", 400_000)
+            until(lambda: all_are("live"), "the live gear")
+    check(db, ledgers)
+    assert all(runner_of(db, name).shifts >= 4 for name in VIEWS)
+    assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
+
+
+def test_falls_behind_and_catches_up(db, monkeypatch):
+    """More rows than the live gear takes: the lag alone makes it shift down, and up again."""
+    monkeypatch.setattr(gears, "SHIFT_DOWN", 100_000)
+    db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
+    db.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS n, COUNT(*) AS c FROM s GROUP BY k"
+    )
+    runner, source, pushed = runner_of(db, "v"), db.source("s"), 0
+    until(lambda: runner.state == "live")
+    batch = pa.record_batch({"k": pa.arange(0, 10_000), "n": pa.arange(0, 10_000)})
+    while runner.shifts < 1:
+        for _ in range(30):
+            source.push_arrow(batch)
+            pushed += 1
+        until(lambda: runner.shifts or db._engine.views["v"].lag(db.lsn) < 200_000)
+    until(lambda: runner.state == "live" and runner.shifts >= 2)
+    source.push((7, 0))
+    settle(db, "v")
+    wanted = Counter((k, k * pushed, pushed + (k == 7)) for k in range(10_000))
+    assert rows_of(db, "v") == wanted
+    with db.subscribe("SELECT * FROM v", start="earliest") as again:
+        assert Ledger(1).drain(again, db, "v") == wanted
+
+
+def test_closed_and_opened_between_shifts(tmp_path, spark, monkeypatch):
+    """Also while it catches up, and with subscribers that go on with their tokens."""
+    path, ledgers = tmp_path / "db", None
+    for seed in range(4):
+        with ms.open(path, spark=spark) as db:
+            if seed == 0:
+                db.execute(SETUP)
+                told = subscribers(db)
+            else:
+                told = subscribers(db, tokens=ledgers)
+            with Market(db, seed=10 + seed):
+                if seed < 3:
+                    shift(db, "catch-up", "sums", "minutes", "named")
+            check(db, [told])
+            ledgers = {name: ledger for name, (ledger, _) in told.items()}
+            if seed == 1:  # closed while it catches up
+                for name in VIEWS:
+                    runner_of(db, name).shift("catch-up")
+                until(lambda: runner_of(db, "sums").state == "catching up")
+            if seed == 2:  # and opened to catch up at once, with rows that nobody has seen
+                monkeypatch.setattr(gears, "SHIFT_UP", 1)
+                db.source("trades").push(("late to the party", 1, NOON + timedelta(days=1)))
+    with ms.open(path, spark=spark) as db:
+        check(db, [subscribers(db, tokens=ledgers)])
+
+
+CHILD = """
+import sys
+import millstream as ms
+from tests.on_spark.test_gears import Market, VIEWS, check
+from tests.on_spark.told import shift
+
+with ms.open(sys.argv[1]) as db:
+    with Market(db, seed=30):
+        shift(db, "catch-up", *VIEWS)
+    check(db)
+    print("exact")
+"""
+
+
+def test_goes_on_in_another_process(tmp_path, spark):
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute(SETUP)
+        told = subscribers(db)
+        with Market(db, seed=20):
+            shift(db, "catch-up", "sums", "named")
+        check(db, [told])
+        ledgers = {name: ledger for name, (ledger, _) in told.items()}
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert (child.stdout, child.returncode) == ("exact\n", 0), child.stderr
+    with ms.open(path, spark=spark) as db:
+        told = subscribers(db, tokens=ledgers)
+        with Market(db, seed=40):
+            shift(db, "live", *VIEWS)
+        check(db, [told])

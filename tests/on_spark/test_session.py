@@ -1,0 +1,400 @@
+"""Spark as a guest: the user's session stays as it was, the terminal quiet; no Java is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import millstream as ms
+from millstream.errors import InUseError, SqlOptionError, ViewFailedError, WrongObjectError
+
+from .told import PATIENCE, Ledger, rows_of, settle, until
+
+SUMS = "SELECT k, SUM(n) AS total, COUNT(*) AS c FROM s GROUP BY k"
+
+
+def child(code, *, java=True, **environment):
+    """Run some Python in a process of its own; what it wrote, and how it ended."""
+    env = {**os.environ, **environment}
+    if not java:
+        env |= {"PATH": str(Path(sys.executable).parent), "JAVA_HOME": ""}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture
+def source(db):
+    db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+    return db.source("s")
+
+
+def hidden(db):
+    """The views that nobody has created."""
+    return [each.view.name for each in db._engine.views if each.view.name.startswith("__")]
+
+
+# ---- the user's session
+
+
+def test_the_users_session_is_left_as_it_was(tmp_path, spark):
+    mine = spark.newSession()
+    mine.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    mine.conf.set("spark.sql.shuffle.partitions", "7")
+    mine.range(3).createOrReplaceTempView("s")
+
+    def seen():
+        return (
+            dict(mine.conf.getAll),
+            sorted(each.tableName for each in mine.sql("SHOW TABLES").collect()),
+            mine.streams.active,
+            type(mine).getActiveSession(),
+        )
+
+    before = seen()
+    with ms.open(tmp_path / "db", spark=mine) as db:
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+        with pytest.raises(ms.Error):
+            db.execute("CREATE MATERIALIZED VIEW w AS SELECT SUM(nothing) AS x FROM s")
+        db.source("s").push(("a", 1))
+        settle(db, "v")
+        assert seen() == before
+        assert mine.sql("SELECT COUNT(*) AS c FROM s").collect()[0].c == 3
+    assert seen() == before
+    assert mine.sql("SELECT 1 + 1 AS two").collect()[0].two == 2
+
+
+def test_two_databases_in_one_process(tmp_path, spark):
+    first = ms.open(tmp_path / "first", spark=spark)
+    with ms.open(tmp_path / "second", spark=spark) as second:
+        for number, db in enumerate((first, second)):
+            db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+            db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+            db.source("s").push(("a", number))
+        for number, db in enumerate((first, second)):
+            settle(db, "v")
+            assert rows_of(db, "v") == Counter([("a", number, 1)])
+        first.close()
+        second.source("s").push(("a", 10))
+        settle(second, "v")
+        assert rows_of(second, "v") == Counter([("a", 11, 2)])
+
+
+# ---- processes of their own
+
+QUIET = """
+import sys, millstream as ms
+with ms.open() as first, ms.open() as second:
+    for db in (first, second):
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
+    first.execute("CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(100 / n) AS t FROM s GROUP BY k")
+    for wrong in ("SELECT SUM(m) AS t FROM s", "SELECT SUM(nothing(k)) AS c FROM s"):
+        try:
+            first.execute(f"CREATE MATERIALIZED VIEW worse AS {wrong}")
+        except ms.Error:
+            pass
+    for db in (first, second):
+        db.source("s").push(("a", 0))
+        db.wait_for("v", timeout=120)
+    try:
+        first.wait_for("bad", timeout=120)
+    except ms.Error as error:
+        assert error.code == "VIEW_FAILED", error
+    first._engine.views["v"].runner.shift("catch-up")
+    first.source("s").push(("a", 3))
+    first.wait_for("v", timeout=120)
+    first.execute("DROP VIEW bad")
+    first.close()
+    second.source("s").push(("a", 4))
+    second.wait_for("v", timeout=120)
+    assert second.query("SELECT * FROM v").fetchall() == [("a", 4)]
+"""
+
+
+def test_nothing_on_the_terminal():
+    done = child(QUIET)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+NO_JAVA = """
+import sys, millstream as ms
+with ms.open() as db:
+    db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+    db.execute("CREATE MATERIALIZED VIEW here AS SELECT k FROM s WHERE n > 0")
+    db.source("s").push(("a", 1))
+    try:
+        db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
+    except ms.errors.JavaNotFoundError as error:
+        print(error.code, "|", error.hint)
+    db.wait_for("here", timeout=60)
+    print(db.query("SELECT * FROM here").fetchall(), db.query("SHOW VIEWS LIKE 'v'").fetchall())
+    print(db.query("SELECT k, SUM(n) AS t FROM s GROUP BY k").fetchall())
+"""
+
+
+def test_without_java():
+    done = child(NO_JAVA, java=False)
+    assert done.returncode == 0, done.stderr
+    said, rows, asked = done.stdout.splitlines()
+    assert said.startswith("JAVA_NOT_FOUND | install Java 17")
+    assert rows == "[('a',)] []"
+    assert asked == "[('a', 1)]"
+    assert done.stderr == ""
+
+
+STORED = """
+import sys, threading, millstream as ms
+with ms.open(sys.argv[1] if len(sys.argv) > 1 else {path!r}) as db:
+    db.source("s").push(("b", 1))
+    pause = threading.Event()
+    for _ in range(6000):
+        (shown,) = db.query("SHOW VIEWS").to_pylist()
+        if db._engine.views["v"].view.error is not None:
+            break
+        pause.wait(0.01)
+    print(shown["state"], "|", shown["error"])
+    try:
+        print(db.query("SELECT * FROM v").fetchall())
+    except ms.Error as error:
+        print(error.code)
+"""
+
+
+def test_opened_without_java_the_view_says_so_and_goes_on_later(tmp_path, spark):
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+        db.source("s").push(("a", 1))
+        settle(db, "v")
+    done = child(STORED.format(path=str(path)), java=False)
+    assert done.returncode == 0, done.stderr
+    shown, rows = done.stdout.splitlines()
+    assert shown.startswith("failed | ")
+    assert "Java" in shown
+    assert rows == "VIEW_FAILED"  # rows that will not change any more are not given as if they did
+    assert done.stderr == ""
+    with ms.open(path, spark=spark) as db:  # and with Java it goes on
+        settle(db, "v")
+        assert rows_of(db, "v") == Counter([("a", 1, 1), ("b", 1, 1)])
+
+
+SLOTS = """
+import millstream as ms
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[3]").config("spark.ui.enabled", "false").getOrCreate()
+with ms.open(spark=spark) as db:
+    db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+    for number in range(4):
+        try:
+            select = f"SELECT k, SUM(n) + {number} AS t FROM s GROUP BY k"
+            db.execute(f"CREATE MATERIALIZED VIEW v{number} AS {select}")
+        except ms.Error as error:
+            print(number, error.code, "|", error.hint)
+            break
+    db.source("s").push(("a", 1))
+    for each in db.query("SHOW VIEWS").to_pylist():
+        db.wait_for(each["name"], timeout=120)
+        print(db.query(f"SELECT * FROM {each['name']}").fetchall())
+print(spark.range(5).count())
+"""
+
+
+def test_too_few_slots_are_told():
+    done = child(SLOTS)
+    assert done.returncode == 0, done.stderr
+    refused, *shown, counted = done.stdout.splitlines()
+    number, told = refused.split(" ", 1)
+    assert told.startswith("PIPELINE | ")
+    assert "slot" in told
+    assert shown == [f"[('a', {1 + n})]" for n in range(int(number))]
+    assert shown
+    assert counted == "5"
+
+
+# ---- queries that nobody has made a view of
+
+
+def test_equal_queries_share_a_view_that_goes_with_the_last(db, source):
+    source.push_batch([("a", 1), ("b", 2)])
+    first = db.subscribe(SUMS)
+    second = db.subscribe("select k, sum(n) as total, count(*) AS c\n from s group by k")
+    other = db.subscribe("SELECT k, COUNT(*) AS c FROM s GROUP BY k")
+    assert len(hidden(db)) == 2
+    assert db.query("SHOW VIEWS").fetchall() == []
+    wanted = Counter([("a", 1, 1), ("b", 2, 1)])
+    name = first.target
+    for subscription in (first, second):
+        assert Ledger(1).drain(subscription, db, name) == wanted
+    source.push(("a", 5))
+    batch = second.recv(timeout=PATIENCE)
+    assert [(each.op, each.before, each.row) for each in batch] == [
+        ("update", ("a", 1, 1), ("a", 6, 2))
+    ]
+    with pytest.raises(InUseError):
+        db.execute("DROP SOURCE s")
+    first.cancel()
+    source.push(("a", 1))
+    assert second.recv(timeout=PATIENCE).rows[-1] == ("a", 7, 3)
+    second.cancel()
+    other.cancel()
+    until(lambda: not hidden(db), "the end of the shared views")
+    until(lambda: not [each for each in db._engine.log.topics if each.startswith("__query")])
+    until(lambda: not list((db.path / "views").glob("*/*")), "the end of their checkpoints")
+    db.execute("DROP SOURCE s")
+
+
+def test_what_a_shared_view_left_is_dropped_at_open(tmp_path, spark):
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+        db.source("s").push(("a", 1))
+        settle(db, "v")
+        left = db.subscribe("SELECT k, MAX(n) AS most FROM s GROUP BY k HAVING COUNT(*) > 0")
+        assert left.recv(timeout=PATIENCE).rows == [("a", 1)]
+    with ms.open(path, spark=spark) as db:
+        assert [each for each in db._engine.log.topics if "__query" in each] == []
+        settle(db, "v")
+        assert len(list((path / "views").iterdir())) == 1, "its checkpoint is left over"
+        with db.subscribe(
+            "SELECT k, MAX(n) AS most FROM s GROUP BY k HAVING COUNT(*) > 0"
+        ) as again:
+            assert again.recv(timeout=PATIENCE).rows == [("a", 1)]
+
+
+# ---- where a view begins
+
+
+def test_views_made_while_rows_come_miss_nothing(db, source):
+    over, pushed = threading.Event(), []
+
+    def push():
+        number = 0
+        while not over.wait(0.001):
+            source.push(("a", number))
+            pushed.append(number)
+            number += 1
+
+    pusher = threading.Thread(target=push)
+    pusher.start()
+    try:
+        until(lambda: len(pushed) > 100)
+        db.execute(f"CREATE MATERIALIZED VIEW all_of_it AS {SUMS}")
+        db.execute("CREATE MATERIALIZED VIEW lines AS SELECT n FROM s")
+        before = len(pushed)
+        db.execute(f"CREATE MATERIALIZED VIEW since WITH (start = 'now') AS {SUMS}")
+        db.execute("CREATE MATERIALIZED VIEW lines_since WITH (start = 'now') AS SELECT n FROM s")
+        after = len(pushed)
+        told = db.subscribe("SELECT * FROM all_of_it")
+        until(lambda: len(pushed) > after + 100)
+    finally:
+        over.set()
+        pusher.join()
+    settle(db, "all_of_it", "lines", "since", "lines_since")
+    count = len(pushed)
+    wanted = Counter([("a", sum(pushed), count)])
+    assert rows_of(db, "all_of_it") == wanted
+    assert Ledger(1).drain(told, db, "all_of_it") == wanted
+    assert rows_of(db, "lines") == Counter((n,) for n in pushed)
+    ((_, total, seen),) = db.query("SELECT * FROM since").fetchall()
+    first = count - seen
+    assert before <= first <= after + 1
+    assert total == sum(range(first, count))
+    lines = [n for (n,) in db.query("SELECT * FROM lines_since").fetchall()]
+    assert lines == list(range(lines[0], count))
+    assert before <= lines[0] <= after + 1
+
+
+def test_start_now_holds_after_a_restart(tmp_path, spark):
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.source("s").push(("old", 1))
+        db.flush()
+        db.execute(f"CREATE MATERIALIZED VIEW v WITH (start = 'now') AS {SUMS}")
+        db.source("s").push(("new", 1))
+    with ms.open(path, spark=spark) as db:
+        settle(db, "v")
+        assert rows_of(db, "v") == Counter([("new", 1, 1)])
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT COUNT(*) AS c FROM t",
+        "SELECT k FROM t",
+        "SELECT s.k, name FROM s JOIN t ON s.k = t.k",
+    ],
+)
+def test_start_now_is_refused_where_rows_may_go(db, source, select):
+    """A row from before would be taken away from nothing: COUNT(*) was -1."""
+    db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY, name VARCHAR)")
+    with pytest.raises(SqlOptionError, match="start = 'now'"):
+        db.execute(f"CREATE MATERIALIZED VIEW v WITH (start = 'now') AS {select}")
+
+
+def test_a_source_that_a_view_reads_cannot_be_dropped(db, source):
+    db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    db.execute("CREATE MATERIALIZED VIEW here AS SELECT k FROM s")
+    db.execute("CREATE MATERIALIZED VIEW over AS SELECT COUNT(*) AS c FROM v")
+    with pytest.raises(InUseError, match=r"v, here|here, v") as refused:
+        db.execute("DROP SOURCE s")
+    assert "DROP VIEW v" in refused.value.hint
+    with pytest.raises(InUseError):
+        db.execute("DROP VIEW v")
+    with pytest.raises(WrongObjectError):
+        db.wait_for("s")
+    for name in ("over", "v", "here"):
+        db.execute(f"DROP VIEW {name}")
+    db.execute("DROP SOURCE s")
+
+
+def test_a_column_that_is_added_to_what_views_read(tmp_path, spark):
+    """Views have the columns that they were made with, now and after a restart."""
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY, name VARCHAR)")
+        db.execute("CREATE MATERIALIZED VIEW everything AS SELECT * FROM s WHERE n > 0")
+        db.execute("CREATE MATERIALIZED VIEW hashed AS SELECT *, md5(k) AS m FROM s")
+        db.execute(
+            "CREATE MATERIALIZED VIEW named AS "
+            "SELECT name, SUM(n) AS t FROM s JOIN t ON s.k = t.k GROUP BY name"
+        )
+        db.insert("t", [("a", "Ada")])
+        db.source("s").push(("a", 1))
+        settle(db, "everything", "hashed", "named")
+        db.execute("ALTER SOURCE s ADD COLUMN note VARCHAR")
+        db.execute("ALTER TABLE t ADD COLUMN note VARCHAR")
+        db.source("s").push(("a", 2, "x"))
+        db.insert("t", [("b", "Bob", "y")])
+    with ms.open(path, spark=spark) as db:
+        db.source("s").push(("b", 3, "z"))
+        settle(db, "everything", "hashed", "named")
+        assert rows_of(db, "everything") == Counter([("a", 1), ("a", 2), ("b", 3)])
+        assert rows_of(db, "named") == Counter([("Ada", 3), ("Bob", 3)])
+        assert Counter(row[:2] for row in rows_of(db, "hashed")) == rows_of(db, "everything")
+
+
+def test_wait_for_everything_that_a_failed_view_cannot(db, source):
+    db.execute("CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(100 / n) AS t FROM s GROUP BY k")
+    lsn = db.wait_for("bad", timeout=PATIENCE)
+    source.push(("a", 0))
+    with pytest.raises(ViewFailedError):
+        db.wait_for("bad", timeout=PATIENCE)
+    assert db.wait_for("bad", lsn=lsn, timeout=PATIENCE) == lsn

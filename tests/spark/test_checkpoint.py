@@ -1,0 +1,75 @@
+"""Where a view is, read from Spark's checkpoint as a crash may have left it."""
+
+import pytest
+
+from millstream.spark.checkpoint import forget_beyond, offset_in
+from millstream.spark.offset import Offset
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write(offsets=[...], commits=[...]): files as Spark names them, with the LSN 10 x number."""
+
+    def writing(offsets=(), commits=()):
+        for folder, numbers in (("offsets", offsets), ("commits", commits)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            for number in numbers:
+                offset = Offset(10 * number, (None, number), number).json
+                text = f"v1\n{{}}\n{offset}" if folder == "offsets" else "v1\n{}"
+                (tmp_path / folder / str(number)).write_text(text)
+        return tmp_path
+
+    return writing
+
+
+def test_nothing_yet(tmp_path, write):
+    assert offset_in(tmp_path / "not there") is None
+    assert offset_in(write()) is None
+
+
+def test_the_last_that_was_committed(write):
+    assert offset_in(write([0, 1, 2, 9, 10], [0, 1, 2, 9, 10])) == Offset(100, (None, 10), 10)
+
+
+def test_a_batch_that_was_begun_only(write):
+    assert offset_in(write([0, 1], [0])) == Offset(0, (None, 0), 0)
+    assert offset_in(write([2], [])) == Offset(0, (None, 0), 0)
+
+
+def test_the_first_batch_was_begun_only(write):
+    assert offset_in(write([0], [])) is None
+
+
+def test_old_ones_are_gone(write):
+    """Spark keeps some of each, not the same numbers."""
+    assert offset_in(write([7, 8, 9], [5, 6, 7, 8])) == Offset(80, (None, 8), 8)
+
+
+def test_what_else_lies_there(write):
+    folder = write([3], [3])
+    (folder / "offsets" / ".3.crc").write_bytes(b"\0\1")
+    (folder / "offsets" / ".4.5f1c.tmp").write_text("v1\n{}\n")
+    (folder / "commits" / ".4.crc").touch()
+    (folder / "metadata").write_text("{}")
+    assert offset_in(folder) == Offset(30, (None, 3), 3)
+
+
+def test_half_a_file(write):
+    """Never seen by who reads it whole: the one before counts."""
+    folder = write([3, 4], [3, 4])
+    (folder / "offsets" / "4").write_text("v1\n{}")
+    assert offset_in(folder) == Offset(30, (None, 3), 3)
+
+
+def test_a_batch_of_rows_that_the_log_has_lost_is_forgotten(write):
+    """It was begun, and power was lost before its rows were on the disk."""
+    folder = write([5, 6, 7], [5, 6])
+    (folder / "offsets" / ".7.crc").touch()
+    forget_beyond(folder, 70)
+    assert (folder / "offsets" / "7").exists(), "the log has all of it"
+    forget_beyond(folder, 69)
+    assert sorted(each.name for each in (folder / "offsets").iterdir()) == ["5", "6"]
+    assert offset_in(folder) == Offset(60, (None, 6), 6)
+    forget_beyond(folder, 0)
+    assert offset_in(folder) == Offset(60, (None, 6), 6), "what was committed stays"
+    forget_beyond(folder / "not there", 0)

@@ -1,0 +1,101 @@
+"""A feed's columns: what Spark is told of rows of one log, of several, and of joined rows."""
+
+import pyarrow as pa
+import pytest
+
+from millstream.model import ChangeBatch, Schema
+from millstream.spark.columns import Columns, feed_schema, name_in_feed, used
+
+ONE = Schema.of(symbol="VARCHAR", qty="BIGINT")
+OTHER = Schema.of(symbol="VARCHAR", price="DOUBLE")
+HIDDEN = ["_log", "_lsn", "_weight", "_wm", "_row_lsn"]
+
+
+def batch(schema, rows, first_lsn=10, weights=None):
+    made = ChangeBatch.from_rows(schema, rows, weights=weights)
+    made.first_lsn, made.lsn = first_lsn, first_lsn + len(rows) - 1
+    return made
+
+
+def test_names_of_one_log_are_its_own():
+    assert feed_schema([ONE]).names == ["symbol", "qty", *HIDDEN]
+    assert [each.nullable for each in feed_schema([ONE])][2:] == [False, False, False, True, True]
+
+
+def test_names_of_several_say_which():
+    names = feed_schema([ONE, OTHER]).names
+    assert names == ["_0_symbol", "_0_qty", "_1_symbol", "_1_price", *HIDDEN]
+    assert name_in_feed(1, "price", 2) == "_1_price"
+
+
+def test_rows_of_one_log():
+    columns = Columns([ONE], ["symbol", "qty", *HIDDEN])
+    made = columns.batch(0, batch(ONE, [("a", 1), (None, 2)], weights=[1, -1]), 5)
+    assert made.to_pylist() == [
+        {
+            "symbol": "a",
+            "qty": 1,
+            "_log": 0,
+            "_lsn": 10,
+            "_weight": 1,
+            "_wm": made["_wm"][0].as_py(),
+            "_row_lsn": None,
+        },
+        {
+            "symbol": None,
+            "qty": 2,
+            "_log": 0,
+            "_lsn": 11,
+            "_weight": -1,
+            "_wm": made["_wm"][1].as_py(),
+            "_row_lsn": None,
+        },
+    ]
+    assert made["_wm"].cast(pa.int64()).to_pylist() == [5, 5]
+
+
+def test_rows_of_one_of_several_logs():
+    columns = Columns([ONE, OTHER], ["_1_price", "_0_qty", "_log", "_lsn", "_wm"])
+    first = columns.batch(0, batch(ONE, [("a", 1)]), None)
+    second = columns.batch(1, batch(OTHER, [("b", 2.5)], first_lsn=99), None)
+    assert [tuple(row.values()) for row in first.to_pylist()] == [(None, 1, 0, 10, None)]
+    assert [tuple(row.values()) for row in second.to_pylist()] == [(2.5, None, 1, 99, None)]
+
+
+def test_rows_that_were_joined_have_their_names_already():
+    joined = Schema.of(_0_symbol="VARCHAR", _0_qty="BIGINT", _1_symbol="VARCHAR", _1_price="DOUBLE")
+    columns = Columns([ONE, OTHER], ["_0_symbol", "_1_price"])
+    made = columns.batch(0, batch(joined, [("a", 1, "a", 2.5)]), None)
+    assert made.to_pylist() == [{"_0_symbol": "a", "_1_price": 2.5}]
+
+
+def test_only_what_is_wanted_in_the_order_that_is_wanted():
+    columns = Columns([ONE], ["_lsn", "symbol"])
+    assert columns.schema.names == ["_lsn", "symbol"]
+    assert columns.batch(0, batch(ONE, [("a", 1)]), None).schema == columns.schema
+    assert columns.none().schema == columns.schema
+    assert columns.none().num_rows == 0
+    assert columns.batch(0, batch(ONE, []), None).num_rows == 0
+
+
+@pytest.mark.parametrize("added_first", [True, False])
+def test_a_column_that_was_added_meanwhile_is_not_seen(added_first):
+    """Batches of the old and of the new schema come mixed; a view knows the columns of old."""
+    wider = Schema.of(symbol="VARCHAR", qty="BIGINT", note="VARCHAR")
+    columns = Columns([ONE], ["symbol", "qty", "_lsn"])
+    two = [batch(wider, [("b", 2, "x")], 20), batch(ONE, [("a", 1)])]
+    made = [columns.batch(0, each, None) for each in (two if added_first else two[::-1])]
+    found = [tuple(row.values()) for each in made for row in each.to_pylist()]
+    assert sorted(found) == [("a", 1, 10), ("b", 2, 20)]
+    assert all(each.schema == columns.schema for each in made)
+
+
+def test_rows_that_a_filter_left_have_their_own_lsns():
+    kept = batch(ONE, [("a", 1), ("b", 2), ("c", 3)]).keep_places([0, 2])
+    made = Columns([ONE], ["qty", "_lsn"]).batch(0, kept, None)
+    assert made.to_pylist() == [{"qty": 1, "_lsn": 10}, {"qty": 3, "_lsn": 12}]
+
+
+def test_a_backtick_in_a_name_is_written_twice():
+    schema = feed_schema([Schema.of({"c`d": "INT", "e": "INT"})])
+    assert used(schema, "SELECT SUM(`c``d`) FROM __feed").names == ["c`d"]

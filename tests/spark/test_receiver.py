@@ -1,0 +1,126 @@
+"""One thread for all small connections: who stays, who goes back to a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from millstream.spark.bridge.receiver import Receiver
+from millstream.spark.bridge.server import Connection
+
+from ..held import Doing, until  # noqa: TID252 - tests have no name
+
+
+@pytest.fixture
+def receiver():
+    made = Receiver()
+    yield made
+    made.close()
+
+
+class Guest:
+    """Takes down what arrives, as long as it is told to stay."""
+
+    def __init__(self, receiver):
+        self.socket, theirs = socket.socketpair()
+        self.got = b""
+        self.threads = set()
+        self.stays = True
+        self.trouble = None
+        self._theirs = theirs
+        self.serving = Doing(receiver.serve, theirs, self.ready)
+
+    def ready(self):
+        self.threads.add(threading.current_thread().name)
+        if self.trouble is not None:
+            raise self.trouble
+        data = self._theirs.recv(1 << 16)
+        self.got += data
+        return bool(data) and self.stays
+
+    def close(self):
+        self.socket.close()
+        self._theirs.close()
+
+
+@pytest.fixture
+def guests(receiver):
+    made = [Guest(receiver) for _ in range(12)]
+    yield made
+    for guest in made:
+        guest.close()
+
+
+def test_one_thread_serves_all(guests):
+    for number in range(50):
+        for guest in guests:
+            guest.socket.sendall(bytes([number]))
+    until(lambda: all(guest.got == bytes(range(50)) for guest in guests))
+    assert {name for guest in guests for name in guest.threads} == {"millstream-receiver"}
+    assert not any(guest.serving.is_done for guest in guests)
+
+
+def test_who_wants_its_own_thread_goes(guests):
+    first, second = guests[:2]
+    first.stays = False
+    first.socket.sendall(b"x")
+    first.serving.result()
+    first.socket.sendall(b"y")  # stays where it is, for its own thread
+    second.socket.sendall(b"z")
+    until(lambda: second.got == b"z")
+    assert first.got == b"x"
+
+
+def test_what_one_raises_is_its_own(guests):
+    first, second = guests[:2]
+    first.trouble = ZeroDivisionError()
+    first.socket.sendall(b"x")
+    with pytest.raises(ZeroDivisionError):
+        first.serving.result()
+    second.socket.sendall(b"z")
+    until(lambda: second.got == b"z")
+
+
+def test_who_is_gone_goes(guests):
+    guests[0].socket.close()
+    guests[0].serving.result()
+    assert not guests[1].serving.is_done
+
+
+def test_the_end_lets_all_go(receiver, guests):
+    guests[0].socket.sendall(b"x")
+    until(lambda: guests[0].got)
+    receiver.close()
+    receiver.close()
+    for guest in guests:
+        guest.serving.result()
+    late = Guest(receiver)
+    late.serving.result()
+    late.close()
+
+
+def test_bytes_come_as_they_were_sent():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours = Connection(listener.accept()[0])
+    sent = bytes(range(256)) * 3000
+    sending = Doing(theirs.sendall, sent)
+    got = b""
+    for size in (1, 4, 100, 70_000, 3, 65_536, 0, 300_000):
+        got += ours.read(size)
+    while not ours.arrived:
+        assert ours.receive_now()
+    ahead = ours.arrived
+    assert ours.peek(2) == sent[len(got) : len(got) + 2]
+    got += ours.read(ahead)
+    got += ours.read(len(sent) - len(got))
+    sending.result()
+    assert got == sent
+    assert ours.receive_now()  # nothing there, and nobody waits
+    theirs.close()
+    until(lambda: not ours.receive_now())
+    with pytest.raises(EOFError):
+        ours.read(1)
+    ours.close()
