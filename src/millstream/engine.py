@@ -31,14 +31,15 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
+from millstream.queries.duckdb import Puller
 from millstream.sources import EventTime, IdleWatch, Inlet, Source
 from millstream.sql import plan_all
 from millstream.sql.pull import plan_pull
+from millstream.state.bag import Bag
 from millstream.subscriptions import Positions
+from millstream.tables.table import Table
 from millstream.threads import uninterrupted
-from millstream.viewing import HIDDEN, Views
-from millstream.views import Bag, Table
-from millstream.views.pull import Puller
+from millstream.views.views import HIDDEN, Views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from millstream.model.schema import Column
     from millstream.spark.session import Spark
     from millstream.sql import Input, Predicate, Projection, Query, SelectPlan
-    from millstream.viewing import Planned, Running
-    from millstream.views import Changes
+    from millstream.tables.table import Changes
+    from millstream.views.planning import Planned
+    from millstream.views.running import Running
 
 NOTIFICATIONS: Final = "__notifications"
 _NOTIFICATIONS_SCHEMA: Final = Schema.of(

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.sql import Predicate, Projection, SelectPlan
     from millstream.subscriptions.registry import Registry
-    from millstream.viewing import Planned
+    from millstream.views.planning import Planned
 
 
 T = TypeVar("T")

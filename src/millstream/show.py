@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.sql import Emit, SelectPlan, Show, ViewPlan
     from millstream.sql.pull import PullPlan
     from millstream.subscriptions.registry import Registry
-    from millstream.viewing import Planned
+    from millstream.views.planning import Planned
 
 _SOURCES: Final = Schema.of(
     name="VARCHAR NOT NULL",

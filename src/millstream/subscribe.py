@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.sql import ParameterValues, SelectPlan
     from millstream.subscriptions import Include, Start
-    from millstream.viewing import Running, Views
+    from millstream.views.running import Running
+    from millstream.views.views import Views
 
 R = TypeVar("R", bound=Reading)
 

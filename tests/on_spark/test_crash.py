@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.viewing import saver
+from millstream.views import saver
 
 from .test_gears import MINUTE, NOON
 from .told import (

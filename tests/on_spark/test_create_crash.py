@@ -22,7 +22,7 @@ import pytest
 import millstream as ms
 from millstream.log import Log
 from millstream.spark.query import Query
-from millstream.viewing.views import Views
+from millstream.views.views import Views
 
 from .guest import guest, invitation
 from .told import PATIENCE, Ledger, rows_of, runner_of, settle

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millstream as ms
-from millstream.views.rows import Rows
+from millstream.state.rows import Rows
 
 from .told import rows_of, settle
 

@@ -11,7 +11,7 @@ import pytest
 import millstream as ms
 from millstream.spark import live
 from millstream.spark.checkpoint import offset_in
-from millstream.viewing.views import Views
+from millstream.views.views import Views
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PATIENCE = 90

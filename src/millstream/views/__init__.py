@@ -1,11 +1,12 @@
-"""Current rows: of tables and of views, by key or as they come.
+"""Views: from a statement to a running query, and back to nothing.
 
-Takes: batches of changes in LSN order.
-Gives: the current rows and the LSN at which they hold; the changes that a statement means.
-Never knows: SQL text, subscribers, threads other than the one that applies and those that read.
+Takes: statements that were parsed, definitions that the catalog has, results of Spark.
+Gives: running views, whose results become commits of their logs, shown now or later.
+Never knows: who subscribes. The one place where planner, Spark, current rows and log come together.
 """
 
-from millstream.views.bag import Bag
-from millstream.views.table import Changes, Table
+from millstream.views.planning import Planned
+from millstream.views.running import Running
+from millstream.views.views import HIDDEN, Views
 
-__all__ = ["Bag", "Changes", "Table"]
+__all__ = ["HIDDEN", "Planned", "Running", "Views"]

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from millstream.errors import InvalidOptionError, SchemaError
 from millstream.model.schema import Column, Schema
 from millstream.model.types import BOOLEAN
-from millstream.views.intake import SHOWN, Intake
-from millstream.views.rows import Rows
+from millstream.state.intake import SHOWN, Intake
+from millstream.state.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.model.batch import ChangeBatch
-    from millstream.views.diff import Diff
-    from millstream.views.same import Mask
+    from millstream.state.diff import Diff
+    from millstream.state.same import Mask
 
 Mode = Literal["changes", "close", "every", "final"]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from millstream.errors import ViewFailedError
     from millstream.sql import SelectPlan
-    from millstream.views.keepers import Lines
+    from millstream.views.result_shapes import Lines
     from millstream.views.view import View
 
 _IDLE_SECONDS: Final = 1.0

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from millstream.dispatch import Commit
 from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
 from millstream.model.batch import ChangeBatch
+from millstream.state.saved import NEVER, Saved
 from millstream.threads import Waiters
-from millstream.views.saved import NEVER, Saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millstream.errors import DuplicateKeyError, LogCorruptError, RowError
 from millstream.model.batch import ChangeBatch
-from millstream.views.saved import NEVER, Saved
+from millstream.state.saved import NEVER, Saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,7 +12,7 @@ from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.sql import Input, Select, clock_place, plan_select, plan_view
-from millstream.views.keepers import Groups, Lines
+from millstream.views.result_shapes import Groups, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """Asks Spark the queries of ``queries.sql`` and writes what it says to ``answers.jsonl``.
 
-    python tests/views/pull/make_answers.py
+    python tests/queries/cases/make_answers.py
 
 A query is one line. Where our SQL and Spark's are not the same, the line after it begins with
 ``-- spark:`` and has Spark's.
@@ -14,7 +14,7 @@ import pathlib
 import time
 
 HERE = pathlib.Path(__file__).parent
-spec = importlib.util.spec_from_file_location("pull_rows", HERE / "rows.py")
+spec = importlib.util.spec_from_file_location("adhoc_rows", HERE / "rows.py")
 given = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(given)
 

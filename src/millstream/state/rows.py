@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from millstream.errors import SchemaMismatchError
 from millstream.model.schema import Schema
-from millstream.views.compare import added, compare, killed, newest, outcome, told
-from millstream.views.diff import Diff, told_arrow, told_rows
-from millstream.views.hashes import hash_columns, one_hasher
-from millstream.views.intake import Intake
-from millstream.views.runs import Run, frozen, living, settled
+from millstream.state.compare import added, compare, killed, newest, outcome, told
+from millstream.state.diff import Diff, told_arrow, told_rows
+from millstream.state.hashes import hash_columns, one_hasher
+from millstream.state.intake import Intake
+from millstream.state.runs import Run, frozen, living, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Column, Row
-    from millstream.views.diff import Key
-    from millstream.views.same import Mask
+    from millstream.state.diff import Key
+    from millstream.state.same import Mask
 
 _FEW = 256  # results up to which Python is faster than Arrow
 _MOST = 4096  # rows in the dict, and deaths in the runs, before they are dealt with

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import Error
+from millstream.state.saved import Saved
 from millstream.threads import thread
-from millstream.views.saved import Saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,6 +1,6 @@
 """What Spark 4.3 answers, in ANSI mode and UTC: queries, their types and their rows.
 
-``pull/answers.jsonl`` was written by Spark itself, see ``pull/make_answers.py``.
+``cases/answers.jsonl`` was written by Spark itself, see ``cases/make_answers.py``.
 """
 
 import importlib.util
@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import ExpressionError
+from millstream.queries.duckdb import Puller
 from millstream.sql import Input, as_query, parse
 from millstream.sql.pull import plan_pull
-from millstream.views.pull import Puller
 
-HERE = pathlib.Path(__file__).parent / "pull"
-spec = importlib.util.spec_from_file_location("pull_rows", HERE / "rows.py")
+HERE = pathlib.Path(__file__).parent / "cases"
+spec = importlib.util.spec_from_file_location("adhoc_rows", HERE / "rows.py")
 given = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(given)
 

@@ -14,9 +14,9 @@ from millstream.model import Schema
 from millstream.model.clock import EPOCH
 from millstream.model.schema import Column
 from millstream.model.type_text import parse_type
+from millstream.state.rows import Rows
+from millstream.state.sets import Sets
 from millstream.views.emission import Emission
-from millstream.views.rows import Rows
-from millstream.views.sets import Sets
 
 SCHEMA = Schema.of(start="TIMESTAMP", n="BIGINT")
 HIDDEN = (Column("_end", parse_type("TIMESTAMP")), Column("_k0", parse_type("VARCHAR")))

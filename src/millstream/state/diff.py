@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.model.schema import Row, Schema
-    from millstream.views.runs import Run
+    from millstream.state.runs import Run
 
 Key = tuple[Any, ...]
 

@@ -11,9 +11,9 @@ from millstream.errors import SchemaMismatchError
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Column, Schema
 from millstream.model.types import BIGINT
-from millstream.views.compare import newest
-from millstream.views.intake import WEIGHT, Intake
-from millstream.views.rows import Rows
+from millstream.state.compare import newest
+from millstream.state.intake import WEIGHT, Intake
+from millstream.state.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.model.schema import Row
-    from millstream.views.diff import Diff, Key
+    from millstream.state.diff import Diff, Key
 
 _FEW = 256  # rows up to which Python is faster than Arrow
 

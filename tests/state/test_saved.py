@@ -10,9 +10,9 @@ import pytest
 
 import millstream as ms
 from millstream.model import ResumeToken
-from millstream.views.bag import Bag
-from millstream.views.saved import Saved
-from millstream.views.table import Table
+from millstream.state.bag import Bag
+from millstream.state.saved import Saved
+from millstream.tables.table import Table
 
 from ..held import until  # noqa: TID252 - tests have no name
 
@@ -189,7 +189,7 @@ def test_of_a_stream_whose_log_was_trimmed_meanwhile(tmp_path):
 
 
 def test_saved_by_itself_when_much_has_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("millstream.viewing.saver.MANY", 20)
+    monkeypatch.setattr("millstream.views.saver.MANY", 20)
     with ms.open(tmp_path / "db") as db:
         db.execute(MADE)
         change(db, 0, 60)
@@ -197,7 +197,7 @@ def test_saved_by_itself_when_much_has_changed(tmp_path, monkeypatch):
 
 
 def test_saved_at_the_end_when_some_has_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("millstream.viewing.saver.SOME", 20)
+    monkeypatch.setattr("millstream.views.saver.SOME", 20)
     with ms.open(tmp_path / "db") as db:
         db.execute(MADE)
         change(db, 0, 30)

@@ -13,9 +13,9 @@ import pytest
 from millstream.errors import ClosedError, ExpressionError, LogCorruptError, SqlUnsupportedError
 from millstream.model import Schema
 from millstream.model.result import Result
+from millstream.queries.duckdb import Puller
 from millstream.sql import Input, as_query, parse
 from millstream.sql.pull import plan_pull
-from millstream.views.pull import Puller
 
 SCHEMA = Schema.of(
     id="INTEGER NOT NULL",
@@ -199,7 +199,7 @@ import sys
 from millstream.sql import Input, as_query, parse
 from millstream.sql.pull import plan_pull
 from millstream.model import Schema
-from millstream.views.pull import Puller
+from millstream.queries.duckdb import Puller
 puller = Puller()
 schema = Schema.of(a="VARCHAR")
 plan = plan_pull(as_query(parse("SELECT UPPER(a) AS a FROM t ORDER BY a")[0]),

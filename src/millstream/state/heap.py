@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import SchemaMismatchError
 from millstream.model.batch import ChangeBatch
-from millstream.views.intake import WEIGHT, Intake
+from millstream.state.intake import WEIGHT, Intake
 
 if TYPE_CHECKING:
     from millstream.model.schema import Schema

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from millstream.errors import SchemaMismatchError
 from millstream.model.arrow_values import column_values
-from millstream.views.same import as_mask
+from millstream.state.same import as_mask
 
 if TYPE_CHECKING:
     from millstream.model.schema import Row, Schema
     from millstream.model.types import SqlType
-    from millstream.views.same import Mask
+    from millstream.state.same import Mask
 
 SHOWN = "_shown"
 """The column that says whether a group is to be seen at all."""

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from millstream.errors import SchemaMismatchError
 from millstream.model import ChangeBatch, Schema
-from millstream.views import bag as bag_module
-from millstream.views import heap as heap_module
-from millstream.views.bag import Bag
-from millstream.views.heap import Heap
+from millstream.state import bag as bag_module
+from millstream.state import heap as heap_module
+from millstream.state.bag import Bag
+from millstream.state.heap import Heap
 
 SCHEMA = Schema.of(a="VARCHAR", x="DOUBLE")
 NESTED = Schema.of(a="VARCHAR", x="ARRAY<DOUBLE>")

@@ -1,4 +1,4 @@
-"""The rows that pull queries are tried on, by Spark and by us."""
+"""The rows that ad-hoc queries are tried on, by Spark and by us."""
 
 import math
 from datetime import UTC, date, datetime, timedelta

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millstream.log.holds import Hold
     from millstream.spark.feed import Feed
     from millstream.spark.gears import Runner
-    from millstream.viewing.planning import Planned
+    from millstream.views.planning import Planned
     from millstream.views.ticker import Ticker
     from millstream.views.view import View
 

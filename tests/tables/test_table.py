@@ -12,7 +12,7 @@ from millstream.model import Schema
 from millstream.model.schema import Column
 from millstream.model.type_text import parse_type
 from millstream.sql import parse, plan_update, plan_where
-from millstream.views import Changes, Table
+from millstream.tables.table import Changes, Table
 
 SCHEMA = Schema.of(key=("id",), id="BIGINT NOT NULL", v="BIGINT")
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from millstream.views.hashes import hash_columns
-from millstream.views.runs import Run
-from millstream.views.same import same_rows
+from millstream.state.hashes import hash_columns
+from millstream.state.runs import Run
+from millstream.state.same import same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from millstream.views.hashes import Hashes
-    from millstream.views.same import Mask
+    from millstream.state.hashes import Hashes
+    from millstream.state.same import Mask
 
     Places = NDArray[np.int64]
 

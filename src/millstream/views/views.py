@@ -28,11 +28,11 @@ from millstream.spark.query import Query as SparkQuery
 from millstream.spark.reads import Keep, Reads
 from millstream.spark.results import Results
 from millstream.sql import CreateView, Emit, parse, plan_view
-from millstream.viewing.planning import Planner
-from millstream.viewing.running import Holds, Running, Stalled, half_dropped, unopened, unrepeatable
-from millstream.viewing.saver import Saver
 from millstream.views.follower import Follower
-from millstream.views.keepers import PENDING, STATE, Lines
+from millstream.views.planning import Planner
+from millstream.views.result_shapes import PENDING, STATE, Lines
+from millstream.views.running import Holds, Running, Stalled, half_dropped, unopened, unrepeatable
+from millstream.views.saver import Saver
 from millstream.views.ticker import Ticker
 from millstream.views.view import View
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from millstream.spark.offset import Offset
     from millstream.spark.session import Spark
     from millstream.sql import Input, Query, SelectPlan, ViewPlan
-    from millstream.viewing.planning import Planned
+    from millstream.views.planning import Planned
 
 HIDDEN: Final = "__query_"
 """Views that a subscription needs and nobody has created begin like this."""

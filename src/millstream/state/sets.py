@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import SchemaMismatchError
-from millstream.views.compare import newest
-from millstream.views.intake import SHOWN
-from millstream.views.rows import Rows
+from millstream.state.compare import newest
+from millstream.state.intake import SHOWN
+from millstream.state.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Column, Schema
-    from millstream.views.diff import Diff
+    from millstream.state.diff import Diff
 
 ROWS = "_rows"
 """The column with a group's rows: an array of structs."""

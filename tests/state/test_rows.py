@@ -17,9 +17,9 @@ from millstream.errors import SchemaMismatchError
 from millstream.model import Schema
 from millstream.model.schema import Column
 from millstream.model.type_text import parse_type
-from millstream.views import hashes as hashing
-from millstream.views import rows as rows_module
-from millstream.views.rows import Rows
+from millstream.state import hashes as hashing
+from millstream.state import rows as rows_module
+from millstream.state.rows import Rows
 
 from ..model.strategies import filled  # noqa: TID252 - tests have no name
 
@@ -143,8 +143,8 @@ def hashes(request, monkeypatch):
     def colliding(*arguments):
         return many(*arguments) % np.uint64(3)
 
-    monkeypatch.setattr("millstream.views.runs.hash_columns", colliding)
-    monkeypatch.setattr("millstream.views.compare.hash_columns", colliding)
+    monkeypatch.setattr("millstream.state.runs.hash_columns", colliding)
+    monkeypatch.setattr("millstream.state.compare.hash_columns", colliding)
 
     def colliding_one(types):
         hash_one = one(types)

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
-from millstream.views.bag import Bag
+from millstream.state.bag import Bag
+from millstream.state.heap import Heap
+from millstream.state.rows import Rows
+from millstream.state.sets import Sets
 from millstream.views.emission import Emission
-from millstream.views.heap import Heap
-from millstream.views.rows import Rows
-from millstream.views.sets import Sets
 from millstream.views.view import in_log_order, one_batch
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
+    from millstream.state.saved import Saved
     from millstream.views.emission import Mode, Release
-    from millstream.views.saved import Saved
     from millstream.views.view import Parts
 
 STATE: Final = "__state_"

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, reject, settings
 
 from millstream.errors import ExpressionError, SqlTypeError, SqlUnsupportedError
 from millstream.model import Column, Schema
+from millstream.queries.duckdb import Puller
 from millstream.sql import Input, as_query, parse
 from millstream.sql.expr import Predicate, Projection, bind
 from millstream.sql.parse import parse_expression
 from millstream.sql.pull import plan_pull
-from millstream.views.pull import Puller
 
 spec = importlib.util.spec_from_file_location(
     "expr_strategies",
