@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from millstream import errors as errors
     from millstream.database import Database as Database
+    from millstream.engine.session import Session as Session
     from millstream.errors import Error as Error
     from millstream.log import Log as Log
     from millstream.log import Retention as Retention
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from millstream.model import Schema as Schema
     from millstream.model import Unreadable as Unreadable
     from millstream.model.result import Result as Result
-    from millstream.session import Session as Session
     from millstream.sources import Source as Source
     from millstream.subscriptions import AsyncSubscription as AsyncSubscription
     from millstream.subscriptions import ChangeEvent as ChangeEvent
@@ -46,7 +46,7 @@ _HOMES = {
     "Result": "millstream.model.result",
     "Retention": "millstream.log",
     "Schema": "millstream.model",
-    "Session": "millstream.session",
+    "Session": "millstream.engine.session",
     "Source": "millstream.sources",
     "Subscription": "millstream.subscriptions",
     "Unreadable": "millstream.model",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.engine import Engine
+from millstream.engine.engine import Engine
+from millstream.engine.session import Session
 from millstream.errors import (
     ClosedError,
     LogError,
@@ -22,7 +23,6 @@ from millstream.errors import (
 from millstream.log import Log
 from millstream.model.arguments import check_mapping, check_path, check_text
 from millstream.model.lsn import FIRST_LSN
-from millstream.session import Session
 from millstream.spark.session import Spark
 from millstream.subscriptions import (
     InlineSubscription,

@@ -6,8 +6,8 @@ import contextlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream import show
 from millstream.catalog import Definition, options_of
+from millstream.engine import show
 from millstream.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
@@ -52,7 +52,7 @@ from millstream.threads import uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.engine import Engine
+    from millstream.engine.engine import Engine
     from millstream.model.batch import Row
     from millstream.sql import Predicate, Projection, SelectPlan
     from millstream.subscriptions.registry import Registry

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from millstream.engine.execute import Executor, shown_to
+from millstream.engine.subscribe import Opener
 from millstream.errors import (
     ClosedError,
     InvalidOptionError,
@@ -12,7 +14,6 @@ from millstream.errors import (
     TenantError,
     WrongObjectError,
 )
-from millstream.execute import Executor, shown_to
 from millstream.formats.batches import as_batches
 from millstream.formats.csv_text import csv_rows
 from millstream.formats.json_text import json_rows
@@ -32,7 +33,6 @@ from millstream.sql import (
     Unlisten,
     parse,
 )
-from millstream.subscribe import Opener
 from millstream.subscriptions import (
     AsyncEvents,
     AsyncSubscription,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millstream.catalog import Definition
-    from millstream.engine import Engine
+    from millstream.engine.engine import Engine
     from millstream.formats.text_input import TextInput
     from millstream.model.batch import ChangeBatch
     from millstream.sources import Source

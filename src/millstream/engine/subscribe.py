@@ -6,14 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from millstream.delivery.feed import BusFeed, Feed
-from millstream.engine import NOTIFICATIONS
+from millstream.engine.engine import NOTIFICATIONS
+from millstream.engine.execute import Executor, shown_to
 from millstream.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
     SqlUnsupportedError,
     WrongObjectError,
 )
-from millstream.execute import Executor, shown_to
 from millstream.model.arguments import check_text
 from millstream.sql import Query, Select, parse, plan_all, plan_select
 from millstream.subscriptions import EventMaker, InlineSubscription, Pace, Reading, Registry, Wish
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Definition
     from millstream.delivery.inbox import Inbox
-    from millstream.engine import Engine
+    from millstream.engine.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.sql import ParameterValues, SelectPlan
     from millstream.subscriptions import Include, Start

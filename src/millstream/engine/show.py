@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.catalog import Definition
-    from millstream.engine import Engine
+    from millstream.engine.engine import Engine
     from millstream.model.batch import Row
     from millstream.model.change import Gap
     from millstream.sql import Emit, SelectPlan, Show, ViewPlan
