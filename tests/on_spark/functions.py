@@ -11,8 +11,8 @@ from decimal import Decimal
 from millstream.errors import ExpressionError, SqlError, SqlSyntaxError
 from millstream.model import Column, Schema
 from millstream.sql.dialect import MillstreamParser
-from millstream.sql.expr import Projection, bind
-from millstream.sql.parse import parse_expression
+from millstream.sql.expressions import Projection, bind
+from millstream.sql.statements.parse import parse_expression
 
 SCHEMA = Schema.of(
     tiny="TINYINT",

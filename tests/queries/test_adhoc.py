@@ -15,7 +15,7 @@ from millstream.model import Schema
 from millstream.model.result import Result
 from millstream.queries.duckdb import Puller
 from millstream.sql import Input, as_query, parse
-from millstream.sql.pull import plan_pull
+from millstream.sql.adhoc import plan_pull
 
 SCHEMA = Schema.of(
     id="INTEGER NOT NULL",
@@ -197,7 +197,7 @@ def test_a_puller_that_was_never_asked_loads_no_duckdb_and_leaves_quietly():
     code = """
 import sys
 from millstream.sql import Input, as_query, parse
-from millstream.sql.pull import plan_pull
+from millstream.sql.adhoc import plan_pull
 from millstream.model import Schema
 from millstream.queries.duckdb import Puller
 puller = Puller()

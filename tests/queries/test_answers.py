@@ -14,7 +14,7 @@ import pytest
 from millstream.errors import ExpressionError
 from millstream.queries.duckdb import Puller
 from millstream.sql import Input, as_query, parse
-from millstream.sql.pull import plan_pull
+from millstream.sql.adhoc import plan_pull
 
 HERE = pathlib.Path(__file__).parent / "cases"
 spec = importlib.util.spec_from_file_location("adhoc_rows", HERE / "rows.py")

@@ -12,13 +12,13 @@ from millstream.errors import ExpressionError, SqlTypeError, SqlUnsupportedError
 from millstream.model import Column, Schema
 from millstream.queries.duckdb import Puller
 from millstream.sql import Input, as_query, parse
-from millstream.sql.expr import Predicate, Projection, bind
-from millstream.sql.parse import parse_expression
-from millstream.sql.pull import plan_pull
+from millstream.sql.adhoc import plan_pull
+from millstream.sql.expressions import Predicate, Projection, bind
+from millstream.sql.statements.parse import parse_expression
 
 spec = importlib.util.spec_from_file_location(
     "expr_strategies",
-    pathlib.Path(__file__).parents[1] / "sql" / "expr" / "strategies.py",
+    pathlib.Path(__file__).parents[1] / "sql" / "expressions" / "strategies.py",
 )
 draw = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(draw)

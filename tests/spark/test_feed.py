@@ -21,7 +21,7 @@ from millstream.spark.feed import Feed
 from millstream.spark.live import Encodings
 from millstream.spark.offset import Offset
 from millstream.spark.reads import Reads
-from millstream.sql.planner.plan import Window
+from millstream.sql.views.plan import Window
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = "\x1f".join(["n", "ts", "_lsn", "_weight", "_wm"])

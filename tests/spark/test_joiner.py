@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millstream.model import ChangeBatch, Schema
 from millstream.spark import joiner
 from millstream.spark.joiner import Joiner
-from millstream.sql.planner.plan import Lookup
+from millstream.sql.views.plan import Lookup
 
 MAIN = Schema.of(k="BIGINT", n="BIGINT")
 USERS = Schema.of(key=("id",), id="BIGINT NOT NULL", city="BIGINT")

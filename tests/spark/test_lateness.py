@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millstream.model import ChangeBatch, Schema
 from millstream.spark.lateness import Clock
-from millstream.sql.planner.plan import Window
+from millstream.sql.views.plan import Window
 
 SCHEMA = Schema.of(n="BIGINT", ts="TIMESTAMP")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

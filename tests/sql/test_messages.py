@@ -8,10 +8,10 @@ from sqlglot import exp
 from millstream.errors import Error
 from millstream.model import Schema
 from millstream.sql import Input, as_query, parse, plan_insert, plan_update, plan_view, plan_where
+from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc.aggregates import FUNCTIONS as AGGREGATES
 from millstream.sql.dialect import MillstreamParser
-from millstream.sql.expr.functions import FUNCTIONS
-from millstream.sql.pull import plan_pull
-from millstream.sql.pull.aggregates import FUNCTIONS as AGGREGATES
+from millstream.sql.expressions.functions import FUNCTIONS
 
 TABLE = Schema.of(
     id="BIGINT",

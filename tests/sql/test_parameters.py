@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from millstream.errors import Error, InvalidOptionError, SqlParameterError, SqlUnsupportedError
 from millstream.model import Schema
 from millstream.sql import parse, plan_insert, plan_select
-from millstream.sql.expr.bind import bind
-from millstream.sql.planner.reading import read_tree
+from millstream.sql.expressions.bind import bind
+from millstream.sql.views.reading import read_tree
 
 from ..model.strategies import SCALAR_VALUES  # noqa: TID252 - tests are no package that has a name
 

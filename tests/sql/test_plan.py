@@ -14,8 +14,8 @@ from millstream.errors import (
     SqlUnsupportedError,
 )
 from millstream.model import Schema
-from millstream.sql.parse import parse
-from millstream.sql.plan import plan_insert, plan_select, plan_update, plan_where, where_of
+from millstream.sql.filter import plan_insert, plan_select, plan_update, plan_where, where_of
+from millstream.sql.statements.parse import parse
 
 SCHEMA = Schema.of(
     key=("id",),

@@ -34,7 +34,7 @@ from millstream.model.schema import Schema
 from millstream.queries.duckdb import Puller
 from millstream.sources import EventTime, IdleWatch, Inlet, Source
 from millstream.sql import plan_all
-from millstream.sql.pull import plan_pull
+from millstream.sql.adhoc import plan_pull
 from millstream.state.bag import Bag
 from millstream.subscriptions import Positions
 from millstream.tables.table import Table

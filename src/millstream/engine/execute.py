@@ -46,7 +46,7 @@ from millstream.sql import (
     plan_view,
     plan_where,
 )
-from millstream.sql.pull import plan_pull
+from millstream.sql.adhoc import plan_pull
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.model.change import Gap
     from millstream.sql import Emit, SelectPlan, Show, ViewPlan
-    from millstream.sql.pull import PullPlan
+    from millstream.sql.adhoc import PullPlan
     from millstream.subscriptions.registry import Registry
     from millstream.views.planning import Planned
 

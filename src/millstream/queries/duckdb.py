@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import ClosedError, Error, ExpressionError, SqlUnsupportedError
-from millstream.sql.expr.failures import overflow
-from millstream.sql.pull.physical import duck_type, physical_schema, physical_type
+from millstream.sql.adhoc.physical import duck_type, physical_schema, physical_type
+from millstream.sql.expressions.failures import overflow
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from millstream.sql.pull import Kernel, PullPlan
+    from millstream.sql.adhoc import Kernel, PullPlan
 
 Rows = Any
 """An Arrow table, or a reader of record batches, which can be read once."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.model.schema import Row
-    from millstream.sql.planner.plan import Lookup
+    from millstream.sql.views.plan import Lookup
 
 _NAN: Final = "NaN"
 """NaN as a key: as in Spark's SQL, it equals itself."""

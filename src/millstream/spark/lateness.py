@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.model.batch import ChangeBatch
-    from millstream.sql.planner.plan import Window
+    from millstream.sql.views.plan import Window
 
 
 class Clock:

@@ -10,7 +10,7 @@ from millstream.errors import Error, SqlError
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
 from millstream.spark.spark_types import arrow_of, columns_json
-from millstream.sql.planner.plan import FEED
+from millstream.sql.views.plan import FEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millstream.spark.bridge.server import BridgeServer
     from millstream.spark.session import Spark
-    from millstream.sql.planner.plan import ViewPlan
+    from millstream.sql.views.plan import ViewPlan
 
 Gear = Literal["live", "catch-up", "micro-batch"]
 _FOR_EVER: Final = "10000 hours"

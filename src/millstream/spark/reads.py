@@ -10,7 +10,7 @@ from millstream.model.batch import ChangeBatch
 
 if TYPE_CHECKING:
     from millstream.model.schema import Schema
-    from millstream.sql.planner.plan import Lookup, Window
+    from millstream.sql.views.plan import Lookup, Window
 
 Keep = Callable[[ChangeBatch], ChangeBatch]
 """Takes a batch of a log, gives some of its rows; LSNs and watermark stay those of the batch."""

@@ -6,22 +6,15 @@ Never knows: what exists, where rows are, who asks; it does no I/O and reads no 
 """
 
 from millstream.sql.dialect import Millstream
-from millstream.sql.durations import duration_text, parse_duration
-from millstream.sql.expr.compiled import Predicate, Projection
-from millstream.sql.parameters import ParameterValues
-from millstream.sql.parse import parse, parse_expression
-from millstream.sql.plan import (
-    SelectPlan,
-    plan_insert,
-    plan_select,
-    plan_update,
-    plan_where,
-)
-from millstream.sql.planner.plan import FEED, Input, Lookup, ViewPlan, Window
-from millstream.sql.planner.view import clock_place, plan_view
-from millstream.sql.query import as_query
-from millstream.sql.render import create_source, create_table
-from millstream.sql.statements import (
+from millstream.sql.expressions.compiled import Predicate, Projection
+from millstream.sql.filter import SelectPlan, plan_insert, plan_select, plan_update, plan_where
+from millstream.sql.select_all import plan_all
+from millstream.sql.statements.durations import duration_text, parse_duration
+from millstream.sql.statements.parameters import ParameterValues
+from millstream.sql.statements.parse import parse, parse_expression
+from millstream.sql.statements.query import as_query
+from millstream.sql.statements.render import create_source, create_table
+from millstream.sql.statements.statement import (
     AddColumn,
     CreateSource,
     CreateTable,
@@ -46,7 +39,8 @@ from millstream.sql.statements import (
     Update,
     WatermarkSpec,
 )
-from millstream.sql.whole import plan_all
+from millstream.sql.views.plan import FEED, Input, Lookup, ViewPlan, Window
+from millstream.sql.views.view import clock_place, plan_view
 
 __all__ = [
     "FEED",

@@ -1,0 +1,317 @@
+"""Aggregates, with the types and the NULLs that Spark gives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from millstream.model.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    MAX_PRECISION,
+    array_type,
+    decimal_type,
+)
+from millstream.sql.adhoc.form import kernel_of
+from millstream.sql.adhoc.parts import Aggregate, AggregateTree, Parts, name_of
+from millstream.sql.adhoc.physical import duck_type
+from millstream.sql.dialect import WRITTEN
+from millstream.sql.expressions.casts import unit_and_limit
+from millstream.sql.expressions.comparing import comparable
+from millstream.sql.expressions.kinds import is_decimal, is_float, is_integer
+from millstream.sql.expressions.nodes import Call, ColumnRef, Node, Op
+from millstream.sql.function_names import AGGREGATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.model.types import SqlType
+    from millstream.sql.adhoc.binder import RowBinder
+    from millstream.sql.adhoc.parts import Tail
+
+
+def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> Aggregate:
+    """Return an aggregate over rows, with its FILTER and IGNORE NULLS."""
+    function, when, skips_nulls = _unwrapped(rows, tree)
+    make = _by_name(function) or _AGGREGATES.get(type(function))
+    written = function.meta.get(WRITTEN)
+    if make is None or (written is not None and str(written).upper() not in AGGREGATES):
+        rows.refuse(
+            function, f"{name_of(rows, function)} is not supported in a query", _hint(function)
+        )
+    if isinstance(function, exp.Anonymous) and len(function.expressions) != 1:
+        rows.mismatch(function, f"{function.name.upper()} takes 1 argument", "Count them again.")
+    if skips_nulls and not isinstance(function, _POSITIONAL):
+        rows.refuse(tree, "IGNORE NULLS is for FIRST and LAST", "Leave it out.")
+    made = make(Parts(rows, function, when, skips_nulls=skips_nulls))
+    if when is None:
+        return made
+    return Aggregate(
+        lambda tail: made.write(tail.where(rows.draft.text(when))),
+        made.type,
+        made.nullable,
+        made.ordered,
+    )
+
+
+def _unwrapped(rows: RowBinder, tree: exp.Expr) -> tuple[AggregateTree, Node | None, bool]:
+    when: Node | None = None
+    skips_nulls = False
+    function: Any = tree
+    while isinstance(function, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)):
+        if isinstance(function, exp.Filter):
+            when = rows.bind_boolean(function.expression.this)
+        skips_nulls = skips_nulls or isinstance(function, exp.IgnoreNulls)
+        function = function.this
+    return function, when, skips_nulls
+
+
+def _by_name(function: exp.Expr) -> Callable[[Parts], Aggregate] | None:
+    if not isinstance(function, exp.Anonymous):
+        return None
+    return _NAMED.get(function.name.upper())
+
+
+def _hint(function: exp.Expr) -> str:
+    if isinstance(function, exp.ApproxDistinct):
+        return "Each engine estimates in its own way; write COUNT(DISTINCT x), which is exact."
+    return f"Available aggregates: {', '.join(FUNCTIONS)}."
+
+
+# --- Counts and sums ------------------------------------------------------------------------------
+
+
+def _count(parts: Parts) -> Aggregate:
+    if isinstance(parts.tree.this, exp.Star):
+        return Aggregate(lambda tail: f"count(*){tail}", BIGINT, nullable=False)
+    nodes = [parts.node(each) for each in parts.args]
+    if not nodes:
+        parts.rows.mismatch(parts.tree, "COUNT takes an argument", "Write COUNT(*).")
+
+    def write(tail: Tail) -> str:
+        texts = [parts.text(each) for each in nodes]
+        if len(texts) == 1:
+            return f"count({parts.distinct}{texts[0]}){tail}"
+        there = " AND ".join(f"{each} IS NOT NULL" for each in texts)
+        whole = f"row({', '.join(texts)})"
+        return f"count({parts.distinct}CASE WHEN {there} THEN {whole} END){tail}"
+
+    return Aggregate(write, BIGINT, nullable=False)
+
+
+def _count_if(parts: Parts) -> Aggregate:
+    node = parts.rows.bind_boolean(parts.args[0])
+    return Aggregate(
+        lambda tail: f"count(CASE WHEN {parts.text(node)} THEN 1 END){tail}", BIGINT, nullable=False
+    )
+
+
+def _sum(parts: Parts) -> Aggregate:
+    node = parts.number()
+    if is_integer(node.type):
+        # DuckDB adds up in 128 bits: only a result that does not fit is an error.
+        made = parts.simple("sum", node, BIGINT)
+        return Aggregate(lambda tail: f"CAST({made.write(tail)} AS BIGINT)", BIGINT)
+    if not is_decimal(node.type):
+        return parts.simple("sum", parts.rows.coerce(parts.tree, node, DOUBLE), DOUBLE)
+    of = _sum_type(node.type)
+    made = parts.simple("sum", node, of)
+    return Aggregate(lambda tail: f"CAST({made.write(tail)} AS {duck_type(of)})", of)
+
+
+def _sum_type(of: SqlType) -> SqlType:
+    return decimal_type(min(MAX_PRECISION, of.arrow.precision + 10), of.arrow.scale)
+
+
+def _average(parts: Parts) -> Aggregate:
+    node = parts.number()
+    if not is_decimal(node.type):
+        # Spark adds up doubles even of integers.
+        return parts.simple("avg", parts.rows.coerce(parts.tree, node, DOUBLE), DOUBLE)
+    scale, total, count = node.type.arrow.scale, _sum_type(node.type), decimal_type(20, 0)
+    precision = min(MAX_PRECISION, node.type.arrow.precision + 4)
+    of = decimal_type(precision, min(MAX_PRECISION, scale + 4, precision))
+    args = (ColumnRef(0, "", total, nullable=True), ColumnRef(1, "", count, nullable=True))
+    python = "decimal_divide({0}, {1}, {p0}, {p1})"
+    op = Op(f"AVG {node.type.sql}", "", python, params=unit_and_limit(of), raises=True)
+    kernel = kernel_of(Call(op, args, of))
+
+    def write(tail: Tail) -> str:
+        text = f"{parts.distinct}{parts.text(node)}"
+        return parts.draft.form.kernel(
+            kernel,
+            f"CAST(sum({text}){tail} AS {duck_type(total)})",
+            f"CAST(count({text}){tail} AS {duck_type(count)})",
+        )
+
+    return Aggregate(write, of)
+
+
+def _of_doubles(name: str) -> Callable[[Parts], Aggregate]:
+    return lambda parts: parts.simple(name, parts.double(), DOUBLE)
+
+
+# --- Truth and order ------------------------------------------------------------------------------
+
+
+def _of_truths(name: str) -> Callable[[Parts], Aggregate]:
+    return lambda parts: parts.simple(name, parts.rows.bind_boolean(parts.args[0]), BOOLEAN)
+
+
+def _of_bits(name: str) -> Callable[[Parts], Aggregate]:
+    def make(parts: Parts) -> Aggregate:
+        node = parts.one()
+        if not is_integer(node.type):
+            parts.rows.mismatch(parts.tree, f"{node.type.sql} has no bits here", "Use an integer.")
+        return parts.simple(name, node, node.type)
+
+    return make
+
+
+def _extreme(name: str) -> Callable[[Parts], Aggregate]:
+    def make(parts: Parts) -> Aggregate:
+        node = parts.one()
+        comparable(parts.rows, parts.tree, [node])
+        return parts.simple(name, node, node.type)
+
+    return make
+
+
+def _by_another(name: str) -> Callable[[Parts], Aggregate]:
+    def make(parts: Parts) -> Aggregate:
+        if len(parts.args) != 2 or parts.tree.args.get("count"):
+            parts.rows.mismatch(parts.tree, "two arguments are needed", "Write MAX_BY(x, time).")
+        node, key = (parts.node(each) for each in parts.args)
+        comparable(parts.rows, parts.tree, [key])
+        return Aggregate(
+            lambda tail: f"{name}({parts.draft.text(node)}, {parts.draft.text(key)}){tail}",
+            node.type,
+        )
+
+    return make
+
+
+# --- By the order of the log ----------------------------------------------------------------------
+
+
+def _log_order(parts: Parts) -> Sequence[ColumnRef]:
+    """Return the columns that give rows their order: event time, then LSN."""
+    relations = parts.rows.scope.relations
+    of = relations[0].input if len(relations) == 1 else None
+    lsn = relations[0].lsn if relations else None
+    if of is None or lsn is None or of.retracts or of.kind not in {"source", "stream"}:
+        name = name_of(parts.rows, parts.tree)
+        parts.rows.refuse(
+            parts.tree,
+            f"{name} needs the rows of one source, in the order of its log",
+            "Say which row you mean: MIN_BY(x, time), MAX_BY(x, time), or MIN and MAX.",
+        )
+    times = [each for each in relations[0].columns if each.name == of.event_time]
+    for each in (*times, lsn):
+        parts.draft.use(each)
+    return [*times, lsn]
+
+
+def _first(parts: Parts) -> Aggregate:
+    return _at_end(parts, "ASC NULLS FIRST")
+
+
+def _last(parts: Parts) -> Aggregate:
+    return _at_end(parts, "DESC NULLS LAST")
+
+
+def _at_end(parts: Parts, way: str) -> Aggregate:
+    node, order = parts.one(), _log_order(parts)
+
+    def write(tail: Tail) -> str:
+        text = parts.draft.text(node)
+        keys = ", ".join(f"{parts.draft.text(each)} {way}" for each in order)
+        if parts.skips_nulls:
+            tail = tail.where(f"{text} IS NOT NULL")
+        return f"first({text} ORDER BY {keys}){tail}"
+
+    return Aggregate(write, node.type, ordered=True)
+
+
+def _list(parts: Parts) -> Aggregate:
+    if parts.distinct:
+        parts.rows.refuse(parts.tree, "the order is not known", "Write COLLECT_SET(x).")
+    node, lsn = parts.one(), _log_order(parts)[-1]
+
+    def write(tail: Tail) -> str:
+        text = parts.draft.text(node)
+        kept = tail.where(f"{text} IS NOT NULL")
+        return f"coalesce(list({text} ORDER BY {parts.draft.text(lsn)}){kept}, [])"
+
+    return Aggregate(write, array_type(node.type), nullable=False, ordered=True)
+
+
+def _set(parts: Parts) -> Aggregate:
+    node = parts.one()
+    comparable(parts.rows, parts.tree, [node])
+    if is_float(node.type):
+        message = f"COLLECT_SET of {node.type.sql} is not supported"
+        parts.rows.refuse(parts.tree, message, "Spark keeps both -0.0 and 0.0; CAST it to DECIMAL.")
+
+    def write(tail: Tail) -> str:
+        text = parts.draft.text(node)
+        return f"coalesce(list_sort(list(DISTINCT {text}){tail.where(f'{text} IS NOT NULL')}), [])"
+
+    return Aggregate(write, array_type(node.type), nullable=False, ordered=True)
+
+
+_POSITIONAL = (exp.First, exp.FirstValue, exp.AnyValue, exp.Last, exp.LastValue)
+
+_AGGREGATES: dict[type, Callable[[Parts], Aggregate]] = {
+    exp.Count: _count,
+    exp.CountIf: _count_if,
+    exp.Sum: _sum,
+    exp.Avg: _average,
+    exp.Min: _extreme("min"),
+    exp.Max: _extreme("max"),
+    exp.ArgMin: _by_another("arg_min_null"),
+    exp.ArgMax: _by_another("arg_max_null"),
+    exp.Stddev: _of_doubles("stddev_samp"),
+    exp.StddevSamp: _of_doubles("stddev_samp"),
+    exp.StddevPop: _of_doubles("stddev_pop"),
+    exp.Variance: _of_doubles("var_samp"),
+    exp.VariancePop: _of_doubles("var_pop"),
+    exp.LogicalAnd: _of_truths("bool_and"),
+    exp.LogicalOr: _of_truths("bool_or"),
+    exp.BitwiseAndAgg: _of_bits("bit_and"),
+    exp.BitwiseOrAgg: _of_bits("bit_or"),
+    exp.BitwiseXorAgg: _of_bits("bit_xor"),
+    exp.First: _first,
+    exp.FirstValue: _first,
+    exp.AnyValue: _first,
+    exp.Last: _last,
+    exp.LastValue: _last,
+    exp.ArrayAgg: _list,
+    exp.ArrayUniqueAgg: _set,
+}
+_NAMED: dict[str, Callable[[Parts], Aggregate]] = {
+    "EVERY": _of_truths("bool_and"),
+    "SOME": _of_truths("bool_or"),
+    "MEAN": _average,
+    "STD": _of_doubles("stddev_samp"),
+}
+
+FUNCTIONS = (
+    *("ANY_VALUE", "ARRAY_AGG", "AVG", "BIT_AND", "BIT_OR", "BIT_XOR", "BOOL_AND", "BOOL_OR"),
+    *(
+        "COLLECT_LIST",
+        "COLLECT_SET",
+        "COUNT",
+        "COUNT_IF",
+        "EVERY",
+        "FIRST",
+        "LAST",
+        "MAX",
+        "MAX_BY",
+        "MIN",
+    ),
+    *("MIN_BY", "SOME", "STDDEV", "STDDEV_POP", "SUM", "VARIANCE", "VAR_POP"),
+)
+"""The names of all aggregates, for hints."""

@@ -1,0 +1,207 @@
+"""The form for DuckDB: an expression as the text of one in DuckDB's SQL.
+
+What is not reached must not raise: CASE and COALESCE stop when they know, in DuckDB too. AND and OR
+do not, as its optimizer may change their order; where the right side can raise, they become a CASE.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.sql.adhoc.literals import constant
+from millstream.sql.adhoc.natives import native
+from millstream.sql.expressions.nodes import (
+    Among,
+    Both,
+    Call,
+    Choice,
+    ColumnRef,
+    Either,
+    FirstOf,
+    Inverse,
+    IsNull,
+    IsTruth,
+    Literal,
+    Node,
+    conjuncts,
+    joined,
+)
+from millstream.sql.expressions.to_arrow import compile_array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.model.types import SqlType
+
+AnyNode = Any
+"""A node of the class that a method is registered for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function that DuckDB lacks, or has with another meaning.
+
+    Attributes:
+        name: its name in the plan's SQL; two kernels of one name are the same.
+        takes: the types of its arguments.
+        gives: the type of its result.
+        volatile: whether DuckDB must not work it out before there are rows: of constants alone, it
+            can only raise.
+        run: from arrays of these types, all of one length, to the array of results. NULLs are among
+            them. It raises ExpressionError for a row without a result.
+    """
+
+    name: str
+    takes: tuple[SqlType, ...]
+    gives: SqlType
+    volatile: bool
+    run: Callable[[Sequence[pa.Array]], pa.Array]
+
+
+def kernel_of(node: Call) -> Kernel:
+    """Return the kernel of an operation, compiled as for any other query."""
+    takes = tuple(each.type for each in node.args)
+    volatile = _is_constant(node)
+    text = "\n".join([node.op.name, node.type.sql, str(volatile), *(each.sql for each in takes)])
+    name = f"ms_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+    places = [f"c{place}" for place in range(len(takes))]
+    refs = tuple(
+        ColumnRef(place, places[place], of, nullable=True) for place, of in enumerate(takes)
+    )
+    make = compile_array(Call(node.op, refs, node.type))
+
+    def run(arrays: Sequence[pa.Array]) -> pa.Array:
+        return make(pa.RecordBatch.from_arrays(list(arrays), names=places))
+
+    return Kernel(name, takes, node.type, volatile, run)
+
+
+def _stops(node: Call) -> list[int]:
+    """Return which arguments must not be NULL for those that come after them to be evaluated."""
+    if not node.op.strict:
+        return []
+    order = list(range(len(node.args)))
+    if node.op.backwards:
+        order.reverse()
+    return [
+        place
+        for at, place in enumerate(order)
+        if node.args[place].nullable and any(node.args[each].raises for each in order[at + 1 :])
+    ]
+
+
+def _is_constant(node: Call) -> bool:
+    return all(isinstance(each, Literal) for each in node.args)
+
+
+class DuckForm:
+    """Writes expressions, and keeps the kernels that they call.
+
+    Args:
+        column: the text of a column.
+    """
+
+    def __init__(self, column: Callable[[ColumnRef], str]) -> None:
+        self.kernels: dict[str, Kernel] = {}
+        self._column = column
+
+    def value(self, node: Node) -> str:
+        """Return a text whose value is the node's; it can stand anywhere."""
+        return self._VALUES[type(node)](self, node)
+
+    def condition(self, node: Node) -> str:
+        """Return a text that is TRUE for the rows that a WHERE keeps.
+
+        The parts that cannot raise come first, where DuckDB may use them for joins and scans; the
+        others are evaluated in order, for rows that passed all before.
+        """
+        parts = conjuncts(node)
+        safe = [each for each in parts if not each.raises]
+        risky = [each for each in parts if each.raises]
+        texts = [self.value(each) for each in safe]
+        guarded = [joined(Both, safe), *risky] if safe else risky
+        if risky:
+            texts.append(self._in_order([self.value(each) for each in guarded]))
+        return " AND ".join(texts)
+
+    def _in_order(self, texts: list[str]) -> str:
+        result = texts[-1]
+        for each in reversed(texts[:-1]):
+            result = f"(CASE WHEN {each} THEN {result} ELSE FALSE END)"
+        return result
+
+    # --- The nodes --------------------------------------------------------------------------------
+
+    def _column_value(self, node: AnyNode) -> str:
+        return self._column(node)
+
+    def _literal(self, node: AnyNode) -> str:
+        return constant(node.value, node.type)
+
+    def _call(self, node: AnyNode) -> str:
+        template = None if _is_constant(node) else native(node)
+        args = [self.value(each) for each in node.args]
+        if template is not None:
+            text = f"({template.format(*args)})"
+        else:
+            text = self.kernel(kernel_of(node), *args)
+        there = " AND ".join(f"{args[place]} IS NOT NULL" for place in _stops(node))
+        return f"(CASE WHEN {there} THEN {text} END)" if there else text
+
+    def kernel(self, kernel: Kernel, *args: str) -> str:
+        """Return a call of a kernel, which is kept."""
+        self.kernels[kernel.name] = kernel
+        return f"{kernel.name}({', '.join(args)})"
+
+    def _both(self, node: AnyNode) -> str:
+        left, right = self.value(node.left), self.value(node.right)
+        if not node.right.raises:
+            return f"({left} AND {right})"
+        rest = f"WHEN {left} THEN {right} ELSE NULL AND {right}"
+        return f"(CASE WHEN NOT {left} THEN FALSE {rest} END)"
+
+    def _either(self, node: AnyNode) -> str:
+        left, right = self.value(node.left), self.value(node.right)
+        if not node.right.raises:
+            return f"({left} OR {right})"
+        rest = f"WHEN NOT {left} THEN {right} ELSE NULL OR {right}"
+        return f"(CASE WHEN {left} THEN TRUE {rest} END)"
+
+    def _inverse(self, node: AnyNode) -> str:
+        return f"(NOT {self.value(node.arg)})"
+
+    def _is_null(self, node: AnyNode) -> str:
+        return f"({self.value(node.arg)} IS NULL)"
+
+    def _is_truth(self, node: AnyNode) -> str:
+        return f"({self.value(node.arg)} IS NOT DISTINCT FROM {str(node.wanted).upper()})"
+
+    def _among(self, node: AnyNode) -> str:
+        texts = [constant(each, node.arg.type) for each in node.values]
+        texts += ["NULL"] if node.with_null else []
+        return f"({self.value(node.arg)} IN ({', '.join(texts)}))"
+
+    def _choice(self, node: AnyNode) -> str:
+        cases = " ".join(f"WHEN {self.value(c)} THEN {self.value(v)}" for c, v in node.branches)
+        return f"(CASE {cases} ELSE {self.value(node.default)} END)"
+
+    def _first_of(self, node: AnyNode) -> str:
+        return f"coalesce({', '.join(self.value(each) for each in node.args)})"
+
+    _VALUES: dict[type, Callable[[DuckForm, Any], str]] = {  # noqa: RUF012
+        ColumnRef: _column_value,
+        Literal: _literal,
+        Call: _call,
+        Both: _both,
+        Either: _either,
+        Inverse: _inverse,
+        IsNull: _is_null,
+        IsTruth: _is_truth,
+        Among: _among,
+        Choice: _choice,
+        FirstOf: _first_of,
+    }

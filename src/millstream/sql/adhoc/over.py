@@ -1,0 +1,176 @@
+"""Window functions: what stands before OVER, and the rows that it looks at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from millstream.model.types import DOUBLE, INTEGER
+from millstream.sql.adhoc.aggregates import bind_aggregate
+from millstream.sql.adhoc.ordering import order_text
+from millstream.sql.adhoc.parts import Aggregate, Tail
+from millstream.sql.adhoc.refusals import refuse_others
+from millstream.sql.expressions.comparing import comparable
+from millstream.sql.expressions.fold import cast
+from millstream.sql.expressions.kinds import is_integer
+from millstream.sql.expressions.nodes import Literal, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.model.types import SqlType
+    from millstream.sql.adhoc.binder import RowBinder
+
+_RANKS: dict[type, tuple[str, SqlType]] = {
+    exp.RowNumber: ("row_number", INTEGER),
+    exp.Rank: ("rank", INTEGER),
+    exp.DenseRank: ("dense_rank", INTEGER),
+    exp.PercentRank: ("percent_rank", DOUBLE),
+    exp.CumeDist: ("cume_dist", DOUBLE),
+}
+_ENDS: dict[type, str] = {
+    exp.First: "first_value",
+    exp.FirstValue: "first_value",
+    exp.AnyValue: "first_value",
+    exp.Last: "last_value",
+    exp.LastValue: "last_value",
+}
+
+
+def bind_over(binder: RowBinder, tree: exp.Window) -> Node:
+    """Return the column of a window function."""
+    if not binder.over:
+        binder.refuse(
+            tree,
+            "a window function is not allowed here",
+            "Window functions go into SELECT and ORDER BY; to filter by one, use a subquery.",
+        )
+    binder.over = False  # not inside of itself
+    try:
+        made, over = _function(binder, tree.this), _window(binder, tree)
+    finally:
+        binder.over = True
+    return binder.draft.column("", made.type, made.write(Tail(over=over)), nullable=made.nullable)
+
+
+def _function(binder: RowBinder, tree: exp.Expr) -> Aggregate:
+    function: Any = tree
+    nulls = ""
+    while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls)):
+        nulls = " IGNORE NULLS" if isinstance(function, exp.IgnoreNulls) else ""
+        function = function.this
+    for kinds, make in _MAKERS:
+        if isinstance(function, kinds):
+            return make(binder, function, nulls)
+    if isinstance(tree, exp.Filter) and isinstance(tree.this, tuple(_ENDS)):
+        binder.refuse(tree, "FILTER is for aggregates", "Use IGNORE NULLS with a CASE.")
+    made = bind_aggregate(binder, tree)
+    if made.ordered or list(tree.find_all(exp.Distinct)):
+        binder.refuse(tree, "this aggregate cannot stand before OVER", "Use a subquery.")
+    return made
+
+
+def _rank(binder: RowBinder, tree: exp.Expr, _nulls: str) -> Aggregate:
+    refuse_others(binder, tree, set(), "a rank")
+    name, of = _RANKS[type(tree)]
+    cast = "CAST({} AS INTEGER)" if of == INTEGER else "{}"
+    return Aggregate(lambda tail: cast.format(f"{name}(){tail}"), of, nullable=False)
+
+
+def _ntile(binder: RowBinder, tree: exp.Expr, _nulls: str) -> Aggregate:
+    count = _whole(binder, tree.this, "NTILE", least=1)
+    return Aggregate(lambda tail: f"CAST(ntile({count}){tail} AS INTEGER)", INTEGER, nullable=False)
+
+
+def _end(binder: RowBinder, tree: exp.Expr, nulls: str) -> Aggregate:
+    node = binder.bind(tree.this)
+    name = _ENDS[type(tree)]
+    return Aggregate(lambda tail: f"{name}({binder.draft.text(node)}{nulls}){tail}", node.type)
+
+
+def _nth(binder: RowBinder, tree: exp.Expr, nulls: str) -> Aggregate:
+    node, place = binder.bind(tree.this), _whole(binder, tree.args["offset"], "NTH_VALUE", least=1)
+    return Aggregate(
+        lambda tail: f"nth_value({binder.draft.text(node)}, {place}{nulls}){tail}", node.type
+    )
+
+
+def _neighbour(binder: RowBinder, tree: exp.Expr, nulls: str) -> Aggregate:
+    name = "lag" if isinstance(tree, exp.Lag) else "lead"
+    node, offset, other = binder.bind(tree.this), tree.args.get("offset"), tree.args.get("default")
+    step = 1 if offset is None else _whole(binder, offset, name.upper(), least=0)
+    default = Literal(None, node.type) if other is None else _as(binder, other, node.type)
+    texts = [binder.draft.text(each) for each in (node, default)]
+    return Aggregate(lambda tail: f"{name}({texts[0]}, {step}, {texts[1]}{nulls}){tail}", node.type)
+
+
+def _as(binder: RowBinder, tree: exp.Expr, of: SqlType) -> Node:
+    """Return the default of LAG or LEAD, which takes the type of the column."""
+    node = binder.bind(tree)
+    made = cast(node, of) if isinstance(node, Literal) else node
+    same = isinstance(made, Literal) and isinstance(node, Literal) and made.value == node.value
+    if made is None or made.type != of or (made is not node and not same):
+        binder.mismatch(tree, f"the default is no {of.sql}", f"Write CAST(... AS {of.sql}).")
+    return made
+
+
+def _whole(binder: RowBinder, tree: exp.Expr, name: str, *, least: int) -> int:
+    node = binder.bind(tree)
+    if not isinstance(node, Literal) or not is_integer(node.type) or node.value is None:
+        binder.refuse(tree, f"{name} needs a known number", "Write digits, such as 1.")
+    if node.value < least:
+        binder.refuse(tree, f"{name} takes {least} or more", "Write a larger number.")
+    return int(node.value)
+
+
+_MAKERS: tuple[tuple[tuple[type, ...], Callable[[RowBinder, Any, str], Aggregate]], ...] = (
+    (tuple(_RANKS), _rank),
+    ((exp.Ntile,), _ntile),
+    (tuple(_ENDS), _end),
+    ((exp.NthValue,), _nth),
+    ((exp.Lag, exp.Lead), _neighbour),
+)
+
+
+# --- The rows -------------------------------------------------------------------------------------
+
+
+def _window(binder: RowBinder, tree: exp.Window) -> str:
+    refuse_others(binder, tree, {"this", "partition_by", "order", "spec", "over"}, "OVER")
+    parts = []
+    keys = [binder.bind(each) for each in tree.args.get("partition_by") or ()]
+    for each in keys:
+        comparable(binder, tree, [each])
+    if keys:
+        parts.append(f"PARTITION BY {', '.join(map(binder.draft.key_text, keys))}")
+    order = tree.args.get("order")
+    if order is not None:
+        parts.append(f"ORDER BY {order_text(binder, order.expressions, binder.bind)}")
+    spec = tree.args.get("spec")
+    if spec is not None:
+        parts.append(_frame(binder, spec, ordered=order is not None))
+    return f" OVER ({' '.join(parts)})"
+
+
+def _frame(binder: RowBinder, spec: exp.Expr, *, ordered: bool) -> str:
+    kind = str(spec.args.get("kind") or "").upper()
+    bounds = [_bound(binder, spec, side, kind) for side in ("start", "end")]
+    if kind not in {"ROWS", "RANGE"} or spec.args.get("exclude"):
+        binder.refuse(spec, "this frame is not supported", "Write ROWS BETWEEN ... AND ...")
+    if kind == "ROWS" and not ordered:
+        binder.refuse(spec, "ROWS needs an order", "Write ORDER BY before it.")
+    return f"{kind} BETWEEN {bounds[0]} AND {bounds[1]}"
+
+
+def _bound(binder: RowBinder, spec: exp.Expr, side: str, kind: str) -> str:
+    value, way = spec.args.get(side), str(spec.args.get(f"{side}_side") or "").upper()
+    if value is None:
+        return "CURRENT ROW"
+    if isinstance(value, str):
+        return f"{value.upper()} {way}".strip()
+    if kind == "RANGE":
+        binder.refuse(
+            spec, "RANGE with a distance is not supported", "Write ROWS, or RANGE with UNBOUNDED."
+        )
+    return f"{_whole(binder, value, 'ROWS', least=0)} {way}"

@@ -1,0 +1,185 @@
+"""The plan of a pull query: WITH, UNION and its kin, and what comes out at last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import Error, SqlColumnError, SqlUnsupportedError
+from millstream.model.schema import Column, Schema
+from millstream.sql.adhoc.binder import RowBinder
+from millstream.sql.adhoc.draft import Bound, Draft, Output
+from millstream.sql.adhoc.refusals import refuse_others
+from millstream.sql.adhoc.scope import Scope
+from millstream.sql.adhoc.select import bind_select, ordered_rows
+from millstream.sql.expressions.comparing import comparable
+from millstream.sql.positions import place_of_second
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.sql.adhoc.form import Kernel
+    from millstream.sql.statements.statement import Query
+    from millstream.sql.views.plan import Input
+
+_SET_PARTS = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
+
+
+@dataclass(frozen=True, slots=True)
+class PullPlan:
+    """A query that is ready for DuckDB.
+
+    Attributes:
+        sql: DuckDB's SQL; its columns are called c0, c1 and so on.
+        tables: the sources, tables and views that it reads, as the catalog writes them.
+        columns: of each of these, the columns that are needed, ``_lsn`` perhaps among them.
+        scans: how often it reads each of these.
+        schema: the columns of the result.
+        kernels: the functions that DuckDB must be given.
+    """
+
+    sql: str
+    tables: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]]
+    scans: Mapping[str, int]
+    schema: Schema
+    kernels: tuple[Kernel, ...]
+
+
+def plan_pull(query: Query, inputs: Callable[[str], Input]) -> PullPlan:
+    """Return the plan of a query.
+
+    Args:
+        query: the statement.
+        inputs: returns what is known of a source, table or view; raises when there is none.
+
+    Raises:
+        SqlColumnError: a column or a function that is not there, or a name that comes twice.
+        SqlTypeError: types without a common one.
+        SqlUnsupportedError: something that cannot be answered exactly.
+    """
+    if query.emit is not None:
+        raise SqlUnsupportedError(
+            "EMIT is for views and subscriptions: an ad-hoc query has no changes to emit",
+            sql=query.sql,
+            line=query.emit.line,
+            column=query.emit.column,
+            hint="Leave EMIT out, or subscribe to the query.",
+        )
+    queries = _Queries(query.sql, inputs)
+    draft = queries.draft
+    bound = queries.bind(query.tree, {}, None)
+    shared = ", ".join(f"{name} AS ({text})" for name, text in draft.shared)
+    tables = tuple(draft.reads)
+    return PullPlan(
+        f"WITH {shared} {bound.sql}" if shared else bound.sql,
+        tables,
+        MappingProxyType({name: tuple(draft.reads[name]) for name in tables}),
+        MappingProxyType(draft.scans),
+        _schema(bound.columns, query),
+        tuple(draft.form.kernels.values()),
+    )
+
+
+def _schema(columns: Sequence[Output], query: Query) -> Schema:
+    try:
+        return Schema(tuple(Column(e.name, e.type, nullable=e.nullable) for e in columns))
+    except Error as error:
+        line, column = place_of_second(query.tree.selects, query.sql)
+        raise SqlColumnError(
+            error.message,
+            sql=query.sql,
+            line=line,
+            column=column,
+            hint="Give one of them another name with AS.",
+        ) from error
+
+
+class _Queries:
+    """Binds queries and the queries inside of them."""
+
+    def __init__(self, sql: str, find: Callable[[str], Input]) -> None:
+        self.draft = Draft(sql, find, lambda tree, outer: self.bind(tree, outer.shared, outer))
+        self._plain = RowBinder(self.draft, Scope(), {})
+
+    def bind(self, tree: exp.Expr, shared: Mapping[str, Bound], outer: RowBinder | None) -> Bound:
+        """Return a query that is ready."""
+        if isinstance(tree, exp.Subquery):
+            refuse_others(self._plain, tree, {"this"}, "a query in parentheses")
+            return self.bind(tree.this, shared, outer)
+        shared = self._shared(tree, shared)
+        if isinstance(tree, exp.SetOperation):
+            return self._set(tree, shared, outer)
+        if isinstance(tree, exp.Select):
+            return bind_select(self.draft, tree, shared, outer, self.bind)
+        return self._plain.refuse(tree, "this is not a query", "Write SELECT ... FROM ...")
+
+    def _shared(self, tree: exp.Expr, shared: Mapping[str, Bound]) -> Mapping[str, Bound]:
+        """Return the queries of WITH by name, with those that a query adds."""
+        part = tree.args.get("with_")
+        if part is None:
+            return shared
+        refuse_others(self._plain, part, {"expressions"}, "WITH")
+        known = dict(shared)
+        for each in part.expressions:
+            refuse_others(self._plain, each, {"this", "alias"}, "WITH")
+            bound = self.bind(each.this, known, None)
+            # A name that no source, table or view can have.
+            name = f'"with {len(self.draft.shared)}"'
+            self.draft.shared.append((name, bound.sql))
+            known[each.alias.lower()] = Bound(name, self._renamed(each, bound.columns))
+        return known
+
+    def _renamed(self, tree: exp.Expr, columns: tuple[Output, ...]) -> tuple[Output, ...]:
+        names = [each.name for each in tree.args["alias"].args.get("columns") or ()]
+        if not names:
+            return columns
+        if len(names) != len(columns):
+            message = f"{len(names)} names for {len(columns)} columns"
+            self._plain.mismatch(tree, message, "Give each column one name.")
+        return tuple(
+            Output(name, each.type, each.nullable)
+            for name, each in zip(names, columns, strict=True)
+        )
+
+    # --- UNION and its kin ------------------------------------------------------------------------
+
+    def _set(
+        self, tree: exp.SetOperation, shared: Mapping[str, Bound], outer: RowBinder | None
+    ) -> Bound:
+        refuse_others(self._plain, tree, _SET_PARTS, tree.key.upper())
+        left, right = (self.bind(each, shared, outer) for each in (tree.this, tree.expression))
+        if len(left.columns) != len(right.columns):
+            message = f"{len(left.columns)} and {len(right.columns)} columns cannot be put together"
+            self._plain.mismatch(tree.expression, message, "Select as many on both sides.")
+        keyed = not isinstance(tree, exp.Union) or bool(tree.args.get("distinct"))
+        columns = self._common(tree.expression, left, right, keyed=keyed)
+        sides = [self._as(tree, each, columns, keyed=keyed) for each in (left, right)]
+        word = f"{tree.key.upper()}{'' if tree.args.get('distinct') else ' ALL'}"
+        bound = Bound(f"({sides[0]}) {word} ({sides[1]})", columns)
+        return ordered_rows(self.draft, tree, bound, shared)
+
+    def _common(
+        self, tree: exp.Expr, left: Bound, right: Bound, *, keyed: bool
+    ) -> tuple[Output, ...]:
+        columns = []
+        for one, two in zip(left.columns, right.columns, strict=True):
+            nodes = [self.draft.column("", each.type, "") for each in (one, two)]
+            find = comparable if keyed else RowBinder.common
+            of = find(self._plain, tree, nodes)  # type: ignore[arg-type]
+            columns.append(Output(one.name, of, one.nullable or two.nullable))
+        return tuple(columns)
+
+    def _as(self, tree: exp.Expr, side: Bound, columns: Sequence[Output], *, keyed: bool) -> str:
+        """Return a side with its columns brought to the types that both sides have."""
+        alias = self.draft.alias()
+        write = self.draft.key_text if keyed else self.draft.text
+        texts = []
+        for place, (own, made) in enumerate(zip(side.columns, columns, strict=True)):
+            node = self.draft.column("", own.type, f"{alias}.c{place}")
+            text = write(self._plain.coerce(tree, node, made.type))
+            texts.append(f"{text} AS c{place}")
+        return f"SELECT {', '.join(texts)} FROM ({side.sql}) AS {alias}"  # noqa: S608 - all bound

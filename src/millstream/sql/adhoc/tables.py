@@ -1,0 +1,221 @@
+"""FROM: sources, tables, views, subqueries, and the joins between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import SqlTypeError
+from millstream.model.types import BIGINT
+from millstream.sql.adhoc.draft import LSN, Bound, Draft
+from millstream.sql.adhoc.physical import name_text
+from millstream.sql.adhoc.refusals import refuse_others
+from millstream.sql.adhoc.scope import Relation, Scope
+from millstream.sql.expressions.comparing import compare
+from millstream.sql.expressions.nodes import Both, Call, ColumnRef, FirstOf, Node, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Sequence
+
+    from millstream.sql.adhoc.binder import RowBinder
+
+_JOINS = {
+    ("", ""): "JOIN",
+    ("", "INNER"): "JOIN",
+    ("", "CROSS"): "CROSS JOIN",
+    ("LEFT", ""): "LEFT JOIN",
+    ("LEFT", "OUTER"): "LEFT JOIN",
+    ("RIGHT", ""): "RIGHT JOIN",
+    ("RIGHT", "OUTER"): "RIGHT JOIN",
+    ("FULL", ""): "FULL JOIN",
+    ("FULL", "OUTER"): "FULL JOIN",
+    ("LEFT", "SEMI"): "SEMI JOIN",
+    ("", "SEMI"): "SEMI JOIN",
+    ("LEFT", "ANTI"): "ANTI JOIN",
+    ("", "ANTI"): "ANTI JOIN",
+}
+
+
+class Tables:
+    """Reads the FROM of one SELECT.
+
+    Args:
+        rows: the binder of the SELECT, whose scope is filled.
+        query: binds a subquery in FROM.
+    """
+
+    def __init__(self, rows: RowBinder, query: Callable[[exp.Expr], Bound]) -> None:
+        self._rows = rows
+        self._draft: Draft = rows.draft
+        self._scope: Scope = rows.scope
+        self._query = query
+
+    def read(self, tree: exp.Select) -> str:
+        """Return what follows FROM; empty when there is none."""
+        start = tree.args.get("from_")
+        if start is None:
+            return ""
+        relation, text = self._relation(start.this)
+        self._scope.relations.append(relation)
+        for each in (*(start.this.args.get("joins") or ()), *(tree.args.get("joins") or ())):
+            text = self._join(text, each)
+        return text
+
+    # --- One part ---------------------------------------------------------------------------------
+
+    def _relation(self, tree: exp.Expr) -> tuple[Relation, str]:
+        if isinstance(tree, exp.Table):
+            refuse_others(self._rows, tree, {"this", "alias", "joins"}, "FROM")
+            if not isinstance(tree.this, exp.Identifier):
+                self._rows.refuse(tree, "a function in FROM", "Name a source, table or view.")
+            name = tree.name
+            shared = self._rows.shared.get(name.lower())
+            if shared is None:
+                return self._stored(tree, name)
+            return self._derived(tree, shared, shared.sql, name)
+        if isinstance(tree, exp.Subquery):
+            refuse_others(self._rows, tree, {"this", "alias", "joins"}, "FROM")
+            bound = self._query(tree.this)
+            return self._derived(tree, bound, f"({bound.sql})", "")
+        return self._rows.refuse(
+            tree,
+            "this is not allowed in FROM",
+            "Name a table, or write (SELECT ...).",
+        )
+
+    def _stored(self, tree: exp.Expr, name: str) -> tuple[Relation, str]:
+        known, alias = self._draft.find(name), self._draft.alias()
+        table = known.name
+        self._draft.reads.setdefault(table, {})
+        self._draft.scans[table] = self._draft.scans.get(table, 0) + 1
+        columns = [
+            self._draft.stored(table, alias, each.name, each.type, nullable=each.nullable)
+            for each in known.schema.columns
+        ]
+        lsn = self._draft.stored(table, alias, LSN, BIGINT, nullable=False)
+        relation = Relation(_name_of(tree, name), self._renamed(tree, columns), known, lsn)
+        return relation, f"{name_text(table)} AS {alias}"
+
+    def _derived(
+        self, tree: exp.Expr, bound: Bound, source: str, name: str
+    ) -> tuple[Relation, str]:
+        alias = self._draft.alias()
+        columns = [
+            self._draft.column(each.name, each.type, f"{alias}.c{place}", nullable=each.nullable)
+            for place, each in enumerate(bound.columns)
+        ]
+        return Relation(_name_of(tree, name), self._renamed(tree, columns)), f"{source} AS {alias}"
+
+    def _renamed(self, tree: exp.Expr, columns: Sequence[ColumnRef]) -> list[ColumnRef]:
+        alias = tree.args.get("alias")
+        names = [each.name for each in alias.args.get("columns") or ()] if alias else []
+        if not names:
+            return list(columns)
+        if len(names) != len(columns):
+            self._rows.error(
+                SqlTypeError,
+                tree,
+                f"{len(names)} names for {len(columns)} columns",
+                "Give each column one name.",
+            )
+        return [
+            ColumnRef(each.index, name, each.type, each.nullable)
+            for each, name in zip(columns, names, strict=True)
+        ]
+
+    # --- Joins ------------------------------------------------------------------------------------
+
+    def _join(self, left: str, tree: exp.Join) -> str:
+        refuse_others(self._rows, tree, {"this", "side", "kind", "on", "using"}, "a join")
+        side, kind = (str(tree.args.get(each) or "").upper() for each in ("side", "kind"))
+        join = _JOINS.get((side, kind))
+        if join is None:
+            self._rows.refuse(
+                tree, f"{side} {kind} JOIN is not supported", "Use INNER, LEFT, RIGHT or FULL."
+            )
+        before = self._scope.columns
+        relation, text = self._relation(tree.this)
+        if tree.this.args.get("joins"):
+            self._rows.refuse(tree, "a join in parentheses", "Write joins one after the other.")
+        self._scope.relations.append(relation)
+        condition = self._condition(tree, relation, before, join)
+        if join in {"SEMI JOIN", "ANTI JOIN"}:
+            self._scope.relations.pop()
+        if join in {"LEFT JOIN", "FULL JOIN"}:
+            self._open(relation.columns)
+        if join in {"RIGHT JOIN", "FULL JOIN"}:
+            self._open(before)
+        if condition is None:
+            return f"{left} CROSS JOIN {text}"
+        return f"{left} {join.removeprefix('CROSS ')} {text} ON {condition}"
+
+    def _condition(
+        self, tree: exp.Join, relation: Relation, before: Sequence[ColumnRef], join: str
+    ) -> str | None:
+        names = [each.name for each in tree.args.get("using") or ()]
+        if names:
+            pairs = [self._using(tree, relation, before, name, join) for name in names]
+            return self._draft.form.condition(joined(Both, pairs))
+        on = tree.args.get("on")
+        if on is not None:
+            return self._draft.form.condition(self._rows.bind_boolean(on))
+        if join not in {"JOIN", "CROSS JOIN"}:
+            self._rows.refuse(tree, f"{join} needs ON", "Write ON a.x = b.x, or USING (x).")
+        return None
+
+    def _using(
+        self, tree: exp.Join, relation: Relation, before: Sequence[ColumnRef], name: str, join: str
+    ) -> Node:
+        """Return the equality of a column that both sides have, which becomes one column."""
+        parted = Scope([Relation("", list(before))], self._scope.merged, self._scope.hidden)
+        there = Scope([relation])
+        found = [each.find(self._rows, tree, [name]) for each in (parted, there)]
+        if found[0] is None or found[1] is None:
+            self._rows.mismatch(tree, f"{name} is not a column of both sides", "Write ON instead.")
+        left, right = found[0][0], found[1][0]
+        for each in (left, right):
+            if isinstance(each, ColumnRef):
+                self._draft.use(each)
+                self._scope.hidden.add(each.index)
+        if join not in {"SEMI JOIN", "ANTI JOIN"}:
+            merged = {"RIGHT JOIN": right, "FULL JOIN": self._either(tree, left, right)}
+            self._scope.merged[name.lower()] = (name, merged.get(join, left))
+        else:
+            self._scope.hidden.discard(left.index if isinstance(left, ColumnRef) else -1)
+        return compare(self._rows, tree, "=", left, right)
+
+    def _either(self, tree: exp.Expr, left: Node, right: Node) -> Node:
+        of = self._rows.common(tree, [left, right])
+        sides = tuple(self._rows.coerce(tree, each, of) for each in (left, right))
+        return FirstOf(sides, of)
+
+    def _open(self, columns: Sequence[ColumnRef]) -> None:
+        """Make columns nullable, as a row without a match has NULLs in them."""
+        changed = {each.index: each for each in columns}
+        for relation in self._scope.relations:
+            relation.columns = [
+                ColumnRef(each.index, each.name, each.type, nullable=True)
+                if each.index in changed
+                else each
+                for each in relation.columns
+            ]
+        for name, (shown, node) in self._scope.merged.items():
+            self._scope.merged[name] = (shown, _opened(node, changed))
+
+
+def _opened(node: Node, changed: Container[int]) -> Node:
+    """Return a merged column as one that can be NULL where its parts can."""
+    if isinstance(node, ColumnRef):
+        nullable = node.nullable or node.index in changed
+        return ColumnRef(node.index, node.name, node.type, nullable)
+    if isinstance(node, FirstOf):
+        return FirstOf(tuple(_opened(each, changed) for each in node.args), node.type)
+    if isinstance(node, Call):
+        return Call(node.op, tuple(_opened(each, changed) for each in node.args), node.type)
+    return node
+
+
+def _name_of(tree: exp.Expr, name: str) -> str:
+    alias = tree.args.get("alias")
+    return (alias.name if alias is not None and alias.name else name).lower()

@@ -1,0 +1,319 @@
+"""Binding: names become columns, types are brought together, and what has no exact meaning ends."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sqlglot import exp
+
+from millstream.errors import SqlColumnError, SqlError, SqlTypeError, SqlUnsupportedError
+from millstream.model.types import BINARY, BOOLEAN, INTERVAL, VARCHAR
+from millstream.sql.dialect import Millstream
+from millstream.sql.expressions import calculating, comparing, converting, functions, literals
+from millstream.sql.expressions.fold import cast, is_null
+from millstream.sql.expressions.kinds import common_type
+from millstream.sql.expressions.nodes import (
+    NULL_TYPE,
+    Both,
+    ColumnRef,
+    Either,
+    Inverse,
+    IsTruth,
+    Literal,
+    Node,
+    joined,
+)
+from millstream.sql.positions import place_of, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.model.schema import Schema
+    from millstream.model.types import SqlType
+
+
+def bind(
+    expression: exp.Expr, schema: Schema | None, *, sql: str = "", alias: str | None = None
+) -> Node:
+    """Return an expression over the columns of a schema, typed.
+
+    Args:
+        expression: sqlglot's tree.
+        schema: the columns that it may name; None when it may name none.
+        sql: the text that the tree is of, for errors.
+        alias: the name that columns may be qualified with.
+
+    Raises:
+        SqlColumnError: a column or a function that is not there.
+        SqlTypeError: types without a common one.
+        SqlUnsupportedError: something that cannot be answered exactly.
+    """
+    return Binder(schema, sql, alias).bind(expression)
+
+
+def columns_of(schema: Schema) -> list[ColumnRef]:
+    """Return a node for each column of a schema."""
+    return [
+        ColumnRef(place, column.name, column.type, column.nullable)
+        for place, column in enumerate(schema.columns)
+    ]
+
+
+class Binder:
+    """Binds the parts of one expression; knows where they are in the text."""
+
+    def __init__(self, schema: Schema | None, sql: str, alias: str | None) -> None:
+        self.sql = sql
+        self._depth = 0
+        self._around: exp.Expr | None = None  # what is being bound
+        self._alias = alias.lower() if alias else None
+        columns = columns_of(schema) if schema else []
+        self._columns = {column.name.lower(): column for column in columns}
+
+    def bind(self, tree: exp.Expr | None) -> Node:
+        """Return the node of a tree; None stands for an argument that was not written."""
+        if tree is None:
+            around = self._around or exp.Null()
+            self.mismatch(around, "an argument is missing", "Write all arguments of the function.")
+        odd = [name for name in _REFUSED if tree.args.get(name)]
+        if odd:
+            self.refuse(
+                tree,
+                f"this form of {self.words(tree)} is not supported",
+                "Leave out the arguments, or the words, that it does not take.",
+            )
+        if self._depth > _DEEPEST:
+            self.refuse(tree, "the expression is nested too deep", "Split it into several columns.")
+        bind = _BINDERS.get(type(tree))
+        if not functions.is_admitted(tree) or (bind is None and isinstance(tree, exp.Func)):
+            bind = functions.refusal(tree)
+        if bind is None:
+            what = f"{self.words(tree)} is not supported here"
+            self.refuse(tree, what, "Rewrite the expression without it.")
+        self._depth += 1
+        outer, self._around = self._around, tree
+        node = bind(self, tree)
+        self._around = outer
+        self._depth -= 1
+        return node
+
+    def bind_boolean(self, tree: exp.Expr) -> Node:
+        """Return the node of a tree that must be a condition."""
+        node = self.bind(tree)
+        if node.type.kind == "NULL":
+            return Literal(None, BOOLEAN)
+        if node.type != BOOLEAN:
+            self.mismatch(
+                tree, f"expected a condition, got {node.type.sql}", "Compare it with something."
+            )
+        return node
+
+    def coerce(self, tree: exp.Expr, node: Node, target: SqlType) -> Node:
+        """Return a node as one of the target type, which Spark would convert it to unasked."""
+        if isinstance(node, Literal) and node.type == VARCHAR and target != VARCHAR:
+            node = self._text_as(tree, node, target)
+        made = cast(node, target)
+        if made is None:
+            self.mismatch(
+                tree,
+                f"{node.type.sql} cannot be used as {target.sql} exactly",
+                f"Write CAST(... AS {target.sql}) if it may, or compare with another type.",
+            )
+        return made
+
+    def common(self, tree: exp.Expr, nodes: Sequence[Node], *, compared: bool = False) -> SqlType:
+        """Return the type that several nodes are brought to; text literals follow the others."""
+        texts = {id(each) for each in nodes if isinstance(each, Literal) and each.type == VARCHAR}
+        of = common_type(each.type for each in nodes if id(each) not in texts)
+        if of is None or of == VARCHAR or of.kind not in {"DATE", "TIMESTAMP"}:
+            types = [each.type for each in nodes]
+            if all(each.kind == "NULL" for each in types):
+                return NULL_TYPE
+            of = common_type(types)
+        if of is None:
+            names = list(dict.fromkeys(each.type.sql for each in nodes))
+            message = f"{' and '.join(names)} have no common type"
+            if compared:
+                message = f"cannot compare {' with '.join(names)}"
+            self.mismatch(tree, message, "CAST one to the type of the other.")
+        return of
+
+    # --- Errors -----------------------------------------------------------------------------------
+
+    def words(self, tree: exp.Expr) -> str:
+        """Return what a tree is called in a message."""
+        return words_of(tree, self.sql, Millstream)
+
+    def error(self, kind: type[SqlError], tree: exp.Expr, message: str, hint: str) -> NoReturn:
+        """Raise an error at the place of a tree."""
+        line, column = place_of(tree, self.sql) if self.sql else (0, 0)
+        raise kind(message, sql=self.sql, line=line, column=column, hint=hint)
+
+    def refuse(self, tree: exp.Expr, message: str, hint: str) -> NoReturn:
+        """Raise the error of what cannot be answered exactly."""
+        self.error(SqlUnsupportedError, tree, message, hint)
+
+    def mismatch(self, tree: exp.Expr, message: str, hint: str) -> NoReturn:
+        """Raise the error of types that do not fit."""
+        self.error(SqlTypeError, tree, message, hint)
+
+    # --- Columns and literals ---------------------------------------------------------------------
+
+    def column(self, tree: exp.Column) -> Node:
+        """Bind a column, perhaps behind the name of its table, perhaps with fields of it."""
+        parts = [each.name for each in tree.parts]
+        if isinstance(tree.this, exp.Star):
+            self.refuse(tree, "* is not allowed here", "Name the columns.")
+        if len(parts) > 1 and parts[0].lower() == self._alias:
+            parts = parts[1:]
+        node = self._columns.get(parts[0].lower())
+        if node is None:
+            self._no_column(tree, parts)
+        found: Node = node
+        for name in parts[1:]:
+            found = converting.struct_field(self, tree, found, name)
+        return found
+
+    def check_table(self, tree: exp.Expr) -> None:
+        """Check the name before the star of ``t.*``."""
+        table = tree.args.get("table")
+        if table is not None and table.name.lower() != self._alias:
+            hint = f"What is selected from is called {self._alias} here."
+            self.error(SqlColumnError, tree, f"there is nothing called {table.name}", hint)
+        star = tree.this if isinstance(tree, exp.Column) else tree
+        if not isinstance(star, exp.Star) or any(star.args.values()):
+            self.refuse(tree, "only * and t.* are supported", "Name the columns.")
+
+    def _no_column(self, tree: exp.Expr, parts: Sequence[str]) -> NoReturn:
+        name = parts[0]
+        if not self._columns:
+            self.error(
+                SqlColumnError,
+                tree,
+                f"{name} cannot be used here: only constants can",
+                "A text is written in single quotes: '...'.",
+            )
+        if len(parts) > 1 and self._alias and parts[1].lower() in self._columns:
+            hint = f"What is selected from is called {self._alias} here."
+            self.error(SqlColumnError, tree, f"there is nothing called {name}", hint)
+        near = difflib.get_close_matches(name.lower(), self._columns, n=1)
+        names = ", ".join(each.name for each in self._columns.values())
+        hint = (
+            f"Did you mean {self._columns[near[0]].name}?"
+            if near
+            else f"Available columns: {names}."
+        )
+        self.error(SqlColumnError, tree, f"there is no column {name}", hint)
+
+    def no_field(self, tree: exp.Expr, node: Node, name: str) -> NoReturn:
+        """Raise the error of a field that a STRUCT does not have."""
+        near = difflib.get_close_matches(name, node.type.names, n=1)
+        names = ", ".join(node.type.names)
+        hint = f"Did you mean {near[0]}?" if near else f"Available fields: {names}."
+        self.error(SqlColumnError, tree, f"there is no field {name} in {node.sql}", hint)
+
+    def literal(self, tree: exp.Literal) -> Node:
+        """Bind a number or a text."""
+        if tree.is_string:
+            return Literal(tree.this, VARCHAR)
+        made = literals.number(tree.this)
+        if made is None:
+            short = tree.this if len(tree.this) < 40 else f"{tree.this[:40]}..."
+            hint = "A DECIMAL has 38 digits at most, a DOUBLE goes up to 1.8e308."
+            self.refuse(tree, f"the number {short} is too large", hint)
+        return made
+
+    def interval(self, tree: exp.Interval) -> Node:
+        """Bind INTERVAL '...' with days, hours, minutes and seconds."""
+        unit = tree.args.get("unit")
+        text = tree.this.name if isinstance(tree.this, exp.Literal) else ""
+        if isinstance(tree.this, exp.Neg):
+            text = "-" + tree.this.this.name
+        plain = unit is None or isinstance(unit, exp.Var)
+        value = literals.parse_interval(text, unit.name if unit else "") if plain else None
+        if value is None:
+            self.refuse(
+                tree,
+                "this INTERVAL is not supported",
+                "Write INTERVAL '90' SECOND, or INTERVAL '1 day 2 hours'; "
+                "months and years have no fixed length.",
+            )
+        return Literal(value, INTERVAL)
+
+    def _text_as(self, tree: exp.Expr, node: Literal, target: SqlType) -> Node:
+        read: Callable[[str], Any] | None = _TEXTS.get(target.kind)
+        if read is None:
+            self.mismatch(
+                tree,
+                f"expected {target.sql}, got a text",
+                "Write the value without quotes, or CAST it.",
+            )
+        if node.value is None:  # CAST(NULL AS VARCHAR)
+            return Literal(None, target)
+        value = read(node.value)
+        if value is None:
+            self.mismatch(
+                tree,
+                f"{node.sql} is not a valid {target.sql}",
+                "Write '2026-01-31' or '2026-01-31 12:30:00'.",
+            )
+        return Literal(value, target)
+
+    # --- Logic ------------------------------------------------------------------------------------
+
+    def both(self, tree: exp.And) -> Node:
+        """Bind AND, all of a chain at once."""
+        return joined(Both, [self.bind_boolean(each) for each in tree.flatten(unnest=False)])
+
+    def either(self, tree: exp.Or) -> Node:
+        """Bind OR, all of a chain at once."""
+        return joined(Either, [self.bind_boolean(each) for each in tree.flatten(unnest=False)])
+
+    def inverse(self, tree: exp.Not) -> Node:
+        """Bind NOT."""
+        return Inverse(self.bind_boolean(tree.this))
+
+    def is_something(self, tree: exp.Is) -> Node:
+        """Bind IS NULL, IS TRUE and IS FALSE."""
+        if isinstance(tree.expression, exp.Null):
+            node: Node = is_null(self.bind(tree.this))
+        elif isinstance(tree.expression, exp.Boolean):
+            node = IsTruth(self.bind_boolean(tree.this), tree.expression.this)
+        else:
+            self.refuse(tree, "IS takes NULL, TRUE or FALSE", "Write a = b, or a <=> b.")
+        return Inverse(node) if tree.args.get("negate") else node
+
+
+_DEEPEST = 60
+"""How deep expressions may be nested: Python takes no more than 200 parentheses, we need three."""
+
+_REFUSED = (
+    *("binary", "collation", "encoding", "json_scope", "symmetric", "truncate", "zone"),
+    *("zero_start", "negative_length_returns_null", "decimals_truncate"),
+)
+"""What sqlglot keeps beside the operands; to pass over it would change the meaning."""
+
+_TEXTS: dict[str, Callable[[str], Any]] = {
+    "DATE": literals.parse_date,
+    "TIMESTAMP": literals.parse_timestamp,
+}
+
+_BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
+    exp.Column: Binder.column,
+    exp.Literal: Binder.literal,
+    exp.Interval: Binder.interval,
+    exp.Null: lambda _self, _tree: Literal(None, NULL_TYPE),
+    exp.Boolean: lambda _self, tree: Literal(tree.this, BOOLEAN),
+    exp.RawString: lambda _self, tree: Literal(tree.this, VARCHAR),
+    exp.HexString: lambda _self, tree: Literal(literals.hex_bytes(tree.this), BINARY),
+    exp.Paren: lambda self, tree: self.bind(tree.this),
+    exp.And: Binder.both,
+    exp.Or: Binder.either,
+    exp.Not: Binder.inverse,
+    exp.Is: Binder.is_something,
+    **comparing.BINDERS,
+    **calculating.BINDERS,
+    **converting.BINDERS,
+    **functions.BINDERS,
+}

@@ -1,0 +1,369 @@
+"""Typed expressions: what ``bind`` makes of a tree and what both compilers read.
+
+All conversions are written out: the arguments of a node have exactly the types that it works on.
+
+The order of evaluation is part of the meaning, since an operand that is not reached cannot raise:
+AND, OR, CASE and COALESCE stop when they know; every other operation that gives NULL for a NULL
+stops at the first NULL among its arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.model.types import BOOLEAN, SqlType
+from millstream.sql.expressions.text import literal_text, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Value = Any
+"""A value in canonical form; None is NULL."""
+
+Datum = Any
+"""An Arrow array, or a scalar that stands for the same value in every row."""
+
+Tree = Any
+"""One of sqlglot's trees, of a class that has the parts that are read of it."""
+
+NULL_TYPE = SqlType("NULL", "NULL", pa.null(), lambda value: value)
+"""The type of a NULL that nothing has given a type to yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation on values of fixed types, in both of its forms.
+
+    Attributes:
+        name: says all there is to say; two operations of one name are the same.
+        sql: its text, with ``{0}``, ``{1}`` for the arguments.
+        python: a Python expression of the arguments ``{0}``, ``{1}``, the ``params`` ``{p0}`` and
+            the functions of ``python_values``.
+        arrow: a function of arrays and scalars; None when only Python can do it.
+        params: values that the Python form needs.
+        raises: whether some values make it raise.
+        strict: whether it gives NULL as soon as an argument is NULL. If not, it sees the NULLs.
+        partial: whether it can give NULL though no argument is NULL.
+        backwards: whether the last argument is evaluated first, as a divisor is.
+        null_is_false: whether the Python form is False when one argument is None and the other not.
+    """
+
+    name: str
+    sql: str
+    python: str
+    arrow: Callable[..., Any] | None = field(compare=False, default=None)
+    params: tuple[Any, ...] = field(compare=False, default=())
+    raises: bool = field(compare=False, default=False)
+    strict: bool = field(compare=False, default=True)
+    partial: bool = field(compare=False, default=False)
+    backwards: bool = field(compare=False, default=False)
+    null_is_false: bool = field(compare=False, default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """A column of the input, by its place."""
+
+    index: int
+    name: str
+    type: SqlType
+    nullable: bool
+    raises: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return quoted(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value, in canonical form.
+
+    Attributes:
+        number: whether it was written as a number, whose type Spark then takes as narrow as it is.
+    """
+
+    value: Any
+    type: SqlType
+    number: bool = field(compare=False, default=False)
+    raises: bool = False
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it is NULL."""
+        return self.value is None
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return literal_text(self.value, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation on the values of its arguments."""
+
+    op: Op
+    args: tuple[Node, ...]
+    type: SqlType
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it can be NULL."""
+        return self.op.partial or (self.op.strict and any(each.nullable for each in self.args))
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.op.raises or any(each.raises for each in self.args)
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return self.op.sql.format(*(inner_text(each) for each in self.args))
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """AND: not evaluated further when the left side is FALSE."""
+
+    left: Node
+    right: Node
+    type: SqlType = BOOLEAN
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it can be NULL."""
+        return self.left.nullable or self.right.nullable
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.left.raises or self.right.raises
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return " AND ".join(map(_part_text, conjuncts(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """OR: not evaluated further when the left side is TRUE."""
+
+    left: Node
+    right: Node
+    type: SqlType = BOOLEAN
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it can be NULL."""
+        return self.left.nullable or self.right.nullable
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.left.raises or self.right.raises
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return " OR ".join(map(_part_text, disjuncts(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Inverse:
+    """NOT."""
+
+    arg: Node
+    type: SqlType = BOOLEAN
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it can be NULL."""
+        return self.arg.nullable
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.arg.raises
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return f"NOT {inner_text(self.arg)}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """IS NULL."""
+
+    arg: Node
+    type: SqlType = BOOLEAN
+    nullable: bool = False
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.arg.raises
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return f"{inner_text(self.arg)} IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class IsTruth:
+    """IS TRUE, or IS FALSE."""
+
+    arg: Node
+    wanted: bool
+    type: SqlType = BOOLEAN
+    nullable: bool = False
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.arg.raises
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return f"{inner_text(self.arg)} IS {str(self.wanted).upper()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """IN, of values that are known: of the argument's type, none NULL and none NaN.
+
+    Attributes:
+        with_null: whether NULL was in the list, too: then what is not found is NULL, not FALSE.
+    """
+
+    arg: Node
+    values: tuple[Any, ...]
+    with_null: bool
+    type: SqlType = BOOLEAN
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it can be NULL."""
+        return self.with_null or self.arg.nullable
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.arg.raises
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        texts = sorted(literal_text(each, self.arg.type) for each in self.values)
+        if self.with_null:
+            texts.append("NULL")
+        return f"{inner_text(self.arg)} IN ({', '.join(texts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """CASE: the value of the first branch whose condition is TRUE."""
+
+    branches: tuple[tuple[Node, Node], ...]
+    default: Node
+    type: SqlType
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it can be NULL."""
+        return self.default.nullable or any(value.nullable for _, value in self.branches)
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return self.default.raises or any(c.raises or v.raises for c, v in self.branches)
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        cases = " ".join(f"WHEN {c.sql} THEN {v.sql}" for c, v in self.branches)
+        return f"CASE {cases} ELSE {self.default.sql} END"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOf:
+    """COALESCE: the first value that is not NULL."""
+
+    args: tuple[Node, ...]
+    type: SqlType
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it can be NULL."""
+        return all(each.nullable for each in self.args)
+
+    @property
+    def raises(self) -> bool:
+        """Whether some row can make it raise."""
+        return any(each.raises for each in self.args)
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return f"COALESCE({', '.join(each.sql for each in self.args)})"
+
+
+Node = (
+    ColumnRef
+    | Literal
+    | Call
+    | Both
+    | Either
+    | Inverse
+    | IsNull
+    | IsTruth
+    | Among
+    | Choice
+    | FirstOf
+)
+
+
+def inner_text(node: Node) -> str:
+    """Return the text of a node as part of a larger one: in parentheses where it may need them."""
+    simple = isinstance(node, (ColumnRef, Literal, FirstOf, Choice))
+    function = isinstance(node, Call) and node.op.sql.endswith(")") and node.op.sql[0].isalpha()
+    text = node.sql
+    return text if (simple or function) and not text.startswith("-") else f"({text})"
+
+
+def _part_text(node: Node) -> str:
+    return f"({node.sql})" if isinstance(node, (Both, Either, Inverse)) else node.sql
+
+
+def conjuncts(node: Node) -> list[Node]:
+    """Return the parts of a conjunction, in order; the node itself when it is none."""
+    if isinstance(node, Both):
+        return [*conjuncts(node.left), *conjuncts(node.right)]
+    return [node]
+
+
+def disjuncts(node: Node) -> list[Node]:
+    """Return the parts of a disjunction, in order; the node itself when it is none."""
+    if isinstance(node, Either):
+        return [*disjuncts(node.left), *disjuncts(node.right)]
+    return [node]
+
+
+def joined(kind: type[Both | Either], parts: Sequence[Node]) -> Node:
+    """Return the conjunction or disjunction of parts, as a tree that is as flat as can be.
+
+    How they are grouped makes no difference; a thousand levels would be too many for Python.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    half = (len(parts) + 1) // 2
+    return kind(joined(kind, parts[:half]), joined(kind, parts[half:]))

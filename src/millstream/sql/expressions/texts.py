@@ -1,0 +1,213 @@
+"""Operations on VARCHAR."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.model.types import VARCHAR
+from millstream.sql.expressions import kernels
+from millstream.sql.expressions.nodes import Datum, Op
+from millstream.sql.expressions.text import string_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# --- LIKE -----------------------------------------------------------------------------------------
+
+ANY, ONE = object(), object()
+"""In a pattern that was taken apart: any text, and any one character."""
+
+
+class PatternError(ValueError):
+    """A pattern whose escape stands before something that needs none."""
+
+
+def pattern_parts(pattern: str, escape: str) -> list[Any]:
+    r"""Return the parts of a pattern: texts, and ``ANY`` for ``%`` and ``ONE`` for ``_``.
+
+    >>> pattern_parts("50\\%%", "\\") == ["50%", ANY]
+    True
+    """
+    parts: list[Any] = []
+    text = ""
+    places = iter(pattern)
+    for mark in places:
+        if mark == escape:
+            following = next(places, "")
+            if following not in {"%", "_", escape}:
+                raise PatternError(pattern)
+            text += following
+        elif mark in "%_":
+            parts += [text] if text else []
+            parts.append(ANY if mark == "%" else ONE)
+            text = ""
+        else:
+            text += mark
+    return [*parts, text] if text or not parts else parts
+
+
+def like(pattern: str, escape: str) -> Op:
+    """Return LIKE with a pattern that is known.
+
+    Raises:
+        PatternError: the pattern has no meaning.
+    """
+    parts = pattern_parts(pattern, escape)
+    match parts:
+        case [str() as text]:
+            python, arrow = "{0} == {p0}", lambda value: pc.equal(value, text)
+        case [str() as text, mark] if mark is ANY:
+            python, arrow = "{0}.startswith({p0})", lambda value: pc.starts_with(value, text)
+        case [mark, str() as text] if mark is ANY:
+            python, arrow = "{0}.endswith({p0})", lambda value: pc.ends_with(value, text)
+        case [first, str() as text, last] if first is ANY and last is ANY:
+            python, arrow = "{p0} in {0}", lambda value: pc.match_substring(value, text)
+        case _:
+            return _regular(pattern, escape, parts)
+    name, sql = _like_text(pattern, escape)
+    return Op(name, sql, python, arrow, params=(text,), null_is_false="==" in python)
+
+
+def _regular(pattern: str, escape: str, parts: list[Any]) -> Op:
+    wild = {id(ANY): ".*", id(ONE): "."}
+    python = "".join(wild.get(id(each)) or re.escape(each) for each in parts)
+    # RE2 reads \x{..} where Python has escapes of its own; outside of ASCII neither needs any.
+    arrow = "".join(wild.get(id(each)) or _escaped(each) for each in parts)
+    found = re.compile(python, re.DOTALL).fullmatch
+    expression = f"(?s)\\A{arrow}\\z"
+    name, sql = _like_text(pattern, escape)
+    return Op(
+        name,
+        sql,
+        "({p0}({0}) is not None)",
+        lambda value: pc.match_substring_regex(value, expression),
+        params=(found,),
+    )
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        each if each.isalnum() or not each.isascii() else f"\\x{{{ord(each):x}}}" for each in text
+    )
+
+
+def _like_text(pattern: str, escape: str) -> tuple[str, str]:
+    tail = "" if escape == "\\" else f" ESCAPE {string_text(escape)}"
+    text = (string_text(pattern) + tail).replace("{", "{{").replace("}", "}}")
+    return f"LIKE {text}", f"{{0}} LIKE {text}"
+
+
+# --- Functions ------------------------------------------------------------------------------------
+
+
+def _cased(name: str, ascii_kernel: Callable[[Any], Any]) -> Op:
+    """Return UPPER or LOWER: kernels for ASCII, Python, which knows ß and final sigmas, else."""
+    change = str.upper if name == "UPPER" else str.lower
+
+    def arrow(value: Datum) -> Datum:
+        if kernels.is_ascii(value):
+            return ascii_kernel(value)
+        if isinstance(value, pa.Scalar):
+            return pa.scalar(change(value.as_py()))
+        values = kernels.python_values(VARCHAR, value)
+        texts = [None if each is None else change(each) for each in values]
+        return pa.array(texts, pa.string())
+
+    return Op(name, f"{name}({{0}})", f"{{0}}.{name.lower()}()", arrow)
+
+
+UPPER = _cased("UPPER", pc.ascii_upper)
+LOWER = _cased("LOWER", pc.ascii_lower)
+LENGTH = Op("LENGTH", "LENGTH({0})", "len({0})", pc.utf8_length)
+OCTETS = Op(
+    "LENGTH BINARY", "LENGTH({0})", "len({0})", lambda v: pc.cast(pc.binary_length(v), pa.int32())
+)
+REVERSE = Op("REVERSE", "REVERSE({0})", "{0}[::-1]", pc.utf8_reverse)
+
+_SIDES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "BOTH": ("strip", pc.utf8_trim),
+    "LEADING": ("lstrip", pc.utf8_ltrim),
+    "TRAILING": ("rstrip", pc.utf8_rtrim),
+}
+
+
+def trim(side: str, characters: str) -> Op:
+    """Return TRIM of some characters, which are known, from one side or both."""
+    method, kernel = _SIDES[side]
+    shown = string_text(characters).replace("{", "{{").replace("}", "}}")
+    text = f"TRIM({side} {shown} FROM {{0}})"
+    if not characters:
+        return Op(text, text, "{0}", lambda value: value)
+    return Op(
+        text,
+        text,
+        f"{{0}}.{method}({{p0}})",
+        lambda value: kernel(value, characters=characters),
+        params=(characters,),
+    )
+
+
+def substring(start: int | None, length: int | None, *, has_length: bool) -> Op:
+    """Return SUBSTRING; start and length if they are known, else None."""
+    count = 3 if has_length else 2
+    inner = ", ".join(f"{{{place}}}" for place in range(count))
+    arrow = None
+    if start is not None and start >= 0 and (length is not None or not has_length):
+        first = max(start - 1, 0)
+        stop = None if length is None else first + max(length, 0)
+
+        def arrow(value: Datum, *_known: Datum) -> Datum:
+            return pc.utf8_slice_codeunits(value, start=first, stop=stop)
+
+    return Op(
+        f"SUBSTRING {start} {length}",
+        f"SUBSTRING({inner})",
+        f"substring({inner})",
+        arrow,
+    )
+
+
+def concat(count: int) -> Op:
+    """Return the texts one after the other; all are evaluated, even after a NULL."""
+    inner = ", ".join(f"{{{place}}}" for place in range(count))
+
+    def arrow(*values: Datum) -> Datum:
+        return pc.binary_join_element_wise(*values, "")
+
+    return Op(
+        f"CONCAT {count}", f"CONCAT({inner})", f"concat({inner})", arrow, strict=False, partial=True
+    )
+
+
+def search(name: str, known: str | None) -> Op:
+    """Return STARTSWITH, ENDSWITH or CONTAINS; ``known`` is what is searched, if it is."""
+    python, kernel = _SEARCHES[name]
+    arrow = None
+    if known is not None:
+
+        def arrow(value: Datum, _known: Datum) -> Datum:
+            return kernel(value, known)
+
+    return Op(f"{name} {known!r}", f"{name}({{0}}, {{1}})", python, arrow)
+
+
+_SEARCHES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "STARTSWITH": ("{0}.startswith({1})", pc.starts_with),
+    "ENDSWITH": ("{0}.endswith({1})", pc.ends_with),
+    "CONTAINS": ("({1} in {0})", pc.match_substring),
+}
+
+
+def replacement(old: str | None, new: str | None) -> Op:
+    """Return REPLACE; the texts if they are known."""
+    arrow = None
+    if old and new is not None:
+
+        def arrow(value: Datum, _old: Datum, _new: Datum) -> Datum:
+            return pc.replace_substring(value, pattern=old, replacement=new)
+
+    return Op(f"REPLACE {old!r} {new!r}", "REPLACE({0}, {1}, {2})", "replace({0}, {1}, {2})", arrow)

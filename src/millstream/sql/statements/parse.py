@@ -1,0 +1,243 @@
+"""Parsing: from a text of SQL to its statements, or to one error at its place."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlglot import Token, TokenType
+from sqlglot.errors import SqlglotError, TokenError
+
+from millstream.errors import InvalidOptionError, SqlError, SqlSyntaxError
+from millstream.sql.dialect import Millstream, MisreadError
+from millstream.sql.positions import place_at
+from millstream.sql.statements.create import read_alter, read_create, read_drop
+from millstream.sql.statements.create_view import read_explain
+from millstream.sql.statements.cursor import did_you_mean
+from millstream.sql.statements.number_tokens import numbers_apart
+from millstream.sql.statements.parameters import Parameters
+from millstream.sql.statements.query import QUERY_WORDS, read_live, read_query
+from millstream.sql.statements.reader import Reader
+from millstream.sql.statements.show import (
+    read_describe,
+    read_listen,
+    read_notify,
+    read_show,
+    read_unlisten,
+)
+from millstream.sql.statements.write import read_delete, read_insert, read_update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sqlglot import exp
+
+    from millstream.sql.statements.parameters import ParameterValues
+    from millstream.sql.statements.statement import Statement
+
+_T = TypeVar("_T")
+
+_READERS: Mapping[str, Callable[[Reader], Statement]] = {
+    "CREATE": read_create,
+    "ALTER": read_alter,
+    "DROP": read_drop,
+    "INSERT": read_insert,
+    "UPDATE": read_update,
+    "DELETE": read_delete,
+    "LIVE": read_live,
+    "EXPLAIN": read_explain,
+    "SHOW": read_show,
+    "DESCRIBE": read_describe,
+    "DESC": read_describe,
+    "LISTEN": read_listen,
+    "UNLISTEN": read_unlisten,
+    "NOTIFY": read_notify,
+}
+"""The first word of each statement, and what reads the rest of it."""
+
+_TRANSACTION = "Each statement is a transaction of its own."
+_RIGHTS = "There are no users yet; whoever opens the directory may do everything."
+_UNSUPPORTED = {
+    "FROM": "Begin with SELECT: SELECT * FROM trades.",
+    "VALUES": "Write INSERT INTO ... VALUES.",
+    "TABLE": "Write SELECT * FROM ...",
+    "MERGE": "Write INSERT OR REPLACE, UPDATE and DELETE.",
+    "REPLACE": "Write INSERT OR REPLACE INTO ...",
+    "UPSERT": "Write INSERT OR REPLACE INTO ...",
+    "TRUNCATE": "Write DELETE FROM ... without WHERE.",
+    "COPY": "Read the file yourself, and db.insert() what it holds.",
+    "LOAD": "Read the file yourself, and db.insert() what it holds.",
+    "SUBSCRIBE": "Call db.subscribe(query), or write LIVE SELECT.",
+    "BEGIN": _TRANSACTION,
+    "START": _TRANSACTION,
+    "COMMIT": _TRANSACTION,
+    "ROLLBACK": _TRANSACTION,
+    "GRANT": _RIGHTS,
+    "REVOKE": _RIGHTS,
+    "SET": "Options are given in WITH (...) when something is created, or to ms.open().",
+    "USE": "A database has one space of names; open another with ms.open(path).",
+    "CALL": "There are no procedures.",
+    "ANALYZE": "There are no statistics to gather.",
+    "VACUUM": "Retention does this by itself.",
+    "REFRESH": "Nothing needs to be refreshed.",
+    "KILL": "Close the subscription where it was opened.",
+}
+
+_WANTED = re.compile(r"Expect(?:ed|ing) (?P<what>.+?)(?: but got .*)?$", re.DOTALL)
+_COUNTS = re.compile(r"The number of provided arguments \((?P<given>\d+)\).*\((?P<most>\d+)\)")
+_BAD_BYTES = re.compile(r"Numeric string contains invalid characters from \d+:(?P<offset>\d+)")
+_MISSING_QUOTE = re.compile(r"Missing (?P<quote>.+) from \d+:(?P<offset>\d+)")
+_TOO_DEEP = "Write it with fewer parentheses inside each other; use IN (...) for a long list of OR."
+
+
+def parse(sql: str, parameters: ParameterValues = None) -> list[Statement]:
+    """Return the statements of a text, which are separated by semicolons.
+
+    Args:
+        sql: the text.
+        parameters: the values of its parameters: a list for ``?``, a dict for ``:name``.
+
+    >>> [show] = parse("SHOW SOURCES LIKE 'tr%';")
+    >>> show
+    Show(kind='sources', like='tr%')
+
+    Raises:
+        SqlSyntaxError: the text is no statement; it says where and what to write instead.
+        SqlUnsupportedError: it is one, but not one that can be answered yet.
+        SqlParameterError: a parameter without a value, or a value without a parameter.
+        SqlError: a column or a type in it is wrong.
+    """
+    if not isinstance(sql, str):
+        raise InvalidOptionError(
+            f"expected the text of a statement, got {type(sql).__name__}",
+            hint="Give a str, such as 'SELECT * FROM trades'.",
+        )
+    chunks = [chunk for chunk in _chunks(sql) if chunk]
+    if not chunks:
+        raise SqlSyntaxError("there is no statement", sql=sql, hint="Write SELECT * FROM trades.")
+    given = Parameters(sql, (token for chunk in chunks for token in chunk), parameters)
+    statements = [guarded(sql, chunk, given, _statement) for chunk in chunks]
+    given.check_used()
+    return statements
+
+
+def parse_expression(sql: str) -> exp.Expression:
+    """Return one expression, such as the condition of a WHERE.
+
+    >>> parse_expression("price > 100").sql(dialect=Millstream)
+    'price > 100'
+
+    Raises:
+        SqlError: the text is no expression, or more than one.
+    """
+    tokens = [token for chunk in _chunks(sql) for token in chunk]
+    return guarded(sql, tokens, Parameters(sql, tokens), _expression)
+
+
+def _expression(reader: Reader) -> exp.Expression:
+    expression = reader.operand("an expression")
+    reader.end()
+    return expression
+
+
+def _statement(reader: Reader) -> Statement:
+    begin, word = reader.offset, reader.word
+    read = _READERS.get(word)
+    if word in QUERY_WORDS:
+        statement: Statement = read_query(reader)
+    elif read is None:
+        raise _no_statement(reader)
+    else:
+        reader.skip(word)
+        if word in {"CREATE", "ALTER"}:
+            reader.refuse_parameters()
+        statement = read(reader)
+    reader.end()
+    return reader.located(statement, begin)
+
+
+def _no_statement(reader: Reader) -> SqlError:
+    word = reader.word.split(" ")[0]
+    if word in _UNSUPPORTED:
+        return reader.unsupported(f"{word} is not supported", hint=_UNSUPPORTED[word])
+    known = ["SELECT", "WITH", *_READERS, *_UNSUPPORTED]
+    otherwise = f"Statements begin with SELECT, {', '.join(_READERS)}."
+    return reader.expected("a statement", hint=did_you_mean(word, known, otherwise))
+
+
+def _chunks(sql: str) -> list[list[Token]]:
+    """The tokens of each statement."""
+    try:
+        tokens = Millstream().tokenize(sql)
+    except TokenError as error:
+        raise _token_error(error, sql) from error
+    chunks: list[list[Token]] = [[]]
+    for token in numbers_apart(tokens, sql, Millstream().tokenize):
+        if token.token_type is TokenType.SEMICOLON:
+            chunks.append([])
+        else:
+            chunks[-1].append(token)
+    return chunks
+
+
+def guarded(
+    sql: str,
+    tokens: list[Token],
+    parameters: Parameters,
+    read: Callable[[Reader], _T],
+    grammar: type[Reader] = Reader,
+) -> _T:
+    """Read, and turn what sqlglot raises into an error of ours."""
+    try:
+        return read(grammar(sql, tokens, parameters))
+    except MisreadError as error:
+        line, column = place_at(sql, error.offset)
+        message, hint = _in_our_words(error)
+        raise SqlSyntaxError(message, sql=sql, line=line, column=column, hint=hint) from error
+    except SqlglotError as error:
+        raise SqlSyntaxError("the statement cannot be read", sql=sql) from error
+    except RecursionError as error:
+        raise SqlSyntaxError(
+            "the statement is nested too deeply", sql=sql, hint=_TOO_DEEP
+        ) from error
+
+
+def _in_our_words(error: MisreadError) -> tuple[str, str]:
+    found = repr(error.found) if error.found else "the end of the statement"
+    wanted = _WANTED.match(error.description)
+    if wanted:
+        what = wanted["what"] if wanted["what"][0].isalpha() else f"'{wanted['what']}'"
+        return f"expected {what}, got {found}", "A parenthesis or a word may be missing before it."
+    if error.description.startswith("Required keyword"):
+        hint = "Operators need a value on both sides, functions all their arguments."
+        if error.found in {"$", "@"}:
+            hint = "Parameters are written ? or :name."
+        return f"something is missing before {found}", hint
+    counts = _COUNTS.match(error.description)
+    if counts:
+        hint = "Leave out those that it does not take, or close it earlier."
+        return f"a function has {counts['given']} arguments and takes {counts['most']}", hint
+    return f"unexpected {found}", "Something before it may be missing, or be one too many."
+
+
+def _token_error(error: TokenError, sql: str) -> SqlSyntaxError:
+    told = _MISSING_QUOTE.search(f"{error.__cause__} {error}")
+    if told:
+        quote = told["quote"]
+        line, column = place_at(sql, int(told["offset"]))
+        hint = f"Add {quote} where it ends; inside, write it twice."
+        message = f"a text in {quote} quotes does not end" if len(quote) == 1 else "no end"
+        return SqlSyntaxError(message, sql=sql, line=line, column=column, hint=hint)
+    bad = _BAD_BYTES.search(f"{error.__cause__} {error}")
+    if bad:
+        line, column = place_at(sql, int(bad["offset"]))
+        hint = "Write bytes as hexadecimal digits, two for each: X'1FA0'."
+        return SqlSyntaxError(
+            "X'...' has characters other than digits", sql=sql, line=line, column=column, hint=hint
+        )
+    # The tokenizer ran over the end, and does not say in what.
+    line, column = place_at(sql, max(sql.rfind("/*"), 0))
+    hint = "A comment, or a name in quotes, may not be closed."
+    return SqlSyntaxError(
+        "the text does not end well", sql=sql, line=line, column=column, hint=hint
+    )

@@ -1,0 +1,182 @@
+"""Queries: a plain SELECT, or any other, and the EMIT that may follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType, exp
+
+from millstream.errors import Error, SqlUnsupportedError
+from millstream.sql.refusals import check_query, tables_of
+from millstream.sql.statements.cursor import did_you_mean
+from millstream.sql.statements.durations import parse_duration
+from millstream.sql.statements.reader import Reader
+from millstream.sql.statements.select import read_select
+from millstream.sql.statements.statement import Emit, Query, Select
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+QUERY_WORDS = frozenset({"SELECT", "WITH", "("})
+"""The words that a query begins with."""
+
+_TAILS = {
+    *(("EMIT", word) for word in ("CHANGES", "ON", "AFTER", "EVERY", "FINAL")),
+    ("ALLOW", "LATENESS"),
+    ("LATE", "DATA"),
+    ("WITH", "("),
+    ("EMIT", ""),  # and nothing else: what it says is missing
+}
+"""The first two words of the clauses that follow the query of a view."""
+
+_EMITS = "Write EMIT CHANGES, EMIT ON WINDOW CLOSE, EMIT EVERY INTERVAL '1 second' or EMIT FINAL."
+_CLAUSES = ("WHERE", "JOIN", "GROUP", "ORDER", "HAVING", "UNION", "LIMIT")
+_BEFORE_NAMES = {"SELECT", "FROM", "JOIN", "AS", ",", "."}
+_QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
+_DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+
+
+def read_query(reader: Reader, *, live: bool = False) -> Select | Query:
+    """Read a query and its EMIT; the next word is the query's first."""
+    body = read_body(reader)
+    if reader.word == "EMIT":
+        body = dataclasses.replace(as_query(body), emit=read_emit(reader))
+    return dataclasses.replace(body, live=live)
+
+
+def read_live(reader: Reader) -> Select | Query:
+    """Read what follows LIVE."""
+    if reader.word not in QUERY_WORDS:
+        raise reader.expected("SELECT", hint="Write LIVE SELECT ... FROM ...")
+    return read_query(reader, live=True)
+
+
+def read_body(reader: Reader) -> Select | Query:
+    """Read a query up to the clauses that only a view has."""
+    if reader.word not in QUERY_WORDS:
+        raise reader.expected("SELECT", hint="Write AS SELECT ... FROM ...")
+    begin, tokens = reader.offset, reader.tokens_left
+    tokens = tokens[: _length(tokens)]
+    given = reader.parameters
+    plain = _read_plain(Reader(reader.sql, tokens, given))
+    body = plain or _read_any(Reader(reader.sql, tokens, given))
+    reader.pass_over(len(tokens))
+    line, column = reader.place_of(begin)
+    return dataclasses.replace(
+        body,
+        tokens=tuple(tokens),
+        parameters=given,
+        sql=reader.sql,
+        text=given.text(reader.sql, begin, tokens[-1].end + 1),
+        line=line,
+        column=column,
+    )
+
+
+def as_query(body: Select | Query) -> Query:
+    """Return a SELECT as a query, for those who want a whole tree.
+
+    >>> from millstream.sql import parse
+    >>> [select] = parse("SELECT a FROM t AS u WHERE a > 1")
+    >>> as_query(select).tree.sql()
+    'SELECT a FROM "t" AS "u" WHERE a > 1'
+    """
+    if isinstance(body, Query):
+        return body
+    target = exp.to_identifier(body.target, quoted=True)
+    alias = exp.TableAlias(this=exp.to_identifier(body.alias, quoted=True)) if body.alias else None
+    tree = exp.Select(
+        expressions=[item.copy() for item in body.items],
+        from_=exp.From(this=exp.Table(this=target, alias=alias)),
+    )
+    if body.where is not None:
+        tree.set("where", exp.Where(this=body.where.copy()))
+    if body.limit is not None:
+        tree.set("limit", exp.Limit(expression=exp.Literal.number(body.limit)))
+    return Query(
+        tree=tree,
+        tables=(body.target,),
+        live=body.live,
+        tokens=body.tokens,
+        parameters=body.parameters,
+        sql=body.sql,
+        text=body.text,
+        line=body.line,
+        column=body.column,
+    )
+
+
+def read_emit(reader: Reader) -> Emit:
+    """Read ``EMIT ...``."""
+    line, column = reader.place
+    return dataclasses.replace(_read_emit(reader), line=line, column=column)
+
+
+def _read_emit(reader: Reader) -> Emit:
+    reader.expect("EMIT", hint=_EMITS)
+    if reader.skip("CHANGES") or reader.skip("ON", "UPDATE"):
+        return Emit("changes")
+    if reader.skip("ON", "WINDOW", "CLOSE") or reader.skip("AFTER", "WATERMARK"):
+        return Emit("close")
+    if reader.skip("FINAL"):
+        return Emit("final")
+    if not reader.skip("EVERY"):
+        raise reader.expected("when to emit", hint=_EMITS)
+    at = reader.offset
+    every = _read_rhythm(reader)
+    if every <= timedelta(0):
+        raise reader.error("the interval must be longer than nothing", hint=_EMITS, at=at)
+    return Emit("every", every)
+
+
+def _read_rhythm(reader: Reader) -> timedelta:
+    if reader.word == "INTERVAL":
+        return reader.interval()
+    at = reader.offset
+    number = reader.constant()
+    if not isinstance(number, int | float):
+        raise reader.expected("an interval", hint=_EMITS)
+    try:
+        return parse_duration(f"{number} {reader.identifier('unit')}")
+    except Error as error:
+        raise reader.located_error(error, at) from error
+
+
+def _read_plain(reader: Reader) -> Select | None:
+    """Read a SELECT of one log that only filters and projects; None if it is another query."""
+    if not reader.skip("SELECT"):
+        return None
+    try:
+        select = read_select(reader)
+        reader.end()
+    except SqlUnsupportedError:
+        return None
+    return select
+
+
+def _read_any(reader: Reader) -> Query:
+    tree = reader.query()
+    if not reader.at_end:
+        hint = did_you_mean(reader.word_before, _CLAUSES)
+        if hint:  # a misspelt keyword was taken for an alias
+            at = reader.offset_before
+            raise reader.error(f"unexpected '{reader.word_before}'", hint=hint, at=at)
+    reader.end()
+    check_query(tree, reader.sql)
+    return Query(tree=tree, tables=tables_of(tree))
+
+
+def _length(tokens: list[Token]) -> int:
+    """How many tokens there are before the clauses that follow a query."""
+    depth = 0
+    words = ["" if each.token_type in _QUOTED else each.text.upper() for each in tokens]
+    for place, token in enumerate(tokens):
+        depth += _DEEPER.get(token.token_type, 0)
+        # A query begins with its own WITH, and a log may be called EMIT.
+        if depth or not place or words[place - 1] in _BEFORE_NAMES:
+            continue
+        if (*words[place : place + 2], "")[:2] in _TAILS:
+            return place
+    return len(tokens)

@@ -1,0 +1,45 @@
+"""What Spark 4.3 answers, in ANSI mode and UTC: expressions, their types and their values.
+
+``spark.tsv`` was written by Spark itself; "fails" stands for an error while evaluating.
+"""
+
+import datetime
+import pathlib
+
+import pytest
+
+from millstream.errors import ExpressionError
+from millstream.sql.expressions import bind
+from millstream.sql.expressions.fold import evaluate
+from millstream.sql.statements.parse import parse_expression
+
+NAMES = {"REAL": "float", "INTEGER": "int", "VARCHAR": "string", "NULL": "void"}
+LINES = pathlib.Path(__file__).with_name("spark.tsv").read_text().splitlines()
+CASES = [line.split("\t") for line in LINES]
+
+
+def spark_name(of):
+    return NAMES.get(of.kind, of.sql.lower().replace(", ", ","))
+
+
+@pytest.mark.parametrize(("sql", "type_name", "value"), CASES, ids=[case[0] for case in CASES])
+def test_spark_says_the_same(sql, type_name, value):
+    node = bind(parse_expression(sql), None, sql=sql)
+    if type_name == "fails":
+        with pytest.raises(ExpressionError):
+            evaluate(node)
+        return
+    found = evaluate(node)
+    if isinstance(found, datetime.datetime):
+        assert found.tzinfo is datetime.UTC
+        found = found.replace(tzinfo=None)
+    assert repr(found) == value
+    # Spark's intervals know their units, ours are all the same.
+    assert spark_name(node.type) == ("interval" if "interval" in type_name else type_name)
+
+
+def test_the_canonical_text_is_read_as_the_same():
+    for sql, _, _ in CASES:
+        node = bind(parse_expression(sql), None)
+        again = bind(parse_expression(node.sql), None)
+        assert (again.sql, again.type) == (node.sql, node.type)
