@@ -1,4 +1,4 @@
-"""Pulling: rows in, rows out, errors of ours, many threads, nothing left behind."""
+"""Ad-hoc queries: rows in, rows out, errors of ours, many threads, nothing left behind."""
 
 import subprocess
 import sys
@@ -13,9 +13,9 @@ import pytest
 from millstream.errors import ClosedError, ExpressionError, LogCorruptError, SqlUnsupportedError
 from millstream.model import Schema
 from millstream.model.result import Result
-from millstream.queries.duckdb import Puller
+from millstream.queries.duckdb import AdhocRunner
 from millstream.sql import Input, as_query, parse
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 
 SCHEMA = Schema.of(
     id="INTEGER NOT NULL",
@@ -57,7 +57,7 @@ def table(rows=ROWS):
 
 def planned(sql, schema=SCHEMA):
     (statement,) = parse(sql)
-    return plan_pull(as_query(statement), lambda name: Input(name, "source", schema))
+    return plan_adhoc(as_query(statement), lambda name: Input(name, "source", schema))
 
 
 def rows_of(plan, made):
@@ -65,52 +65,52 @@ def rows_of(plan, made):
 
 
 @pytest.fixture
-def puller():
-    made = Puller()
+def runner():
+    made = AdhocRunner()
     yield made
     made.close()
 
 
-def test_every_type_comes_back_as_it_went_in(puller):
+def test_every_type_comes_back_as_it_went_in(runner):
     plan = planned("SELECT * FROM t ORDER BY id DESC")
-    made = puller.run(plan, {"t": table()})
+    made = runner.run(plan, {"t": table()})
     assert made.schema == SCHEMA.arrow
     made.validate(full=True)
     assert rows_of(plan, made) == sorted(ROWS, reverse=True, key=lambda row: row[0])
 
 
-def test_nothing_comes_back_with_all_its_types(puller):
+def test_nothing_comes_back_with_all_its_types(runner):
     plan = planned("SELECT * FROM t ORDER BY id")
-    made = puller.run(plan, {"t": table([])})
+    made = runner.run(plan, {"t": table([])})
     assert (made.schema, made.num_rows) == (SCHEMA.arrow, 0)
 
 
-def test_more_columns_than_needed_do_no_harm(puller):
+def test_more_columns_than_needed_do_no_harm(runner):
     plan = planned("SELECT COUNT(*) AS n, MAX(id) AS m FROM t")
     more = table().append_column("_weight", pa.array([1] * len(ROWS)))
-    assert rows_of(plan, puller.run(plan, {"t": more})) == [(6, 4)]
+    assert rows_of(plan, runner.run(plan, {"t": more})) == [(6, 4)]
 
 
-def test_rows_are_counted_without_a_column(puller):
+def test_rows_are_counted_without_a_column(runner):
     plan = planned("SELECT COUNT(*) AS n FROM t")
-    assert rows_of(plan, puller.run(plan, {"t": table()})) == [(6,)]
+    assert rows_of(plan, runner.run(plan, {"t": table()})) == [(6,)]
 
 
-def test_a_reader_is_read_once(puller):
+def test_a_reader_is_read_once(runner):
     plan = planned("SELECT id, at FROM t WHERE id > 2 ORDER BY id")
     batches = SCHEMA.rows_to_arrow(ROWS), SCHEMA.rows_to_arrow([a_row(9)])
     reader = pa.RecordBatchReader.from_batches(SCHEMA.arrow, batches)
-    found = rows_of(plan, puller.run(plan, {"t": reader}))
+    found = rows_of(plan, runner.run(plan, {"t": reader}))
     assert found == [(place, START + timedelta(microseconds=place)) for place in (3, 4, 9)]
 
 
-def test_a_reader_that_is_needed_twice(puller):
+def test_a_reader_that_is_needed_twice(runner):
     plan = planned("SELECT a.id FROM t AS a JOIN t AS b ON a.id = b.id + 1 ORDER BY 1")
     reader = table().to_reader()
-    assert rows_of(plan, puller.run(plan, {"t": reader})) == [(0,), (1,), (2,), (3,), (4,)]
+    assert rows_of(plan, runner.run(plan, {"t": reader})) == [(0,), (1,), (2,), (3,), (4,)]
 
 
-def test_what_a_reader_raises_is_told_as_it_is(puller):
+def test_what_a_reader_raises_is_told_as_it_is(runner):
     def batches():
         yield SCHEMA.rows_to_arrow(ROWS)
         raise LogCorruptError("torn", segment="s", offset=1, next_lsn=None, hint="Repair it.")
@@ -118,7 +118,7 @@ def test_what_a_reader_raises_is_told_as_it_is(puller):
     plan = planned("SELECT MAX(id) AS m FROM t")
     reader = pa.RecordBatchReader.from_batches(SCHEMA.arrow, batches())
     with pytest.raises(LogCorruptError, match="torn"):
-        puller.run(plan, {"t": reader})
+        runner.run(plan, {"t": reader})
 
 
 @pytest.mark.parametrize(
@@ -131,21 +131,21 @@ def test_what_a_reader_raises_is_told_as_it_is(puller):
         ("SELECT (SELECT id FROM t) AS x", "has several rows"),
     ],
 )
-def test_a_row_without_a_value(puller, sql, message):
+def test_a_row_without_a_value(runner, sql, message):
     plan = planned(sql)
     for _ in range(2):
         with pytest.raises(ExpressionError, match=message) as caught:
-            puller.run(plan, {"t": table()})
+            runner.run(plan, {"t": table()})
         assert caught.value.hint
     again = planned("SELECT COUNT(*) AS n FROM t")
-    assert rows_of(again, puller.run(again, {"t": table()})) == [(6,)]
+    assert rows_of(again, runner.run(again, {"t": table()})) == [(6,)]
 
 
-def test_what_duckdb_cannot_do_is_an_error_of_ours(puller):
+def test_what_duckdb_cannot_do_is_an_error_of_ours(runner):
     plan = planned("SELECT COUNT(*) AS n FROM t")
     broken = type(plan)("SELEC", plan.tables, plan.columns, plan.scans, plan.schema, plan.kernels)
     with pytest.raises(SqlUnsupportedError, match="cannot be answered") as caught:
-        puller.run(broken, {"t": table()})
+        runner.run(broken, {"t": table()})
     assert "SELEC" in caught.value.hint
 
 
@@ -153,21 +153,21 @@ def test_what_duckdb_cannot_do_is_an_error_of_ours(puller):
     "sql",
     [
         "SELECT * FROM read_csv('/etc/hostname')",
-        "COPY (SELECT 1) TO '/tmp/millstream-pull'",
+        "COPY (SELECT 1) TO '/tmp/millstream-adhoc'",
         "INSTALL httpfs",
         "SET threads = 8",
         "SELECT * FROM secret",
     ],
 )
-def test_duckdb_sees_nothing_but_what_it_is_given(puller, sql):
+def test_duckdb_sees_nothing_but_what_it_is_given(runner, sql):
     secret = table()  # noqa: F841 - DuckDB would look for Python variables of that name
     plan = planned("SELECT COUNT(*) AS n FROM t")
     bad = type(plan)(sql, plan.tables, plan.columns, plan.scans, plan.schema, plan.kernels)
     with pytest.raises((SqlUnsupportedError, ExpressionError)):
-        puller.run(bad, {"t": table()})
+        runner.run(bad, {"t": table()})
 
 
-def test_queries_do_not_see_each_other(puller):
+def test_queries_do_not_see_each_other(runner):
     """Each thread has its own rows under the same name, and kernels are learnt by all at once."""
     plan = planned("SELECT UPPER(s) AS u, SUM(id / 2) AS h, COUNT(*) AS n FROM t GROUP BY UPPER(s)")
     ready = threading.Barrier(8)
@@ -176,7 +176,7 @@ def test_queries_do_not_see_each_other(puller):
         ready.wait()
         rows = [(each, f"x{number}", *[None] * 7) for each in range(number + 1)]
         for _ in range(20):
-            found = rows_of(plan, puller.run(plan, {"t": table(rows)}))
+            found = rows_of(plan, runner.run(plan, {"t": table(rows)}))
             assert found == [(f"X{number}", sum(range(number + 1)) / 2, number + 1)]
         return True
 
@@ -184,30 +184,30 @@ def test_queries_do_not_see_each_other(puller):
         assert all(pool.map(ask, range(8)))
 
 
-def test_a_closed_puller(puller):
+def test_a_closed_runner(runner):
     plan = planned("SELECT COUNT(*) AS n FROM t")
-    puller.run(plan, {"t": table()})
-    puller.close()
-    puller.close()
+    runner.run(plan, {"t": table()})
+    runner.close()
+    runner.close()
     with pytest.raises(ClosedError):
-        puller.run(plan, {"t": table()})
+        runner.run(plan, {"t": table()})
 
 
-def test_a_puller_that_was_never_asked_loads_no_duckdb_and_leaves_quietly():
+def test_a_runner_that_was_never_used_loads_no_duckdb_and_leaves_quietly():
     code = """
 import sys
 from millstream.sql import Input, as_query, parse
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 from millstream.model import Schema
-from millstream.queries.duckdb import Puller
-puller = Puller()
+from millstream.queries.duckdb import AdhocRunner
+runner = AdhocRunner()
 schema = Schema.of(a="VARCHAR")
-plan = plan_pull(as_query(parse("SELECT UPPER(a) AS a FROM t ORDER BY a")[0]),
+plan = plan_adhoc(as_query(parse("SELECT UPPER(a) AS a FROM t ORDER BY a")[0]),
                  lambda name: Input(name, "source", schema))
 assert "duckdb" not in sys.modules
 import pyarrow as pa
 rows = pa.table({"a": ["x"]}, schema.arrow)
-assert puller.run(plan, {"t": rows}).to_pylist() == [{"a": "X"}]
+assert runner.run(plan, {"t": rows}).to_pylist() == [{"a": "X"}]
 assert "duckdb" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

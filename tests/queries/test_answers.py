@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import ExpressionError
-from millstream.queries.duckdb import Puller
+from millstream.queries.duckdb import AdhocRunner
 from millstream.sql import Input, as_query, parse
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 
 HERE = pathlib.Path(__file__).parent / "cases"
 spec = importlib.util.spec_from_file_location("adhoc_rows", HERE / "rows.py")
@@ -31,8 +31,8 @@ INPUTS = {
 
 
 @pytest.fixture(scope="module")
-def puller():
-    made = Puller()
+def runner():
+    made = AdhocRunner()
     yield made
     made.close()
 
@@ -45,7 +45,7 @@ def relation(name):
 
 def planned(sql):
     (statement,) = parse(sql)
-    return plan_pull(as_query(statement), INPUTS.__getitem__)
+    return plan_adhoc(as_query(statement), INPUTS.__getitem__)
 
 
 def spark_name(of):
@@ -67,15 +67,15 @@ def same(one, two, of):
 
 
 @pytest.mark.parametrize(("sql", "types", "rows"), CASES, ids=[case[0] for case in CASES])
-def test_spark_says_the_same(puller, sql, types, rows):
+def test_spark_says_the_same(runner, sql, types, rows):
     plan = planned(sql)
     relations = {name: relation(name) for name in plan.tables}
     if types == "fails":
         with pytest.raises(ExpressionError) as caught:
-            puller.run(plan, relations)
+            runner.run(plan, relations)
         assert caught.value.hint
         return
-    made = puller.run(plan, relations)
+    made = runner.run(plan, relations)
     made.validate(full=True)
     assert made.schema == plan.schema.arrow
     assert [spark_name(column.type) for column in plan.schema.columns] == types

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, reject, settings
 
 from millstream.errors import ExpressionError, SqlTypeError, SqlUnsupportedError
 from millstream.model import Column, Schema
-from millstream.queries.duckdb import Puller
+from millstream.queries.duckdb import AdhocRunner
 from millstream.sql import Input, as_query, parse
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.expressions import Predicate, Projection, bind
 from millstream.sql.statements.parse import parse_expression
 
@@ -28,8 +28,8 @@ INPUT = Input("t", "source", draw.SCHEMA)
 
 
 @pytest.fixture(scope="module")
-def puller():
-    made = Puller()
+def runner():
+    made = AdhocRunner()
     yield made
     made.close()
 
@@ -50,23 +50,23 @@ def bound(text):
         reject()
 
 
-def pulled(puller, sql):
+def planned(runner, sql):
     (statement,) = parse(sql)
-    plan = plan_pull(as_query(statement), lambda _name: INPUT)
+    plan = plan_adhoc(as_query(statement), lambda _name: INPUT)
 
     def run(rows):
         batch = draw.SCHEMA.rows_to_arrow(rows)
-        made = puller.run(plan, {"t": pa.Table.from_batches([batch])})
+        made = runner.run(plan, {"t": pa.Table.from_batches([batch])})
         made.validate(full=True)
         return [row for part in made.to_batches() for row in plan.schema.arrow_to_rows(part)]
 
     return plan, run
 
 
-def check(puller, text, node, rows):
+def check(runner, text, node, rows):
     schema = Schema((Column("x", node.type, nullable=node.nullable),))
     projection = Projection([node], schema)
-    plan, run = pulled(puller, f"SELECT {text} AS x FROM t")
+    plan, run = planned(runner, f"SELECT {text} AS x FROM t")
     assert plan.schema == schema
     found = outcome(projection.rows, rows)
     assert outcome(run, rows) == found
@@ -77,9 +77,9 @@ def check(puller, text, node, rows):
     return [row for row, each in zip(rows, alone, strict=True) if each != "fails"]
 
 
-def check_condition(puller, text, node, rows):
+def check_condition(runner, text, node, rows):
     predicate = Predicate(node)
-    _, run = pulled(puller, f"SELECT i FROM t WHERE {text}")
+    _, run = planned(runner, f"SELECT i FROM t WHERE {text}")
     kept = outcome(lambda: [(rows[place][2],) for place in predicate.places(rows)])
     # DuckDB may leave out what would fail, as Spark may; constants it works out before any row.
     if kept != "fails" and outcome(run, []) != "fails":
@@ -88,21 +88,21 @@ def check_condition(puller, text, node, rows):
 
 @quick
 @given(draw.anything, draw.rows)
-def test_values_agree(puller, text, rows):
-    check(puller, text, bound(text), rows)
+def test_values_agree(runner, text, rows):
+    check(runner, text, bound(text), rows)
 
 
 @quick
 @given(draw.conditions, draw.conditions, draw.rows)
-def test_conditions_agree(puller, left, right, rows):
-    check_condition(puller, f"{left} AND {right}", bound(f"{left} AND {right}"), rows)
+def test_conditions_agree(runner, left, right, rows):
+    check_condition(runner, f"{left} AND {right}", bound(f"{left} AND {right}"), rows)
 
 
 EVERY = [(kind, form) for kind, forms in draw.FORMS.items() for form in forms]
 
 
 @pytest.mark.parametrize(("kind", "form"), EVERY, ids=[form for _, form in EVERY])
-def test_every_form_agrees(puller, kind, form):
+def test_every_form_agrees(runner, kind, form):
     """Each operation on its own, on plain columns, so that none is left to chance."""
     random = Random(form)
     rows = [draw.a_row(random) for _ in range(24)]
@@ -117,6 +117,6 @@ def test_every_form_agrees(puller, kind, form):
         except (SqlTypeError, SqlUnsupportedError):
             continue
         tried += 1
-        good = check(puller, text, node, rows)
-        check(puller, text, node, good)
+        good = check(runner, text, node, rows)
+        check(runner, text, node, good)
     assert tried

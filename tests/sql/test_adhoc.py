@@ -1,4 +1,4 @@
-"""Plans of pull queries: what they read, what comes out, and what is refused.
+"""Plans of ad-hoc queries: what they read, what comes out, and what is refused.
 
 That they give what Spark gives is tested with DuckDB, in ``tests/views``.
 """
@@ -12,7 +12,7 @@ from millstream.errors import InvalidNameError, ObjectNotFoundError, SqlError
 from millstream.model import Schema
 from millstream.model.names import check_name
 from millstream.sql import Input, as_query, parse
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 
 FIXTURE = Path(__file__).parent / "fixtures" / "refused_adhoc.sql"
 
@@ -39,7 +39,7 @@ def find(name):
 
 def planned(sql):
     (statement,) = parse(sql)
-    return plan_pull(as_query(statement), find)
+    return plan_adhoc(as_query(statement), find)
 
 
 def blocks():

@@ -8,7 +8,7 @@ from sqlglot import exp
 from millstream.errors import Error
 from millstream.model import Schema
 from millstream.sql import Input, as_query, parse, plan_insert, plan_update, plan_view, plan_where
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.adhoc.aggregates import FUNCTIONS as AGGREGATES
 from millstream.sql.dialect import MillstreamParser
 from millstream.sql.expressions.functions import FUNCTIONS
@@ -96,7 +96,7 @@ def run(sql):
 
 def _once(statement):
     if type(statement).__name__ in {"Query", "Select"}:
-        plan_pull(as_query(statement), find)
+        plan_adhoc(as_query(statement), find)
 
 
 def _live(statement):

@@ -31,10 +31,10 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
-from millstream.queries.duckdb import Puller
+from millstream.queries.duckdb import AdhocRunner
 from millstream.sources import EventTime, IdleWatch, Inlet, Source
 from millstream.sql import plan_all
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 from millstream.state.bag import Bag
 from millstream.subscriptions import Positions
 from millstream.tables.table import Table
@@ -82,7 +82,7 @@ class Engine:
         self._tables: dict[str, Table] = {}
         self._idle: dict[str, IdleWatch] = {}
         self._whole: dict[tuple[str, str | None], tuple[Definition, SelectPlan]] = {}
-        self._puller = Puller()
+        self._adhoc = AdhocRunner()
         self.positions = Positions(log, self.dispatcher, self._watermarks)
         self.views = Views(
             log,
@@ -562,14 +562,14 @@ class Engine:
         """How many rows a table has; 0 when that is not known."""
         return len(self._tables.get(definition.name, ()))
 
-    def pull(self, statement: Query, tenant: str | None = None) -> Result:
+    def query_adhoc(self, statement: Query, tenant: str | None = None) -> Result:
         """The rows that a query with joins, groups or an order gives now."""
-        plan = plan_pull(statement, self.inputs(tenant))
+        plan = plan_adhoc(statement, self.inputs(tenant))
         lsn = self.dispatcher.barrier()
         relations = {
             name: self._relation(name, plan.columns[name], lsn, tenant) for name in plan.tables
         }
-        table = self._puller.run(plan, relations)
+        table = self._adhoc.run(plan, relations)
         return Result(plan.schema, table.to_batches(), lsn=lsn)
 
     def _relation(
@@ -772,7 +772,7 @@ class Engine:
         for each in self._idle.values():
             each.stop()
         self.views.close()
-        self._puller.close()
+        self._adhoc.close()
         inlets = [*(intake.inlet for intake in self._intakes.values()), self.notifications]
         for inlet in inlets:
             inlet.close()

@@ -46,7 +46,7 @@ from millstream.sql import (
     plan_view,
     plan_where,
 )
-from millstream.sql.adhoc import plan_pull
+from millstream.sql.adhoc import plan_adhoc
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Executor:
 
     def query(self, statement: Query) -> Result:
         """SELECT with joins, groups, order and so on."""
-        return self._engine.pull(statement, self._tenant)
+        return self._engine.query_adhoc(statement, self._tenant)
 
     def select(self, statement: Select) -> Result:
         """SELECT."""
@@ -296,11 +296,11 @@ class Executor:
             return show.explain_view(planned)
         if isinstance(inner, Query):
             inputs = engine.inputs(self._tenant)
-            pull = _or_error(lambda: plan_pull(inner, inputs))
+            adhoc = _or_error(lambda: plan_adhoc(inner, inputs))
             view = _or_error(lambda: plan_view(inner, inputs))
-            if isinstance(pull, SqlError) and isinstance(view, SqlError):
+            if isinstance(adhoc, SqlError) and isinstance(view, SqlError):
                 raise view
-            return show.explain_query(pull, view, inner.emit or Emit())
+            return show.explain_query(adhoc, view, inner.emit or Emit())
         definition = engine.find(inner.target, self._tenant)
         return show.explain(definition, self.plan(definition, inner))
 

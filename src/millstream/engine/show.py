@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.model.change import Gap
     from millstream.sql import Emit, SelectPlan, Show, ViewPlan
-    from millstream.sql.adhoc import PullPlan
+    from millstream.sql.adhoc import AdhocPlan
     from millstream.subscriptions.registry import Registry
     from millstream.views.planning import Planned
 
@@ -298,15 +298,15 @@ def explain_view(planned: Planned) -> Result:
     return _lines(lines)
 
 
-def explain_query(pull: PullPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
+def explain_query(adhoc: AdhocPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
     """EXPLAIN of a query with joins, groups and so on, ad hoc and subscribed to."""
-    if isinstance(pull, SqlError):
-        lines = [f"ad hoc: refused: {pull.message}"]
+    if isinstance(adhoc, SqlError):
+        lines = [f"ad hoc: refused: {adhoc.message}"]
     else:
         lines = [
-            f"ad hoc: read {', '.join(pull.tables)} in process, by DuckDB; no Spark",
-            f"  SQL: {pull.sql}",
-            f"  give {pull.schema.ddl}",
+            f"ad hoc: read {', '.join(adhoc.tables)} in process, by DuckDB; no Spark",
+            f"  SQL: {adhoc.sql}",
+            f"  give {adhoc.schema.ddl}",
         ]
     if isinstance(view, SqlError):
         lines.append(f"subscribed to: refused: {view.message}")

@@ -1,4 +1,4 @@
-"""Pull queries: DuckDB over the current rows, in this process.
+"""Ad-hoc queries: DuckDB over the current rows, in this process.
 
 Takes: a plan, and Arrow tables or readers of what it reads.
 Gives: the result as an Arrow table, in the types of the plan's schema.
@@ -21,7 +21,7 @@ from millstream.threads import uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from millstream.sql.adhoc import Kernel, PullPlan
+    from millstream.sql.adhoc import AdhocPlan, Kernel
 
 Rows = Any
 """An Arrow table, or a reader of record batches, which can be read once."""
@@ -36,7 +36,7 @@ _CONFIG = {
 _MARK = "\x1f"
 
 
-class Puller:
+class AdhocRunner:
     """Answers queries; any thread may ask, each query has a cursor of its own.
 
     Args:
@@ -51,17 +51,17 @@ class Puller:
         self._known: set[str] = set()
         self._closed = False
 
-    def run(self, plan: PullPlan, relations: Mapping[str, Rows]) -> pa.Table:
+    def run(self, plan: AdhocPlan, relations: Mapping[str, Rows]) -> pa.Table:
         """Return the rows of a query.
 
         Args:
-            plan: what ``plan_pull`` made.
+            plan: what ``plan_adhoc`` made.
             relations: by the names in ``plan.tables``, the rows of each, with the columns that
                 ``plan.columns`` names at least. A reader is used up.
 
         Raises:
             ExpressionError: an expression has no value for some row.
-            ClosedError: the puller was closed.
+            ClosedError: it was closed.
         """
         cursor = self._cursor(plan.kernels)
         trouble: list[BaseException] = []
@@ -101,7 +101,7 @@ class Puller:
 
 
 def _opened(threads: int) -> tuple[Any, type[Exception]]:
-    # Importing DuckDB takes longer than many programs that never pull would like.
+    # Importing DuckDB takes longer than a program without ad-hoc queries should wait.
     import duckdb  # noqa: PLC0415
 
     database = duckdb.connect(":memory:", config={"threads": threads, **_CONFIG})
@@ -161,7 +161,7 @@ def _given(rows: Rows, names: Sequence[str], once: bool, trouble: list[BaseExcep
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _result(made: pa.Table, plan: PullPlan) -> pa.Table:
+def _result(made: pa.Table, plan: AdhocPlan) -> pa.Table:
     arrow = plan.schema.arrow
     # By way of the physical types: DuckDB names the element of a list otherwise than we do.
     physical = made.rename_columns(plan.schema.names).cast(physical_schema(arrow))
@@ -178,7 +178,7 @@ def _logical(column: pa.ChunkedArray, of: pa.DataType) -> pa.ChunkedArray:
 # --- Errors ---------------------------------------------------------------------------------------
 
 
-def _told(error: Exception, plan: PullPlan) -> Error:
+def _told(error: Exception, plan: AdhocPlan) -> Error:
     """Return our error for one of DuckDB's."""
     text = str(error)
     if text.count(_MARK) >= 3:

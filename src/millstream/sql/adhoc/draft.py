@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from millstream.model.types import SqlType
     from millstream.sql.adhoc.binder import RowBinder
-    from millstream.sql.views.plan import Input
+    from millstream.sql.inputs import Input
 
 LSN = "_lsn"
 """The column of a relation that holds each row's place in the log."""

@@ -1,4 +1,4 @@
-"""The plan of a pull query: WITH, UNION and its kin, and what comes out at last."""
+"""The plan of an ad-hoc query: WITH, UNION and its kin, and what comes out at last."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.sql.adhoc.form import Kernel
+    from millstream.sql.inputs import Input
     from millstream.sql.statements.statement import Query
-    from millstream.sql.views.plan import Input
 
 _SET_PARTS = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
 
 
 @dataclass(frozen=True, slots=True)
-class PullPlan:
+class AdhocPlan:
     """A query that is ready for DuckDB.
 
     Attributes:
@@ -49,7 +49,7 @@ class PullPlan:
     kernels: tuple[Kernel, ...]
 
 
-def plan_pull(query: Query, inputs: Callable[[str], Input]) -> PullPlan:
+def plan_adhoc(query: Query, inputs: Callable[[str], Input]) -> AdhocPlan:
     """Return the plan of a query.
 
     Args:
@@ -74,7 +74,7 @@ def plan_pull(query: Query, inputs: Callable[[str], Input]) -> PullPlan:
     bound = queries.bind(query.tree, {}, None)
     shared = ", ".join(f"{name} AS ({text})" for name, text in draft.shared)
     tables = tuple(draft.reads)
-    return PullPlan(
+    return AdhocPlan(
         f"WITH {shared} {bound.sql}" if shared else bound.sql,
         tables,
         MappingProxyType({name: tuple(draft.reads[name]) for name in tables}),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from millstream.sql.expressions.bind import Binder
-    from millstream.sql.views.plan import Input
+    from millstream.sql.inputs import Input
 
 Found = tuple[Node, list[str]]
 """What a name stands for, and the names of fields that follow it."""

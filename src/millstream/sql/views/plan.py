@@ -6,34 +6,12 @@ Pure values. Types of the result are not here: Spark finds them when it sees ``s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from millstream.model.schema import Schema
+from typing import Literal
 
 Shape = Literal["rows", "groups", "sets"]
 WindowKind = Literal["tumble", "hop", "session", "cumulate"]
 FEED = "__feed"
 """The relation that ``ViewPlan.spark_sql`` reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What the planner is told of a log that a query reads.
-
-    Attributes:
-        name: the log, as the catalog writes it.
-        kind: what writes it: a "source", a "table", a "view" or a "stream".
-        schema: its columns.
-        retracts: whether rows of it may disappear.
-        event_time: the column that its watermark follows, or None.
-    """
-
-    name: str
-    kind: Literal["source", "table", "view", "stream"]
-    schema: Schema
-    retracts: bool = False
-    event_time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from millstream.sql.views.trees import column
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.views.plan import Input, Lookup
+    from millstream.sql.inputs import Input
+    from millstream.sql.views.plan import Lookup
     from millstream.sql.views.telling import Teller
 
 _KEPT = re.compile(

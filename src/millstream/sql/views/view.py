@@ -33,7 +33,8 @@ from millstream.sql.views.telling import Teller
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.views.plan import Input, ViewPlan
+    from millstream.sql.inputs import Input
+    from millstream.sql.views.plan import ViewPlan
 
 _MICROSECOND = timedelta(microseconds=1)
 

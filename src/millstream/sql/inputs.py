@@ -1,0 +1,28 @@
+"""What planners are given: the logs that a query reads, as the catalog knows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from millstream.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a planner knows of a log that a query reads.
+
+    Attributes:
+        name: the log, as the catalog writes it.
+        kind: what writes it: a "source", a "table", a "view" or a "stream".
+        schema: its columns.
+        retracts: whether it retracts: rows of it may be updated or deleted.
+        event_time: the column that its watermark follows, or None.
+    """
+
+    name: str
+    kind: Literal["source", "table", "view", "stream"]
+    schema: Schema
+    retracts: bool = False
+    event_time: str | None = None
