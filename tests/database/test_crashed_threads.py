@@ -64,7 +64,7 @@ def test_of_a_ticker(db, source, monkeypatch, caplog):
 
 
 def test_of_a_watch_over_idle_time(db, monkeypatch, caplog):
-    monkeypatch.setattr("millstream.sources.idle.IdleWatch._go_on", broken)
+    monkeypatch.setattr("millstream.sources.event_time.IdleWatch._advance", broken)
     db.execute(
         "CREATE SOURCE i (ts TIMESTAMP, WATERMARK FOR ts AS ts) "
         "WITH (idle_timeout = '10 milliseconds')"

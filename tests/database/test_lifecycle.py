@@ -622,7 +622,7 @@ WAITING = {
         gate = threading.Event()
         caller = threading.Thread(target=lambda: db._engine.dispatcher.call(gate.wait), daemon=True)
         caller.start()
-        while db._engine.dispatcher._errands: pass
+        while db._engine.dispatcher._tasks: pass
         source = db.source("s")
         for n in range(10): source.push((n,))
         def soon():
@@ -638,7 +638,7 @@ WAITING = {
         gate = threading.Event()
         caller = threading.Thread(target=lambda: db._engine.dispatcher.call(gate.wait), daemon=True)
         caller.start()
-        while db._engine.dispatcher._errands: pass
+        while db._engine.dispatcher._tasks: pass
         ready()
         try:
             db.flush()

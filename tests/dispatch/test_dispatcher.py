@@ -207,7 +207,7 @@ class TestTurnsOfOthers:
         with held(dispatcher):
             source.push((1,))
             waiting = Doing(dispatcher.commit_here, self.commit_of(db, "a", 2))
-            until(lambda: dispatcher._errands or waiting.is_done)
+            until(lambda: dispatcher._tasks or waiting.is_done)
             assert not waiting.is_done
         waiting.result()
         assert db.query("SELECT n FROM a").fetchall() == [(1,), (2,)]
@@ -273,7 +273,7 @@ class TestTurnsOfOthers:
         def broken(*_):
             raise ZeroDivisionError
 
-        monkeypatch.setattr(dispatcher, "_run_errand", broken)
+        monkeypatch.setattr(dispatcher, "_run_task", broken)
         with pytest.raises(LogFailedError):
             Doing(dispatcher.commit_here, made).result()
         with pytest.raises(LogFailedError):
@@ -309,7 +309,7 @@ class TestStop:
         dispatcher = db._engine.dispatcher
         with held(dispatcher):
             waiting = [Doing(dispatcher.barrier) for _ in range(5)]
-            until(lambda: len(dispatcher._errands) == 5)
+            until(lambda: len(dispatcher._tasks) == 5)
             closing = Doing(db.close)
         closing.result()
         for each in waiting:
@@ -385,15 +385,15 @@ class TestFailure:
         monkeypatch.setattr(module, "_RETRY", 0.001)
         (a,) = numbers(db, "a", buffer_size=100)
         made = TestTurnsOfOthers.commit_of(db, "a", 2)
-        until(lambda: dispatcher.bell.asleep)
+        until(lambda: dispatcher.wakeup.asleep)
         broken(LogFullError("the disk is full"))
-        a._inlet.items.append((1,))  # without the bell, so that the commit finds it
+        a._inlet.items.append((1,))  # without a wake-up, so that the commit finds it
         with pytest.raises(LogFullError):  # and not ahead of what was pushed before
             Doing(dispatcher.commit_here, made).result()
         for n in range(3, 6):
             a.push((n,))
         broken(None)
-        for n in range(6, 9):  # the dispatcher hears the bell
+        for n in range(6, 9):  # the dispatcher is woken
             a.push((n,))
         db.flush()
         rows = db.query("SELECT * FROM a").fetchall()
@@ -434,7 +434,7 @@ class TestFailure:
         monkeypatch.setattr(dispatcher, "_drained", bug)
         with held(dispatcher):
             waiting = [Doing(a.push, (1,)), Doing(dispatcher.barrier)]
-            until(lambda: a.pending and dispatcher._errands)
+            until(lambda: a.pending and dispatcher._tasks)
         until(lambda: not dispatcher._thread.is_alive())
         for each in waiting:
             each._thread.join(0.2)  # to be told takes no time

@@ -15,11 +15,10 @@ from millstream.errors import RowError
 from millstream.model.schema import Column, Schema
 from millstream.model.type_text import parse_type
 from millstream.model.types import SCALARS
-from millstream.sources.bell import Bell
-from millstream.sources.event_time import EventTime
 from millstream.sources.fast_push import make_push
 from millstream.sources.inlet import Inlet
 from millstream.sources.source import Source
+from millstream.sources.wakeup import Wakeup
 
 from ..model.strategies import filled, values_of  # noqa: TID252 - tests have no name
 
@@ -63,7 +62,7 @@ odd = st.sampled_from(
 
 
 def source_of(schema, **options):
-    return Source(Inlet("s", schema, Bell(), **options), EventTime(), lambda: 0)
+    return Source(Inlet("s", schema, Wakeup(), **options), lambda: 0)
 
 
 def exactly(rows):
@@ -129,7 +128,7 @@ def test_what_is_no_row_is_refused_whole(row):
 )
 def test_the_usual_takes_no_detour(sql, value):
     """It is appended as it is: the very tuple that was pushed."""
-    inlet = Inlet("s", Schema.of(v=f"{sql} NOT NULL", w=sql), Bell())
+    inlet = Inlet("s", Schema.of(v=f"{sql} NOT NULL", w=sql), Wakeup())
 
     def detour(row):
         raise AssertionError(f"a detour for {row}")
@@ -141,7 +140,7 @@ def test_the_usual_takes_no_detour(sql, value):
 
 
 def test_a_limit_can_be_set_later():
-    inlet, full = Inlet("s", Schema.of(v="BIGINT"), Bell(), capacity=2), []
+    inlet, full = Inlet("s", Schema.of(v="BIGINT"), Wakeup(), capacity=2), []
     push, set_limit = make_push(inlet, full.append, full.append)
     for n in range(3):
         push((n,))
@@ -155,28 +154,29 @@ def test_a_limit_can_be_set_later():
 
 
 class Listening:
-    """A bell that notes what is there when it rings."""
+    """A wakeup that notes which rows are there when it is called."""
 
     def __init__(self):
         self.asleep, self.inlet, self.there = False, None, []
 
-    def ring(self):
+    def wake(self):
         self.there.append(list(self.inlet.items))
 
 
 def test_a_sleeper_is_woken_after_the_row_is_there():
-    bell = Listening()
-    bell.inlet = Inlet("s", Schema.of(v="BIGINT"), bell)
-    push, _ = make_push(bell.inlet, None, None)
+    wakeup = Listening()
+    wakeup.inlet = Inlet("s", Schema.of(v="BIGINT"), wakeup)
+    push, _ = make_push(wakeup.inlet, None, None)
     push((1,))
-    assert bell.there == []
-    bell.asleep = True
+    assert wakeup.there == []
+    wakeup.asleep = True
     push((2,))
-    assert bell.there == [[(1,), (2,)]]
+    assert wakeup.there == [[(1,), (2,)]]
 
 
 def test_columns_may_have_any_name():
-    names = ["row", "items", "append", "bell", "limit", "slow", "full", "class", "v0", "a b", 'q"']
+    taken = ["row", "items", "append", "wakeup", "limit", "slow", "full"]
+    names = [*taken, "class", "v0", "a b", 'q"']
     schema = Schema.of(dict.fromkeys(names, "BIGINT"))
     source = source_of(schema)
     source.push(tuple(range(len(names))))

@@ -10,8 +10,8 @@ from millstream.errors import ClosedError, LogFullError, SourceFullError
 from millstream.model import ChangeBatch, Schema
 from millstream.model.schema import Column
 from millstream.model.type_text import parse_type
-from millstream.sources.bell import Bell
-from millstream.sources.inlet import Inlet, Parcel, Ticket
+from millstream.sources.inlet import Completion, Inlet, Parcel
+from millstream.sources.wakeup import Wakeup
 
 from ..held import Doing, until  # noqa: TID252 - tests are no package that has a name
 
@@ -20,7 +20,7 @@ WIDER = SCHEMA.with_column(Column("s", parse_type("VARCHAR")))
 
 
 def inlet(**options):
-    return Inlet("s", SCHEMA, Bell(), **options)
+    return Inlet("s", SCHEMA, Wakeup(), **options)
 
 
 def batch(*numbers):
@@ -44,17 +44,17 @@ class TestDrain:
         one.items.append((1,))
         one.put(Parcel([batch(2, 3), batch(4)]))
         one.items.append((5,))
-        batches, tickets = one.drain(3)
+        batches, completions = one.drain(3)
         assert numbers(batches) == [1, 2, 3, 4, 5]
-        assert tickets == []
+        assert completions == []
         assert one.pushed == 5
         assert (one._parcels, one.parcel_rows) == (0, 0)
 
     def test_gives_the_tickets_of_what_it_takes_only(self):
         one = inlet()
-        first, second = Ticket(), Ticket()
-        one.put(Parcel([batch(1)], ticket=first))
-        one.put(Parcel([batch(2)], ticket=second))
+        first, second = Completion(), Completion()
+        one.put(Parcel([batch(1)], completion=first))
+        one.put(Parcel([batch(2)], completion=second))
         assert one.drain(1)[1] == [first]
         assert one.drain(1)[1] == [second]
 
@@ -225,9 +225,9 @@ class TestSync:
         one = inlet(sync=True)
         pushing = Doing(one.enter, [batch(1)])
         until(lambda: one.items)
-        (ticket,) = one.drain(1)[1]
+        (completion,) = one.drain(1)[1]
         assert not pushing.is_done
-        ticket.settle(1)
+        completion.settle(1)
         pushing.result()
 
     def test_and_is_told_what_went_wrong(self):
@@ -259,20 +259,20 @@ class TestSync:
 
 class TestTicket:
     def test_can_be_waited_for_by_many_and_again(self):
-        ticket = Ticket()
-        waiting = [Doing(ticket.wait) for _ in range(3)]
-        ticket.settle(7)
+        completion = Completion()
+        waiting = [Doing(completion.wait) for _ in range(3)]
+        completion.settle(7)
         for each in waiting:
             each.result()
-        ticket.wait()
-        assert ticket.lsn == 7
+        completion.wait()
+        assert completion.lsn == 7
 
     def test_the_first_time_counts(self):
-        ticket = Ticket()
-        ticket.settle(7)
-        ticket.settle(8, ClosedError("too late"))
-        ticket.wait()
-        assert ticket.lsn == 7
+        completion = Completion()
+        completion.settle(7)
+        completion.settle(8, ClosedError("too late"))
+        completion.wait()
+        assert completion.lsn == 7
 
 
 class TestEvolve:
@@ -320,11 +320,11 @@ class TestClose:
         assert numbers(one.drain(1)[0]) == [1]
 
 
-def test_the_bell_is_rung_only_for_a_sleeper():
+def test_the_bell_is_wakes_only_for_a_sleeper():
     one = inlet()
     one.put(Parcel([batch(1)]))
-    assert one.bell._rung.empty()
-    one.bell.asleep = True
+    assert one.wakeup._wakes.empty()
+    one.wakeup.asleep = True
     one.put(Parcel([batch(2)]))
-    assert not one.bell._rung.empty()
-    assert not one.bell.asleep
+    assert not one.wakeup._wakes.empty()
+    assert not one.wakeup.asleep

@@ -407,9 +407,9 @@ class TestSync:
 
         with held(dispatcher):
             before = Doing(dispatcher.call, push)
-            until(lambda: len(dispatcher._errands) == 1)
+            until(lambda: len(dispatcher._tasks) == 1)
             dropping = Doing(db.execute, "DROP SOURCE numbers")
-            until(lambda: len(dispatcher._errands) == 2)
+            until(lambda: len(dispatcher._tasks) == 2)
         before.result()
         dropping.result()
         with pytest.raises(ClosedError):
@@ -562,11 +562,11 @@ class TestAlter:
 
         with held(dispatcher):
             doing = [Doing(dispatcher.call, push)]
-            until(lambda: len(dispatcher._errands) == 1)
+            until(lambda: len(dispatcher._tasks) == 1)
             doing.append(Doing(db.execute, "ALTER SOURCE numbers ADD COLUMN s VARCHAR"))
-            until(lambda: len(dispatcher._errands) == 2)
+            until(lambda: len(dispatcher._tasks) == 2)
             doing.append(Doing(dispatcher.call, subscribe))
-            until(lambda: len(dispatcher._errands) == 3)
+            until(lambda: len(dispatcher._tasks) == 3)
         for each in doing:
             each.result()
         got = []

@@ -6,7 +6,7 @@ Never knows: how a subscriber buffers, what a table holds, Spark.
 """
 
 from millstream.dispatch.dispatcher import Dispatcher, forked
-from millstream.dispatch.errands import Commit, Intake
 from millstream.dispatch.route import Routes, Subscriber, select
+from millstream.dispatch.tasks import Commit
 
-__all__ = ["Commit", "Dispatcher", "Intake", "Routes", "Subscriber", "forked", "select"]
+__all__ = ["Commit", "Dispatcher", "Routes", "Subscriber", "forked", "select"]

@@ -22,10 +22,10 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from millstream.dispatch.errands import Call, Commit
 from millstream.dispatch.held import Held, not_refusable
-from millstream.dispatch.joining import commits, joined
+from millstream.dispatch.merge import commits, joined
 from millstream.dispatch.route import Routes
+from millstream.dispatch.tasks import CallTask, Commit
 from millstream.errors import (
     ClosedError,
     Error,
@@ -34,17 +34,17 @@ from millstream.errors import (
     RowTooLargeError,
     TopicNotFoundError,
 )
-from millstream.sources.bell import Bell
+from millstream.sources.wakeup import Wakeup
 from millstream.threads import thread, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.dispatch.errands import Batches, Intake
+    from millstream.dispatch.tasks import Batches
     from millstream.log import Log
     from millstream.log.entry import Part
     from millstream.model.batch import ChangeBatch
-    from millstream.sources.inlet import Ticket
+    from millstream.sources.inlet import Completion, Inlet
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Dispatcher:
     """Ring 1. Runs from construction until ``stop``.
 
     Attributes:
-        bell: what producers ring.
+        wakeup: producers wake the dispatcher with it.
         lsn: the last LSN that was handed out, or is just being. Read it *after* joining the routes:
             every later batch will come through them.
         offered_lsn: everything up to this LSN was offered to who should have it.
@@ -72,22 +72,22 @@ class Dispatcher:
     """
 
     def __init__(self, log: Log) -> None:
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self.lsn = self.offered_lsn = log.lsn
         self.published = 0
         self.wakes: list[Callable[[], None]] = []
         self.handed: list[tuple[Callable[[ChangeBatch], None], ChangeBatch]] = []
         self._log = log
         self._pid = os.getpid()
-        self._errands: list[Commit | Call] = []
+        self._tasks: list[Commit | CallTask] = []
         self._held = Held()
-        self._all_intakes: tuple[Intake, ...] = ()
-        # The intakes and the buffers of a cut, in one assignment, so that they always match.
-        self._inflow: tuple[tuple[Intake, ...], tuple[list[Any], ...], bool]
-        self._set_intakes(())
+        self._all_inlets: tuple[Inlet, ...] = ()
+        # The inlets and the buffers of a cut, in one assignment, so that they always match.
+        self._inflow: tuple[tuple[Inlet, ...], tuple[list[Any], ...], bool]
+        self._set_inlets(())
         self._routes: dict[str, Routes] = {}
         self._everything = Routes()
-        self._tickets: list[Ticket] = []  # of the cut at hand
+        self._tickets: list[Completion] = []  # of the cut at hand
         self._placed: Sequence[Part] = ()  # what was placed just now
         self._fanned_out: Sequence[Part] = ()  # what subscribers have, and the log has not yet
         self._stopping = False
@@ -106,32 +106,33 @@ class Dispatcher:
 
     # ---- what flows in
 
-    def add(self, intake: Intake) -> None:
+    def add(self, inlet: Inlet) -> None:
         """Drain one more inlet."""
         with self._lock:
             # Those of the database's own come last in a commit: a NOTIFY after what was pushed.
-            ordered = sorted((*self._all_intakes, intake), key=lambda each: each.is_system)
-            self._set_intakes(tuple(ordered))
-        intake.inlet.stall(self._held.error)
+            inlets = (*self._all_inlets, inlet)
+            ordered = sorted(inlets, key=lambda each: each.name.startswith("__"))
+            self._set_inlets(tuple(ordered))
+        inlet.stall(self._held.error)
 
-    def remove(self, intake: Intake) -> None:
+    def remove(self, inlet: Inlet) -> None:
         """Drain it no more. Called by the dispatcher's thread."""
         with self._lock:
-            self._set_intakes(tuple(each for each in self._all_intakes if each is not intake))
-        self._held.forget(intake.topic)
+            self._set_inlets(tuple(each for each in self._all_inlets if each is not inlet))
+        self._held.forget(inlet.name)
 
-    def _set_intakes(self, intakes: tuple[Intake, ...]) -> None:
-        self._all_intakes = intakes
+    def _set_inlets(self, inlets: tuple[Inlet, ...]) -> None:
+        self._all_inlets = inlets
         if self._held.error is not None:  # rows that nobody waits for stay where they are
-            intakes = tuple(each for each in intakes if each.inlet.sync)
-        buffers: tuple[list[Any], ...] = (self._errands, *(i.inlet.items for i in intakes))
-        self._inflow = (intakes, buffers, any(each.inlet.drops for each in intakes))
+            inlets = tuple(each for each in inlets if each.sync)
+        buffers: tuple[list[Any], ...] = (self._tasks, *(inlet.items for inlet in inlets))
+        self._inflow = (inlets, buffers, any(each.drops for each in inlets))
 
     def commit(self, commit: Commit) -> int:
         """Commit changes; returns the last LSN once they are applied and handed to subscribers."""
         self._hand_in(commit)
-        commit.ticket.wait()
-        return commit.ticket.lsn
+        commit.completion.wait()
+        return commit.completion.lsn
 
     def commit_here(self, commit: Commit) -> int:
         """The same, in this thread if nobody takes a turn just now: so nobody has to be woken.
@@ -140,21 +141,21 @@ class Dispatcher:
         """
         if threading.current_thread() is threading.main_thread() or not self._take_turn(commit):
             return self.commit(commit)
-        if self.bell.asleep and (any(map(len, self._inflow[1])) or not self._lingers):
-            self.bell.ring()  # there is more to do, or to be added to the log after a moment
-        commit.ticket.wait()
-        return commit.ticket.lsn
+        if self.wakeup.asleep and (any(map(len, self._inflow[1])) or not self._lingers):
+            self.wakeup.wake()  # there is more to do, or to be added to the log after a moment
+        commit.completion.wait()
+        return commit.completion.lsn
 
     def _take_turn(self, commit: Commit) -> bool:
-        if self._errands or not self._turning.acquire(blocking=False):
+        if self._tasks or not self._turning.acquire(blocking=False):
             return False
         try:
             if self._stopping or self._failure is not None or self.is_forked:
                 return False
-            self._errands.insert(0, commit)
+            self._tasks.insert(0, commit)
             self._guarded(lambda: self._turn(1))
         except Exception:  # noqa: BLE001 - then everything has failed, and this is told so
-            commit.ticket.settle(self.lsn, self._failure)
+            commit.completion.settle(self.lsn, self._failure)
         finally:
             self._turning.release()
         return True
@@ -167,17 +168,17 @@ class Dispatcher:
     def soon(self, function: Callable[[], None]) -> None:
         """The same, without waiting. Takes no lock: it may be called from a finalizer."""
         if not (self.is_forked or self._failure):
-            self._errands.append(Call(function))
-            if self.bell.asleep:
-                self.bell.ring()
+            self._tasks.append(CallTask(function))
+            if self.wakeup.asleep:
+                self.wakeup.wake()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function in the dispatcher's thread, after all that was pushed so far."""
         if self.is_here():
             return function()
-        call = Call(function)
+        call = CallTask(function)
         self._hand_in(call)
-        call.ticket.wait()
+        call.completion.wait()
         result: T = call.result
         return result
 
@@ -206,18 +207,18 @@ class Dispatcher:
         """Whether this is the dispatcher's thread, or one that takes a turn for it."""
         return threading.current_thread() is self._thread or threading.get_ident() == self._turner
 
-    def _hand_in(self, errand: Commit | Call) -> None:
+    def _hand_in(self, task: Commit | CallTask) -> None:
         self.check()
         try:
-            self._errands.append(errand)
-            if self.bell.asleep:
-                self.bell.ring()
+            self._tasks.append(task)
+            if self.wakeup.asleep:
+                self.wakeup.wake()
         except BaseException:  # a signal; what was handed in must be seen all the same
-            self.bell.ring()
+            self.wakeup.wake()
             raise
         if self._failure is not None or self._is_over:
-            # It stopped just now, perhaps before it saw the errand.
-            self._refuse_errands()
+            # It stopped just now, perhaps before it saw the task.
+            self._refuse_tasks()
 
     @property
     def is_forked(self) -> bool:
@@ -288,35 +289,35 @@ class Dispatcher:
                     hint="open the database again; this is a bug in Millstream, please report it",
                 )
             )
-        for ticket in self._tickets:
-            ticket.settle(self.lsn, self._failure)
-        self._refuse_errands()
+        for completion in self._tickets:
+            completion.settle(self.lsn, self._failure)
+        self._refuse_tasks()
 
-    def _turn(self, errands: int | None = None) -> bool:
-        """One cut, and all errands or so many; False when there is nothing to do."""
+    def _turn(self, tasks: int | None = None) -> bool:
+        """One cut, and all tasks or so many; False when there is nothing to do."""
         if self._held:
             self._place_held()
-        intakes, buffers, may_drop = self._inflow
+        inlets, buffers, may_drop = self._inflow
         removed: list[int] = []
         sizes = list(map(len, buffers))
         if not any(sizes):
             return False
         if may_drop:
-            sizes, removed = _exact_cut(intakes, buffers)
+            sizes, removed = _exact_cut(inlets, buffers)
         batches: list[tuple[str, ChangeBatch]] = []
-        tickets = self._tickets = []
-        for place, (intake, size) in enumerate(zip(intakes, sizes[1:], strict=True)):
+        completions = self._tickets = []
+        for place, (inlet, size) in enumerate(zip(inlets, sizes[1:], strict=True)):
             if size:
                 gone = removed[place] if removed else 0
-                batches += self._drained(intake, size, gone, tickets)
-        for commit in commits(batches) if len(batches) > 1 and not tickets else (batches,):
+                batches += self._drained(inlet, size, gone, completions)
+        for commit in commits(batches) if len(batches) > 1 and not completions else (batches,):
             if commit:
-                self._commit(commit, tickets)
-        for _ in range(sizes[0] if errands is None else errands):
-            errand = self._next_errand()
-            if errand is not None:
-                tickets.append(errand.ticket)
-                self._run_errand(errand)
+                self._commit(commit, completions)
+        for _ in range(sizes[0] if tasks is None else tasks):
+            task = self._next_task()
+            if task is not None:
+                completions.append(task.completion)
+                self._run_task(task)
         return True
 
     def _rest(self) -> bool:
@@ -325,13 +326,13 @@ class Dispatcher:
         Who was just woken needs the interpreter, and this thread holds it. So it sleeps at once,
         and adds the rows to the log when nothing more came for a moment.
         """
-        bell = self.bell
+        wakeup = self.wakeup
         # Looked at before the buffers: what was pushed before the end is in them by then.
         stopping = self._stopping
         self._lingers = False  # before anybody can take a turn
-        bell.asleep = True
+        wakeup.asleep = True
         if any(map(len, self._inflow[1])):
-            bell.asleep = False
+            wakeup.asleep = False
             return True
         if stopping:
             with self._turning:
@@ -341,8 +342,10 @@ class Dispatcher:
         turns = self._turns
         self._lingers = bool(self._fanned_out)
         if not self._lingers:
-            bell.sleep(_RETRY if self._held else None)
-        elif not bell.sleep(_LINGER) and (self._turns == turns or turns > self._tidied + _PATIENCE):
+            wakeup.sleep(_RETRY if self._held else None)
+        elif not wakeup.sleep(_LINGER) and (
+            self._turns == turns or turns > self._tidied + _PATIENCE
+        ):
             with self._turning:
                 self._guarded(self._tidy)
         return True
@@ -362,29 +365,29 @@ class Dispatcher:
                 self._log.write_soon()
 
     def _drained(
-        self, intake: Intake, size: int, removed: int, tickets: list[Ticket]
+        self, inlet: Inlet, size: int, removed: int, completions: list[Completion]
     ) -> list[tuple[str, ChangeBatch]]:
-        drained, waiting = intake.inlet.drain(size, removed)
-        tickets += waiting
+        drained, waiting = inlet.drain(size, removed)
+        completions += waiting
         batches = []
         for batch in drained if len(drained) == 1 else joined(drained):
-            if intake.has_event_time or batch.watermark is not None:
-                intake.event_time.observe(batch)
+            if inlet.event_time.has_column or batch.watermark is not None:
+                inlet.event_time.observe(batch)
             if len(batch) or batch.watermark is not None:
-                batches.append((intake.topic, batch))
+                batches.append((inlet.name, batch))
         return batches
 
-    def _commit(self, batches: Batches, tickets: list[Ticket]) -> None:
+    def _commit(self, batches: Batches, completions: list[Completion]) -> None:
         """Commit a cut, and tell who waits for it how it went."""
         self._add_to_log()
         # What is held was pushed before: nothing may be committed ahead of it.
-        error = self._held.error or self._place(batches, sync=bool(tickets))
+        error = self._held.error or self._place(batches, sync=bool(completions))
         if error is None:
             self._fan_out(batches)
         elif self._failure is None and isinstance(error, LogError):
-            self._hold(not_refusable(batches, self._all_intakes), error)
-        for ticket in tickets:
-            ticket.settle(self.lsn, error)
+            self._hold(not_refusable(batches, self._all_inlets), error)
+        for completion in completions:
+            completion.settle(self.lsn, error)
 
     def _place(self, batches: Batches, *, sync: bool) -> Error | None:
         """Give batches their place in the log; returns why they have none."""
@@ -421,7 +424,7 @@ class Dispatcher:
                 self._add_to_log()
         if held.error is not None:
             self._stall(None)
-        self._errands[:0] = held.postponed
+        self._tasks[:0] = held.postponed
         held.postponed.clear()
 
     def _stall(self, error: LogError | None) -> None:
@@ -429,9 +432,9 @@ class Dispatcher:
         was, self._held.error = self._held.error, error
         if (was is None) != (error is None):
             with self._lock:
-                self._set_intakes(self._all_intakes)
-        for intake in self._all_intakes:
-            intake.inlet.stall(error)
+                self._set_inlets(self._all_inlets)
+        for inlet in self._all_inlets:
+            inlet.stall(error)
 
     def _give_up_held(self) -> None:
         """At the end, when the log still takes nothing: count what is lost."""
@@ -439,8 +442,8 @@ class Dispatcher:
         if error is None or self._failure is not None:
             return
         rows = held.rows()
-        for intake in self._all_intakes:
-            drained, _ = intake.inlet.drain(len(intake.inlet.items))
+        for inlet in self._all_inlets:
+            drained, _ = inlet.drain(len(inlet.items))
             rows += sum(map(len, drained))
         held.commits.clear()
         self._lost = error.with_lost(rows)
@@ -469,21 +472,21 @@ class Dispatcher:
         self.wakes.clear()
         self._fanned_out, self._placed = self._placed, ()
 
-    def _run_errand(self, errand: Commit | Call) -> None:
+    def _run_task(self, task: Commit | CallTask) -> None:
         error: BaseException | None = self._failure
         try:
             # A commit is fanned out first, too: it is written with it, when all is quiet.
-            self._add_to_log(write=not isinstance(errand, Commit))
-            if error is None and isinstance(errand, Commit):
-                self._run_commit(errand)
-            elif error is None and isinstance(errand, Call):
-                errand.result = errand.function()
+            self._add_to_log(write=not isinstance(task, Commit))
+            if error is None and isinstance(task, Commit):
+                self._run_commit(task)
+            elif error is None and isinstance(task, CallTask):
+                task.result = task.function()
         except BaseException as raised:  # noqa: BLE001 - it is told to who waits for it
             error = raised
-        if isinstance(errand, Commit) and errand.is_posted and self._may_try_again(error):
-            self._held.postponed.append(errand)
+        if isinstance(task, Commit) and task.is_posted and self._may_try_again(error):
+            self._held.postponed.append(task)
         else:
-            errand.ticket.settle(self.lsn, error)
+            task.completion.settle(self.lsn, error)
 
     def _may_try_again(self, error: BaseException | None) -> bool:
         final = (LogFailedError, RowTooLargeError)
@@ -512,45 +515,45 @@ class Dispatcher:
         """
         self._stopping = True
         self._over.set()
-        self.bell.ring()
+        self.wakeup.wake()
         if not self.is_here():
             self._thread.join()
         if self._failure is None:
             self._failure = _closed()
-        self._refuse_errands()
+        self._refuse_tasks()
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost
 
     def _fail(self, error: Error) -> None:
         self._failure = error
-        for intake in self._all_intakes:
-            intake.inlet.close(error)
-            intake.inlet.abandon()
+        for inlet in self._all_inlets:
+            inlet.close(error)
+            inlet.abandon()
         for routes in (*self._routes.values(), self._everything):
             for subscriber in routes.subscribers:
                 subscriber.fail(error)
 
     @uninterrupted
-    def _refuse_errands(self) -> None:
-        while (errand := self._next_errand()) is not None:
-            errand.ticket.settle(self.lsn, self._failure or _closed())
+    def _refuse_tasks(self) -> None:
+        while (task := self._next_task()) is not None:
+            task.completion.settle(self.lsn, self._failure or _closed())
 
-    def _next_errand(self) -> Commit | Call | None:
+    def _next_task(self) -> Commit | CallTask | None:
         try:
-            return self._errands.pop(0)
+            return self._tasks.pop(0)
         except IndexError:  # there was none, or somebody has just refused it
             return None
 
 
 def _exact_cut(
-    intakes: tuple[Intake, ...], buffers: tuple[list[Any], ...]
+    inlets: tuple[Inlet, ...], buffers: tuple[list[Any], ...]
 ) -> tuple[list[int], list[int]]:
     """How many items each buffer holds at one moment, and how many were removed by then."""
     while True:
-        removed = [intake.inlet.removed for intake in intakes]
+        removed = [inlet.removed for inlet in inlets]
         sizes = list(map(len, buffers))
-        if removed == [intake.inlet.removed for intake in intakes]:
+        if removed == [inlet.removed for inlet in inlets]:
             return sizes, removed
 
 
@@ -572,8 +575,8 @@ _FORKED: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 def _in_child() -> None:
     """Threads do not survive a fork: let every producer in the child hear it at once."""
     for dispatcher in _FORKED:
-        for intake in dispatcher._all_intakes:  # noqa: SLF001 - this module's own
-            intake.inlet.close(forked())
+        for inlet in dispatcher._all_inlets:  # noqa: SLF001 - this module's own
+            inlet.close(forked())
 
 
 os.register_at_fork(after_in_child=_in_child)

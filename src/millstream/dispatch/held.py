@@ -10,8 +10,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.dispatch.errands import Batches, Commit, Intake
+    from millstream.dispatch.tasks import Batches, Commit
     from millstream.errors import LogError
+    from millstream.sources.inlet import Inlet
 
 
 class Held:
@@ -41,10 +42,10 @@ class Held:
         return sum(len(batch) for commit in self.commits for _, batch in commit)
 
 
-def not_refusable(batches: Batches, intakes: tuple[Intake, ...]) -> Batches:
+def not_refusable(batches: Batches, inlets: tuple[Inlet, ...]) -> Batches:
     """The batches of a cut that nobody waits for, and that must therefore not be lost.
 
     Those of sync sources are refused instead; but a watermark, which is a promise, is not.
     """
-    waited_for = {intake.topic for intake in intakes if intake.inlet.sync}
+    waited_for = {inlet.name for inlet in inlets if inlet.sync}
     return [each for each in batches if each[0] not in waited_for or not len(each[1])]

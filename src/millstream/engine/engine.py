@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.catalog import Catalog, Definition
-from millstream.dispatch import Commit, Dispatcher, Intake, select
+from millstream.dispatch import Commit, Dispatcher, select
 from millstream.errors import (
     BrokenDefinitionError,
     Error,
@@ -78,7 +78,7 @@ class Engine:
         self.log = log
         self.catalog = Catalog(log)
         self.dispatcher = Dispatcher(log)
-        self._intakes: dict[str, Intake] = {}
+        self._inlets: dict[str, Inlet] = {}
         self._tables: dict[str, Table] = {}
         self._idle: dict[str, IdleWatch] = {}
         self._whole: dict[tuple[str, str | None], tuple[Definition, SelectPlan]] = {}
@@ -109,8 +109,8 @@ class Engine:
     def _system_source(self, name: str, schema: Schema) -> Inlet:
         if name not in self.log.topics:
             self.log.create_topic(name, schema, retention=Retention(max_age=3600.0))
-        inlet = Inlet(name, schema, self.dispatcher.bell)
-        self.dispatcher.add(Intake(name, inlet, EventTime()))
+        inlet = Inlet(name, schema, self.dispatcher.wakeup)
+        self.dispatcher.add(inlet)
         return inlet
 
     # ---- what exists
@@ -213,13 +213,13 @@ class Engine:
         idle = self._idle.pop(name, None)
         if idle is not None:
             idle.stop()
-        intake = self._intakes.pop(name, None)
+        inlet = self._inlets.pop(name, None)
         ended = SubscriptionEndedError(f"{name} was dropped")
-        if intake is not None:
-            intake.inlet.close()
-            self.dispatcher.remove(intake)
-            intake.inlet.abandon()
-            for inline in intake.inlet.inline:
+        if inlet is not None:
+            inlet.close()
+            self.dispatcher.remove(inlet)
+            inlet.abandon()
+            for inline in inlet.inline:
                 inline.fail(ended)
         self.positions.drop_target(name)
         self.dispatcher.drop_routes(name, ended)
@@ -234,9 +234,9 @@ class Engine:
             if if_not_exists and column.name.lower() in there:
                 return
             schema = self.catalog.add_column(definition.name, column).schema
-            intake = self._intakes.get(definition.name)
-            if intake is not None:
-                intake.inlet.evolve(schema)
+            inlet = self._inlets.get(definition.name)
+            if inlet is not None:
+                inlet.evolve(schema)
             table = self._tables.get(definition.name)
             if table is not None:
                 table.evolve(schema)
@@ -302,17 +302,17 @@ class Engine:
         inlet = Inlet(
             definition.name,
             definition.schema,
-            self.dispatcher.bell,
+            self.dispatcher.wakeup,
+            event_time=_event_time(definition, value),
             capacity=options.buffer_size,
             policy=options.backpressure,
             sync=options.wal_mode == "sync",
         )
-        intake = Intake(definition.name, inlet, _event_time(definition, value))
-        self._intakes[definition.name] = intake
-        self.dispatcher.add(intake)
-        if options.idle_timeout is not None and intake.has_event_time:
+        self._inlets[definition.name] = inlet
+        self.dispatcher.add(inlet)
+        if options.idle_timeout is not None and inlet.event_time.has_column:
             seconds = options.idle_timeout.total_seconds()
-            self._idle[definition.name] = IdleWatch(inlet, intake.event_time, seconds)
+            self._idle[definition.name] = IdleWatch(inlet, seconds)
 
     def _last_watermark(self, definition: Definition) -> int | None:
         """The watermark where the log left it."""
@@ -324,7 +324,7 @@ class Engine:
         return max(known, default=None)
 
     def _watermarks(self) -> dict[str, int]:
-        values = {name: i.event_time.logged for name, i in list(self._intakes.items())}
+        values = {name: i.event_time.logged for name, i in list(self._inlets.items())}
         return {name: value for name, value in values.items() if value is not None}
 
     # ---- writing
@@ -342,12 +342,12 @@ class Engine:
                 hint="write to it with INSERT, UPDATE, DELETE or db.insert",
             )
         _check_readable(definition)
-        intake = self._intakes.get(definition.name)
-        if intake is None or not self.is_current(definition):
+        inlet = self._inlets.get(definition.name)
+        if inlet is None or not self.is_current(definition):
             raise ObjectNotFoundError(
                 f"the source {definition.name} was dropped", hint="CREATE SOURCE makes it anew"
             )
-        return intake.inlet
+        return inlet
 
     def source(
         self,
@@ -356,9 +356,7 @@ class Engine:
         check: Callable[[Sequence[Row]], None] | None = None,
     ) -> Source:
         """A producer's handle on a source; ``check`` raises on rows that it may not push."""
-        inlet = self.inlet(definition)
-        event_time = self._intakes[definition.name].event_time
-        return Source(inlet, event_time, self.flush, record, check=check)
+        return Source(self.inlet(definition), self.flush, record, check=check)
 
     def insert_rows(
         self,
@@ -773,7 +771,7 @@ class Engine:
             each.stop()
         self.views.close()
         self._adhoc.close()
-        inlets = [*(intake.inlet for intake in self._intakes.values()), self.notifications]
+        inlets = [*self._inlets.values(), self.notifications]
         for inlet in inlets:
             inlet.close()
         try:

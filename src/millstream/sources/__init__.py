@@ -5,15 +5,14 @@ Gives: checked rows, in the order they were pushed, to the one who drains them.
 Never knows: the log, LSNs, subscribers, SQL.
 """
 
-from millstream.sources.bell import Bell
-from millstream.sources.event_time import EventTime
-from millstream.sources.idle import IdleWatch
-from millstream.sources.inlet import Inlet, Inline, Parcel, Policy, Ticket
+from millstream.sources.event_time import EventTime, IdleWatch
+from millstream.sources.inlet import Completion, Inlet, Inline, Parcel, Policy
 from millstream.sources.source import Source
+from millstream.sources.wakeup import Wakeup
 from millstream.sources.writer import Writer
 
 __all__ = [
-    "Bell",
+    "Completion",
     "EventTime",
     "IdleWatch",
     "Inlet",
@@ -21,6 +20,6 @@ __all__ = [
     "Parcel",
     "Policy",
     "Source",
-    "Ticket",
+    "Wakeup",
     "Writer",
 ]

@@ -4,8 +4,8 @@ A row of the usual classes (a tuple with a str here and a float there) is checke
 few dozen byte codes, with no call but ``append``. Everything else, a dict, an int for a DOUBLE, a
 full buffer, goes to ``slow``, which takes its time and gives the same answer.
 
-A signal may raise between the append and the bell; then the bell is rung on the way out. The
-interpreter enters and leaves the ``try`` for nothing.
+A signal may raise between the append and the wake-up; then the dispatcher is woken on the way
+out. The interpreter enters and leaves the ``try`` for nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLASSES: Final = {
 }
 
 _SOURCE: Final = """\
-def make(items, append, bell, limit, slow, full):
+def make(items, append, wakeup, limit, slow, full):
     def push(row: Any) -> None:
         {shape}
         if {misfit}:
@@ -54,10 +54,10 @@ def make(items, append, bell, limit, slow, full):
             return full(row)
         try:
             append(row)
-            if bell.asleep:
-                bell.ring()
+            if wakeup.asleep:
+                wakeup.wake()
         except BaseException:
-            bell.ring()
+            wakeup.wake()
             raise
     def set_limit(value):
         nonlocal limit
@@ -109,7 +109,7 @@ def make_push(
         full: takes a row that fits when the buffer has as many items as the limit.
     """
     made: tuple[Callable[[Any], None], Callable[[int], None]] = _factory(inlet.schema)(
-        inlet.items, inlet.items.append, inlet.bell, inlet.limit, slow, full
+        inlet.items, inlet.items.append, inlet.wakeup, inlet.limit, slow, full
     )
     explain(made[0], inlet)
     return made

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from millstream.errors import ClosedError, Error, SourceFullError
 from millstream.model.batch import ChangeBatch
+from millstream.sources.event_time import EventTime
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.model.batch import Row
     from millstream.model.schema import Schema
-    from millstream.sources.bell import Bell
+    from millstream.sources.wakeup import Wakeup
 
 Policy = Literal["block", "drop_oldest", "reject"]
 
@@ -42,7 +43,7 @@ class Inline(Protocol):
         """There will be no more."""
 
 
-class Ticket:
+class Completion:
     """What somebody waits for: that a commit is done, or why it never will be."""
 
     __slots__ = ("_done", "error", "lsn")
@@ -72,17 +73,17 @@ class Ticket:
 class Parcel:
     """Batches that were pushed as one, and who waits for them."""
 
-    __slots__ = ("batches", "ticket", "watermark")
+    __slots__ = ("batches", "completion", "watermark")
 
     def __init__(
         self,
         batches: list[ChangeBatch],
         watermark: int | None = None,
-        ticket: Ticket | None = None,
+        completion: Completion | None = None,
     ) -> None:
         self.batches = batches
         self.watermark = watermark
-        self.ticket = ticket
+        self.completion = completion
 
     def __len__(self) -> int:
         return sum(map(len, self.batches))
@@ -94,7 +95,8 @@ class Inlet:
     Attributes:
         name: the source.
         schema: its columns; ALTER replaces it.
-        bell: wakes the dispatcher.
+        wakeup: wakes the dispatcher.
+        event_time: its watermark.
         capacity: how many rows may wait.
         policy: what a push does when there is no room.
         sync: whether producers wait until their rows are on the disk.
@@ -111,15 +113,17 @@ class Inlet:
         self,
         name: str,
         schema: Schema,
-        bell: Bell,
+        wakeup: Wakeup,
         *,
+        event_time: EventTime | None = None,
         capacity: int = 65536,
         policy: Policy = "block",
         sync: bool = False,
     ) -> None:
         self.name = name
         self.schema = schema
-        self.bell = bell
+        self.wakeup = wakeup
+        self.event_time = EventTime() if event_time is None else event_time
         self.capacity = capacity
         self.policy = policy
         self.sync = sync
@@ -189,14 +193,14 @@ class Inlet:
     def enter(self, batches: list[ChangeBatch]) -> None:
         """Take batches that were pushed as one; with ``sync``, wait until they are on the disk."""
         self.make_room()
-        ticket = Ticket() if self.sync else None
+        completion = Completion() if self.sync else None
         shown = [batch.told() for batch in batches] if self.inline else []  # without a place yet
-        self.put(Parcel(batches, None, ticket))
+        self.put(Parcel(batches, None, completion))
         for each in self.inline:
             for batch in shown:
                 each.batch(batch)
-        if ticket is not None:
-            ticket.wait()
+        if completion is not None:
+            completion.wait()
 
     def put(self, parcel: Parcel) -> None:
         """Add a parcel; the caller has made room."""
@@ -208,13 +212,18 @@ class Inlet:
                 self._parcels += 1
                 self.parcel_rows += rows
                 append(parcel)
-            if self.bell.asleep:
-                self.bell.ring()
+            if self.wakeup.asleep:
+                self.wakeup.wake()
         except BaseException:  # a signal; what is in the buffer must be seen all the same
-            self.bell.ring()
+            self.wakeup.wake()
             raise
         if self._is_abandoned:  # since this producer looked
             self.abandon()
+
+    def watermark(self, micros: int) -> None:
+        """Take a producer's watermark: no older row is still to come after what was pushed."""
+        if self.event_time.promise(micros):
+            self.put(Parcel([], micros))
 
     @uninterrupted
     def _drop_oldest(self) -> None:
@@ -258,7 +267,7 @@ class Inlet:
 
     def drain(
         self, count: int, removed: int | None = None
-    ) -> tuple[list[ChangeBatch], list[Ticket]]:
+    ) -> tuple[list[ChangeBatch], list[Completion]]:
         """The first items as batches, in order, and who waits for them.
 
         Args:
@@ -276,11 +285,11 @@ class Inlet:
         if not self._parcels and self._watermark is None:
             self.pushed += len(items)
             return [ChangeBatch(self.schema, self._fitting(items), None, None)], []
-        batches, tickets = self._unpack(items)
+        batches, completions = self._unpack(items)
         if self._waiting:
             self._let_in()
         self.pushed += sum(map(len, batches))
-        return batches, tickets
+        return batches, completions
 
     def _drain_newest(self, count: int, removed: int | None = None) -> list[Row | Parcel]:
         with self._lock:
@@ -303,10 +312,10 @@ class Inlet:
         for waiter in waiting:
             waiter.release()
 
-    def _unpack(self, items: list[Row | Parcel]) -> tuple[list[ChangeBatch], list[Ticket]]:
+    def _unpack(self, items: list[Row | Parcel]) -> tuple[list[ChangeBatch], list[Completion]]:
         """Runs of rows, and the parcels between them."""
         batches: list[ChangeBatch] = []
-        tickets: list[Ticket] = []
+        completions: list[Completion] = []
         rows: list[Row | Parcel] = []
         parcels = parcel_rows = 0
         for item in items:
@@ -319,8 +328,8 @@ class Inlet:
             parcels += 1
             parcel_rows += len(item)
             batches += self._marked(list(map(self._upgraded, item.batches)), item.watermark)
-            if item.ticket is not None:
-                tickets.append(item.ticket)
+            if item.completion is not None:
+                completions.append(item.completion)
         if rows:
             batches.append(ChangeBatch(self.schema, self._fitting(rows), None, None))
         with self._lock:
@@ -328,7 +337,7 @@ class Inlet:
             if not self._slack:
                 self.parcel_rows -= parcel_rows
             watermark, self._watermark = self._watermark, None
-        return self._marked(batches, watermark), tickets
+        return self._marked(batches, watermark), completions
 
     def _marked(self, batches: list[ChangeBatch], watermark: int | None) -> list[ChangeBatch]:
         """Batches after which a watermark holds."""
@@ -397,8 +406,8 @@ class Inlet:
         with self._lock:
             left = [item for item in self.items if isinstance(item, Parcel)]
         for parcel in left:
-            if parcel.ticket is not None:
-                parcel.ticket.settle(0, self.closed)
+            if parcel.completion is not None:
+                parcel.completion.settle(0, self.closed)
 
     def _tell(self) -> None:
         for watcher in tuple(self.watchers):

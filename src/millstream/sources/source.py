@@ -16,7 +16,6 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.shown import one_line, public_names
 from millstream.sources.fast_push import explain, make_push
-from millstream.sources.inlet import Inlet, Parcel
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.formats.rows import ArrowStream
     from millstream.model.batch import Row
     from millstream.model.schema import Schema
-    from millstream.sources.event_time import EventTime
+    from millstream.sources.inlet import Inlet
 
 
 class Source:
@@ -54,7 +53,6 @@ class Source:
     __slots__ = (
         "__weakref__",
         "_check",
-        "_event_time",
         "_flush",
         "_inlet",
         "_is_closed",
@@ -71,7 +69,6 @@ class Source:
     def __init__(
         self,
         inlet: Inlet,
-        event_time: EventTime,
         flush: Callable[[], int],
         record: type | None = None,
         *,
@@ -79,7 +76,6 @@ class Source:
     ) -> None:
         self._check = check
         self._inlet = inlet
-        self._event_time = event_time
         self._flush = flush
         self._record = record
         self._is_closed = False
@@ -188,8 +184,7 @@ class Source:
                 hint="give a datetime, or microseconds since 1970 UTC as an int",
             )
         self._check_open()
-        if self._event_time.promise(micros):
-            self._inlet.put(Parcel([], micros))
+        self._inlet.watermark(micros)
 
     def flush(self) -> int:
         """Wait until all that was pushed is on the disk and handed to subscribers.
@@ -216,7 +211,7 @@ class Source:
     @property
     def current_watermark(self) -> datetime | None:
         """The event time that has passed; None when nothing is known of it yet."""
-        micros = self._event_time.value
+        micros = self._inlet.event_time.value
         return None if micros is None else to_datetime(micros)
 
     @property
@@ -254,7 +249,7 @@ class Source:
     def clone(self) -> Source:
         """Another producer for the same source."""
         self._check_open()
-        return Source(self._inlet, self._event_time, self._flush, self._record, check=self._check)
+        return Source(self._inlet, self._flush, self._record, check=self._check)
 
     def close(self) -> None:
         """This producer is done; the source and other producers go on. Twice is fine."""
@@ -298,15 +293,15 @@ class Source:
         if inlet.sync or self._check is not None:
             self._enter_batches([ChangeBatch(schema, [row], None, None)])
             return
-        items, bell = inlet.items, inlet.bell
+        items, wakeup = inlet.items, inlet.wakeup
         if len(items) >= inlet.capacity or inlet.parcel_rows >= inlet.capacity:
             inlet.make_room()
         try:
             items.append(row)
-            if bell.asleep:
-                bell.ring()
+            if wakeup.asleep:
+                wakeup.wake()
         except BaseException:  # a signal; what is in the buffer must be seen all the same
-            bell.ring()
+            wakeup.wake()
             raise
         for each in inlet.inline:
             each.row(row)

@@ -1,4 +1,4 @@
-"""The bell: how Ring 0 wakes the dispatcher, and nothing else.
+"""How Ring 0 wakes the dispatcher.
 
 The dispatcher says that it is about to sleep, looks at the buffers once more, and sleeps. A
 producer appends first and looks at ``asleep`` second. So either the dispatcher sees the row, or the
@@ -10,34 +10,34 @@ from __future__ import annotations
 from queue import Empty, SimpleQueue
 
 
-class Bell:
-    """Rung by any thread, heard by one.
+class Wakeup:
+    """Wakes one thread, from any other.
 
     Attributes:
-        asleep: whether the one who listens sleeps, or is about to.
+        asleep: whether that thread sleeps, or is about to.
     """
 
-    __slots__ = ("_rung", "asleep")
+    __slots__ = ("_wakes", "asleep")
 
     def __init__(self) -> None:
         self.asleep = False
-        self._rung: SimpleQueue[None] = SimpleQueue()
+        self._wakes: SimpleQueue[None] = SimpleQueue()
 
-    def ring(self) -> None:
-        """Wake the sleeper. Rung once too often, it wakes for nothing, which does no harm.
+    def wake(self) -> None:
+        """Wake the sleeper; one wake too many only makes it look for work once more.
 
         No signal can come between the two lines, since there is no call between them.
         """
         self.asleep = False
-        self._rung.put(None)
+        self._wakes.put(None)
 
     def sleep(self, timeout: float | None = None) -> bool:
-        """Wait for the bell; False when it was not rung in so many seconds.
+        """Wait for ``wake``; False when nobody called it in ``timeout`` seconds.
 
         Set ``asleep`` and look for work before.
         """
         try:
-            self._rung.get(timeout=timeout)
+            self._wakes.get(timeout=timeout)
         except Empty:
             return False
         finally:

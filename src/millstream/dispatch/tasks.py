@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from millstream.sources.inlet import Ticket
+from millstream.sources.inlet import Completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.model.batch import ChangeBatch
-    from millstream.sources.event_time import EventTime
-    from millstream.sources.inlet import Inlet
 
 Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
-
-
-class Intake:
-    """What the dispatcher knows of one source."""
-
-    __slots__ = ("event_time", "has_event_time", "inlet", "is_system", "topic")
-
-    def __init__(self, topic: str, inlet: Inlet, event_time: EventTime) -> None:
-        self.topic = topic
-        self.inlet = inlet
-        self.event_time = event_time
-        self.has_event_time = event_time.has_column
-        self.is_system = topic.startswith("__")
 
 
 class Commit:
@@ -35,13 +20,13 @@ class Commit:
     Args:
         batches: the topics and what is added to them, or a function that says so at the time.
         applied: called with the batches at their places, before anybody else sees them.
-        sync: whether the ticket is settled only when they are on the disk.
+        sync: whether the completion is settled only when they are on the disk.
 
     Attributes:
         is_posted: nobody waits for it, so it may wait itself.
     """
 
-    __slots__ = ("applied", "batches", "is_posted", "sync", "ticket")
+    __slots__ = ("applied", "batches", "completion", "is_posted", "sync")
 
     def __init__(
         self,
@@ -54,15 +39,15 @@ class Commit:
         self.applied = applied
         self.sync = sync
         self.is_posted = False
-        self.ticket = Ticket()
+        self.completion = Completion()
 
 
-class Call:
+class CallTask:
     """Something to be done by the dispatcher's thread."""
 
-    __slots__ = ("function", "result", "ticket")
+    __slots__ = ("completion", "function", "result")
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
         self.result: Any = None
-        self.ticket = Ticket()
+        self.completion = Completion()
