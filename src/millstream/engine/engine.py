@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.catalog import Catalog, Definition
+from millstream.catalog.tenants import SelectAll
 from millstream.dispatch import Commit, Dispatcher, select
+from millstream.dispatch.flush import make_durable
 from millstream.errors import (
     BrokenDefinitionError,
     Error,
@@ -59,7 +61,6 @@ _NOTIFICATIONS_SCHEMA: Final = Schema.of(
     channel="VARCHAR NOT NULL", payload="VARCHAR NOT NULL", tenant="VARCHAR"
 )
 _MICROSECOND: Final = timedelta(microseconds=1)
-_PLANS: Final = 4096
 _LSN: Final = pa.field("_lsn", pa.int64(), nullable=False)
 
 
@@ -81,7 +82,7 @@ class Engine:
         self._inlets: dict[str, Inlet] = {}
         self._tables: dict[str, Table] = {}
         self._idle: dict[str, IdleWatch] = {}
-        self._whole: dict[tuple[str, str | None], tuple[Definition, SelectPlan]] = {}
+        self.select_all = SelectAll(self.definition)
         self._adhoc = AdhocRunner()
         self.positions = Positions(log, self.dispatcher, self._watermarks)
         self.views = Views(
@@ -89,9 +90,6 @@ class Engine:
             self.dispatcher,
             self.catalog,
             spark=spark,
-            flush=self.flush,
-            write=self.write,
-            whole=self.whole,
         )
         for definition in self.catalog:
             if not definition.is_derived and not definition.broken:
@@ -443,24 +441,12 @@ class Engine:
         return name in self.catalog and self.catalog[name].born == definition.born
 
     def flush(self) -> int:
-        """Wait until all that was pushed is on the disk and handed to subscribers.
+        """Wait until all pushed rows are on the disk and delivered; returns the last LSN.
 
         Raises:
-            LogFullError: the disk is full; what was pushed waits until there is room.
+            LogFullError: the disk is full; pushed rows are kept in memory until there is room.
         """
-        lsn = self.dispatcher.barrier(complete=True)
-        self.log.flush()
-        return lsn
-
-    def write(self) -> int:
-        """Wait until all that was pushed can be read from the log; returns the last LSN.
-
-        Raises:
-            LogFullError: the disk is full.
-        """
-        lsn = self.dispatcher.barrier(complete=True)
-        self.log.wait_written(lsn)
-        return lsn
+        return make_durable(self.dispatcher, self.log)
 
     # ---- reading
 
@@ -733,22 +719,6 @@ class Engine:
         return tuple(
             each.name for each in self.catalog if tenant is None or each.options.tenant is not None
         )
-
-    def whole(self, topic: str, tenant: str | None) -> SelectPlan | None:
-        """The plan of all that a tenant may see of a topic; None when that is nothing."""
-        definition = self.definition(topic)
-        if definition is None:
-            return None
-        if tenant is not None and definition.options.tenant is None:
-            return None
-        known, plan = self._whole.get((topic, tenant), (None, None))
-        if plan is None or known is not definition:
-            extra = self.tenant_column(definition, tenant)
-            plan = plan_all(definition.name, definition.schema, extra)
-            if len(self._whole) >= _PLANS:  # of tenants that asked once; made again when they ask
-                self._whole.clear()
-            self._whole[topic, tenant] = (definition, plan)
-        return plan
 
     def definition(self, topic: str) -> Definition | None:
         """What a topic is of; None when it is the database's own."""

@@ -359,7 +359,7 @@ def _change_rows(
     for batch in engine.kept(names, until, max(start - 1, FIRST_LSN)):
         while gaps and gaps[0][0] < batch.first_lsn:
             yield _gap_row(*gaps.popleft())
-        plan = engine.whole(batch.topic, tenant)
+        plan = engine.select_all(batch.topic, tenant)
         kept = None if plan is None else select(batch, plan)
         for event in maker(kept) if kept is not None else ():
             if event.lsn >= start:

@@ -176,7 +176,7 @@ class Opener:
         definition = None if collection is None else engine.find(collection, tenant)
         feed: Feed
         if definition is not None:
-            plan = engine.whole(definition.name, tenant)
+            plan = engine.select_all(definition.name, tenant)
             if plan is None:
                 raise AssertionError("the catalog knows it")
             feed = Feed(engine.log, engine.dispatcher, plan)
@@ -184,7 +184,7 @@ class Opener:
             feed = BusFeed(
                 engine.log,
                 engine.dispatcher,
-                lambda topic: engine.whole(topic, tenant),
+                lambda topic: engine.select_all(topic, tenant),
                 lambda: engine.collections(tenant),
             )
         wish = Wish(

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from millstream.catalog import Definition, Options
+from millstream.catalog.tenants import SelectAll
 from millstream.delivery.tail import Tail
 from millstream.dispatch import Commit, select
+from millstream.dispatch.flush import make_durable, make_readable
 from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Column, Schema
     from millstream.spark.offset import Offset
     from millstream.spark.session import Spark
-    from millstream.sql import Input, Query, SelectPlan, ViewPlan
+    from millstream.sql import Input, Query, ViewPlan
     from millstream.views.planning import Planned
 
 HIDDEN: Final = "__query_"
@@ -62,9 +64,6 @@ class Views:
         dispatcher: who commits.
         catalog: what exists.
         spark: started when it is needed.
-        flush: puts all that was pushed on the disk, and says up to which LSN.
-        write: the same, but only so that it can be read.
-        whole: the plan of all rows of a log, or of those of one tenant.
     """
 
     def __init__(
@@ -74,18 +73,15 @@ class Views:
         catalog: Catalog,
         *,
         spark: Spark,
-        flush: Callable[[], int],
-        write: Callable[[], int],
-        whole: Callable[[str, str | None], SelectPlan | None],
     ) -> None:
         self._log = log
         self._dispatcher = dispatcher
         self._catalog = catalog
         self._spark = spark
         self._folder = log.path / "views"
-        self._flush = flush
-        self._write = write
-        self._whole = whole
+        self._flush = partial(make_durable, dispatcher, log)
+        self._write = partial(make_readable, dispatcher, log)
+        self._select_all = SelectAll(catalog.get)
         self._running: dict[str, Running] = {}
         self.failed: dict[str, ViewFailedError] = {}
         self._server: BridgeServer | None = None
@@ -307,7 +303,7 @@ class Views:
             self._log,
             self._dispatcher,
             topics,
-            lambda topic: self._whole(topic, None),
+            self._select_all,
             lsn,
             keep=keep,
         )
@@ -318,7 +314,7 @@ class Views:
             return None
 
         def keep(batch: ChangeBatch) -> ChangeBatch:
-            plan = self._whole(batch.topic, tenant)
+            plan = self._select_all(batch.topic, tenant)
             kept = None if plan is None else select(batch, plan)
             # Its watermark counts, and so do its LSNs, even if no row is left of it.
             return batch.keep_places(()) if kept is None else kept
