@@ -7,9 +7,15 @@ Never knows: what exists, where rows are, who asks; it does no I/O and reads no 
 
 from millstream.sql.dialect import Millstream
 from millstream.sql.expressions.compiled import Predicate, Projection
-from millstream.sql.filter import SelectPlan, plan_insert, plan_select, plan_update, plan_where
+from millstream.sql.filter import (
+    SelectPlan,
+    plan_all,
+    plan_insert,
+    plan_select,
+    plan_update,
+    plan_where,
+)
 from millstream.sql.inputs import Input
-from millstream.sql.select_all import plan_all
 from millstream.sql.statements.durations import duration_text, parse_duration
 from millstream.sql.statements.parameters import ParameterValues
 from millstream.sql.statements.parse import parse, parse_expression

@@ -1,4 +1,4 @@
-"""Plans: statements bound to a schema, with their expressions compiled."""
+"""Filters: SELECT, INSERT and UPDATE of one log, bound to its schema, with compiled expressions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from millstream.sql.expressions.nodes import (
 from millstream.sql.positions import place_at, place_of, place_of_second
 from millstream.sql.statements.parameters import COLLECTION
 from millstream.sql.statements.parse import parse_expression
+from millstream.sql.statements.statement import Select
 
 if TYPE_CHECKING:
     from millstream.model.types import SqlType
-    from millstream.sql.statements.statement import Insert, Select, Update
+    from millstream.sql.statements.statement import Insert, Update
 
 Equality = tuple[int, frozenset[Any]]
 
@@ -82,15 +83,15 @@ def plan_select(
     if extra is not None:
         rest, (equality, added) = parts, _extra(schema, *extra)
         parts = [added, *parts]
-    whole = joined(Both, parts) if parts else None
+    condition = joined(Both, parts) if parts else None
     projection = _projection(binder, select, schema)
     items = "*" if projection.is_identity else projection.sql
     text = f"SELECT {items} FROM {select.target.lower()}"  # noqa: S608 - for people only
-    if whole is not None:
-        text += f" WHERE {whole.sql}"
+    if condition is not None:
+        text += f" WHERE {condition.sql}"
     if select.limit is not None:
         text += f" LIMIT {select.limit}"
-    predicate = None if whole is None else Predicate(whole)
+    predicate = None if condition is None else Predicate(condition)
     remaining = predicate
     if equality is not None:
         remaining = Predicate(joined(Both, rest)) if rest else None
@@ -104,6 +105,15 @@ def plan_select(
         remaining,
         text,
     )
+
+
+def plan_all(target: str, schema: Schema, extra: tuple[str, Any] | None = None) -> SelectPlan:
+    """Return the plan of ``SELECT * FROM target``, or of the rows whose column has a value.
+
+    >>> plan_all("trades", Schema.of(symbol="VARCHAR")).predicate is None
+    True
+    """
+    return plan_select(Select(target=target, items=(exp.Star(),)), schema, extra=extra)
 
 
 def plan_where(

@@ -62,6 +62,38 @@ _NEVER: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Placeholder, "a list or dict here", _COLLECTION),
 )
 _REFUSED: tuple[type[exp.Expr], ...] = (exp.Star, *(kind for kind, _, _ in _NODES))
+_PART_NAMES = {
+    "laterals": "LATERAL VIEW",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "pivots": "PIVOT",
+    "sample": "TABLESAMPLE",
+    "grouping_sets": "GROUPING SETS",
+    "with_": "WITH",
+    "by_name": "UNION BY NAME",
+    "method": "NATURAL or ASOF",
+    "windows": "WINDOW",
+    "expressions": "an argument",
+    "db": "a name of two parts",
+    "kind": "SELECT AS",
+}
+_PART_HINTS = {
+    "laterals": "Store one row for each element, and select from those.",
+    "sort": "Write ORDER BY.",
+    "cluster": "Write ORDER BY.",
+    "distribute": "Leave it out.",
+    "qualify": "Use a subquery, and filter around it.",
+    "pivots": "Write SUM(x) FILTER (WHERE column = value) for each column.",
+    "rollup": "Write one SELECT for each level, with UNION ALL between.",
+    "cube": "Write one SELECT for each level, with UNION ALL between.",
+    "grouping_sets": "Write one SELECT for each level, with UNION ALL between.",
+    "alias": "Write the window itself after OVER.",
+    "windows": "Write the window itself after OVER.",
+    "method": "Write JOIN ... ON, or USING.",
+    "db": "Name the source, table or view itself.",
+    "recursive": "Leave RECURSIVE out, if no query in WITH reads itself.",
+}
 
 
 def check_expression(expression: exp.Expr, sql: str) -> None:
@@ -101,6 +133,28 @@ def check_query(tree: exp.Query, sql: str) -> None:
                 raise _refusal(node, f"{what} is not supported yet", hint, sql, tree)
         if isinstance(node, exp.Table):
             _check_table(node, sql, tree)
+
+
+def check_parts(tree: exp.Expr, known: set[str], where: str, sql: str) -> None:
+    """Refuse a tree with a part that is not among those that are known.
+
+    Args:
+        tree: a clause of a query.
+        known: the names of the parts that its planner reads; to pass over another would change the
+            meaning.
+        where: what the clause is called in the message.
+        sql: the text that the tree is of.
+
+    Raises:
+        SqlUnsupportedError: at the place of that part.
+    """
+    for name, part in tree.args.items():
+        if part and name not in known:
+            first = part[0] if isinstance(part, list) else part
+            word = _PART_NAMES.get(name, name.rstrip("_").replace("_", " ").upper())
+            hint = _PART_HINTS.get(name, "Leave it out, or rewrite the query without.")
+            at = first if isinstance(first, exp.Expr) else tree
+            raise _refusal(at, f"{word} is not supported in {where}", hint, sql, at)
 
 
 def _check_arguments(node: exp.Expr, sql: str, whole: exp.Expr) -> None:

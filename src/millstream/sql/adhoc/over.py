@@ -10,11 +10,11 @@ from millstream.model.types import DOUBLE, INTEGER
 from millstream.sql.adhoc.aggregates import bind_aggregate
 from millstream.sql.adhoc.ordering import order_text
 from millstream.sql.adhoc.parts import Aggregate, Tail
-from millstream.sql.adhoc.refusals import refuse_others
 from millstream.sql.expressions.comparing import comparable
 from millstream.sql.expressions.fold import cast
 from millstream.sql.expressions.kinds import is_integer
 from millstream.sql.expressions.nodes import Literal, Node
+from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ def _function(binder: RowBinder, tree: exp.Expr) -> Aggregate:
 
 
 def _rank(binder: RowBinder, tree: exp.Expr, _nulls: str) -> Aggregate:
-    refuse_others(binder, tree, set(), "a rank")
+    check_parts(tree, set(), "a rank", binder.sql)
     name, of = _RANKS[type(tree)]
     cast = "CAST({} AS INTEGER)" if of == INTEGER else "{}"
     return Aggregate(lambda tail: cast.format(f"{name}(){tail}"), of, nullable=False)
@@ -137,7 +137,7 @@ _MAKERS: tuple[tuple[tuple[type, ...], Callable[[RowBinder, Any, str], Aggregate
 
 
 def _window(binder: RowBinder, tree: exp.Window) -> str:
-    refuse_others(binder, tree, {"this", "partition_by", "order", "spec", "over"}, "OVER")
+    check_parts(tree, {"this", "partition_by", "order", "spec", "over"}, "OVER", binder.sql)
     parts = []
     keys = [binder.bind(each) for each in tree.args.get("partition_by") or ()]
     for each in keys:

@@ -12,11 +12,11 @@ from millstream.errors import Error, SqlColumnError, SqlUnsupportedError
 from millstream.model.schema import Column, Schema
 from millstream.sql.adhoc.binder import RowBinder
 from millstream.sql.adhoc.draft import Bound, Draft, Output
-from millstream.sql.adhoc.refusals import refuse_others
 from millstream.sql.adhoc.scope import Scope
 from millstream.sql.adhoc.select import bind_select, ordered_rows
 from millstream.sql.expressions.comparing import comparable
 from millstream.sql.positions import place_of_second
+from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,7 +108,7 @@ class _Queries:
     def bind(self, tree: exp.Expr, shared: Mapping[str, Bound], outer: RowBinder | None) -> Bound:
         """Return a query that is ready."""
         if isinstance(tree, exp.Subquery):
-            refuse_others(self._plain, tree, {"this"}, "a query in parentheses")
+            check_parts(tree, {"this"}, "a query in parentheses", self._plain.sql)
             return self.bind(tree.this, shared, outer)
         shared = self._shared(tree, shared)
         if isinstance(tree, exp.SetOperation):
@@ -122,10 +122,10 @@ class _Queries:
         part = tree.args.get("with_")
         if part is None:
             return shared
-        refuse_others(self._plain, part, {"expressions"}, "WITH")
+        check_parts(part, {"expressions"}, "WITH", self._plain.sql)
         known = dict(shared)
         for each in part.expressions:
-            refuse_others(self._plain, each, {"this", "alias"}, "WITH")
+            check_parts(each, {"this", "alias"}, "WITH", self._plain.sql)
             bound = self.bind(each.this, known, None)
             # A name that no source, table or view can have.
             name = f'"with {len(self.draft.shared)}"'
@@ -150,7 +150,7 @@ class _Queries:
     def _set(
         self, tree: exp.SetOperation, shared: Mapping[str, Bound], outer: RowBinder | None
     ) -> Bound:
-        refuse_others(self._plain, tree, _SET_PARTS, tree.key.upper())
+        check_parts(tree, _SET_PARTS, tree.key.upper(), self._plain.sql)
         left, right = (self.bind(each, shared, outer) for each in (tree.this, tree.expression))
         if len(left.columns) != len(right.columns):
             message = f"{len(left.columns)} and {len(right.columns)} columns cannot be put together"

@@ -12,11 +12,11 @@ from millstream.sql.adhoc.draft import Bound, Draft, Output
 from millstream.sql.adhoc.group import GroupBinder
 from millstream.sql.adhoc.names import TIME_WINDOWS, groups, time_word
 from millstream.sql.adhoc.ordering import order_text
-from millstream.sql.adhoc.refusals import refuse_others
 from millstream.sql.adhoc.scope import Relation, Scope
 from millstream.sql.adhoc.tables import Tables
 from millstream.sql.expressions.comparing import comparable
 from millstream.sql.expressions.nodes import ColumnRef, Node
+from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ def bind_select(
         query: binds a subquery in FROM.
     """
     rows = RowBinder(draft, Scope(), shared, outer)
-    refuse_others(rows, tree, _PARTS | _LIMITS, "a query")
+    check_parts(tree, _PARTS | _LIMITS, "a query", rows.sql)
     source = Tables(rows, lambda inner: query(inner, shared, None)).read(tree)
     where = tree.args.get("where")
     condition = None if where is None else rows.bind_boolean(where.this)
@@ -54,7 +54,7 @@ def bind_select(
     kept = None if having is None else binder.bind_boolean(having.this)
     distinct = tree.args.get("distinct")
     if distinct is not None:
-        refuse_others(rows, distinct, set(), "DISTINCT")
+        check_parts(distinct, set(), "DISTINCT", rows.sql)
         for item, (_, node) in zip(tree.expressions, items, strict=False):
             comparable(binder, item, [node])
     order = _order(binder, tree, items, distinct=distinct is not None)
@@ -75,7 +75,7 @@ def _grouped(rows: RowBinder, tree: exp.Select) -> RowBinder:
         return rows
     binder = GroupBinder(rows)
     if by is not None:
-        refuse_others(rows, by, {"expressions"}, "GROUP BY")
+        check_parts(by, {"expressions"}, "GROUP BY", rows.sql)
         for each in by.expressions:
             binder.add_key(_key(rows, tree, each))
     return binder
@@ -189,7 +189,7 @@ def _order(binder: RowBinder, tree: exp.Select, items: Sequence[Item], *, distin
     order = tree.args.get("order")
     if order is None:
         return ""
-    refuse_others(binder, order, {"expressions"}, "ORDER BY")
+    check_parts(order, {"expressions"}, "ORDER BY", binder.sql)
     binder.first = {name.lower(): node for name, node in reversed(items)}
     binder.over = True
 
@@ -223,7 +223,7 @@ def limit_text(binder: RowBinder, tree: exp.Expr) -> str:
             continue
         if isinstance(part, exp.Fetch):
             binder.refuse(part, "FETCH is not supported", "Write LIMIT 10.")
-        refuse_others(binder, part, {"expression"}, name.upper())
+        check_parts(part, {"expression"}, name.upper(), binder.sql)
         value = part.expression
         if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdecimal():
             binder.refuse(part, f"{name.upper()} needs a known number", "Write digits: LIMIT 10.")

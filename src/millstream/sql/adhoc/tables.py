@@ -10,10 +10,10 @@ from millstream.errors import SqlTypeError
 from millstream.model.types import BIGINT
 from millstream.sql.adhoc.draft import LSN, Bound, Draft
 from millstream.sql.adhoc.physical import name_text
-from millstream.sql.adhoc.refusals import refuse_others
 from millstream.sql.adhoc.scope import Relation, Scope
 from millstream.sql.expressions.comparing import compare
 from millstream.sql.expressions.nodes import Both, Call, ColumnRef, FirstOf, Node, joined
+from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -66,7 +66,7 @@ class Tables:
 
     def _relation(self, tree: exp.Expr) -> tuple[Relation, str]:
         if isinstance(tree, exp.Table):
-            refuse_others(self._rows, tree, {"this", "alias", "joins"}, "FROM")
+            check_parts(tree, {"this", "alias", "joins"}, "FROM", self._rows.sql)
             if not isinstance(tree.this, exp.Identifier):
                 self._rows.refuse(tree, "a function in FROM", "Name a source, table or view.")
             name = tree.name
@@ -75,7 +75,7 @@ class Tables:
                 return self._stored(tree, name)
             return self._derived(tree, shared, shared.sql, name)
         if isinstance(tree, exp.Subquery):
-            refuse_others(self._rows, tree, {"this", "alias", "joins"}, "FROM")
+            check_parts(tree, {"this", "alias", "joins"}, "FROM", self._rows.sql)
             bound = self._query(tree.this)
             return self._derived(tree, bound, f"({bound.sql})", "")
         return self._rows.refuse(
@@ -127,7 +127,7 @@ class Tables:
     # --- Joins ------------------------------------------------------------------------------------
 
     def _join(self, left: str, tree: exp.Join) -> str:
-        refuse_others(self._rows, tree, {"this", "side", "kind", "on", "using"}, "a join")
+        check_parts(tree, {"this", "side", "kind", "on", "using"}, "a join", self._rows.sql)
         side, kind = (str(tree.args.get(each) or "").upper() for each in ("side", "kind"))
         join = _JOINS.get((side, kind))
         if join is None:
