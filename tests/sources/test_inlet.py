@@ -320,7 +320,7 @@ class TestClose:
         assert numbers(one.drain(1)[0]) == [1]
 
 
-def test_the_bell_is_wakes_only_for_a_sleeper():
+def test_only_a_sleeper_is_woken():
     one = inlet()
     one.put(Parcel([batch(1)]))
     assert one.wakeup._wakes.empty()

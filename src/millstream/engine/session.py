@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Definition
     from millstream.engine.engine import Engine
-    from millstream.formats.text_input import TextInput
+    from millstream.formats.text import TextInput
     from millstream.model.batch import ChangeBatch
     from millstream.sources import Source
     from millstream.sql import ParameterValues, Statement

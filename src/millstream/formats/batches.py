@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from millstream.errors import RowError, SchemaMismatchError
-from millstream.formats.shapes import RowShape, no_rows
+from millstream.formats.rows import RowShape, no_rows
 from millstream.model.arrow_cast import check_column_names
 from millstream.model.batch import ChangeBatch
-from millstream.model.schema import Row, Schema
+from millstream.model.schema import Schema
 
 if TYPE_CHECKING:
     from millstream.model.schema import Column
 
-Taker = Callable[[Any], Row]
-"""Brings values of one class into the order of the columns; a RowError of it says row 0."""
+
+class ArrowStream(Protocol):
+    """Anything that Arrow can read: tables and frames of pyarrow, pandas, polars, DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The data as a stream of the Arrow C data interface."""
+
+
+Rows: TypeAlias = ChangeBatch | Iterable[tuple[Any, ...]] | ArrowStream | pa.RecordBatch
+"""What ``batches_of_tuples`` takes."""
 
 # pandas calls an index without a name so when it exports it.
 _NAMELESS_INDEX = re.compile(r"__index_level_\d+__")
@@ -136,9 +145,9 @@ def _from_columns(data: Mapping[Any, Any], schema: Schema) -> list[ChangeBatch]:
     names = [column.name for column in given]
     lengths = list(map(len, arrays))
     if len(set(lengths)) > 1:
-        told = ", ".join(f"{name} {size}" for name, size in zip(names, lengths, strict=True))
+        sizes = ", ".join(f"{name} {size}" for name, size in zip(names, lengths, strict=True))
         raise SchemaMismatchError(
-            f"the columns have different lengths: {told}",
+            f"the columns have different lengths: {sizes}",
             hint="Give every column as many values as the others, None where there is none.",
         )
     if not lengths[0]:
@@ -175,3 +184,46 @@ def _is_lent(data: object) -> bool:
 def _maker(data: object) -> str:
     """The package that the class of an object comes from, without importing it."""
     return type(data).__module__.partition(".")[0]
+
+
+# ---- for the log
+
+
+def batches_of_tuples(rows: Rows, schema: Schema) -> list[ChangeBatch]:
+    """Tuples, Arrow data or a batch as batches of a schema: the few shapes that the log takes.
+
+    One batch, or as many as a stream of Arrow has. Unlike ``as_batches`` it looks for no names, and
+    a batch of ours may have the columns from before an ALTER.
+
+    Raises:
+        RowError: a value that does not fit its column.
+        SchemaMismatchError: columns that do not fit, or nothing that holds rows.
+    """
+    if type(rows) is list:  # the usual case, and the one where microseconds count
+        _warm_up()
+        return [ChangeBatch.from_rows(schema, rows)]
+    if isinstance(rows, ChangeBatch):
+        return [rows.told()]  # one of our own: the log will say where in it the rows are
+    if isinstance(rows, pa.RecordBatch):
+        return [ChangeBatch.from_arrow(schema, rows)]
+    if hasattr(rows, "__arrow_c_stream__"):
+        stream = pa.RecordBatchReader.from_stream(rows)
+        return [ChangeBatch.from_arrow(schema, batch) for batch in stream]
+    if isinstance(rows, (str, bytes, dict)) or not isinstance(rows, Iterable):
+        raise SchemaMismatchError(
+            f"expected rows, got {type(rows).__name__}",
+            hint="give a list of tuples, an Arrow table, a pandas or polars frame",
+        )
+    _warm_up()
+    tuples: list[Any] = list(rows)
+    return [ChangeBatch.from_rows(schema, tuples)]
+
+
+@cache
+def _warm_up() -> None:
+    """Let pyarrow import pandas here and now, if it is installed.
+
+    It does so at its first conversion of Python values, which is otherwise the writer's: up to
+    seconds, in the background, while rows that were just appended wait for it.
+    """
+    pa.array([0])

@@ -9,8 +9,16 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
-from millstream.formats.text_input import TextInput, path_hint, read_input
-from millstream.formats.text_values import NUMBER, WHOLE, read_column, text_value, utf8
+from millstream.formats.text import (
+    INTEGER,
+    NUMBER,
+    TextInput,
+    path_hint,
+    read_column,
+    read_input,
+    text_value,
+    utf8,
+)
 from millstream.model.arrow_cast import check_column_names
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
@@ -139,7 +147,7 @@ def _typed(texts: pa.RecordBatch, schema: Schema, null: str) -> pa.RecordBatch:
 
 
 _PLAIN = {
-    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), rf"^{WHOLE.pattern}$"),
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), rf"^{INTEGER.pattern}$"),
     "DOUBLE": rf"^{NUMBER.pattern}$",
 }
 

@@ -7,9 +7,16 @@ import reprlib
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import RowError, SchemaMismatchError
-from millstream.formats.shapes import RowShape
-from millstream.formats.text_input import TextInput, path_hint, read_input
-from millstream.formats.text_values import DECODER, json_value, read_column, utf8
+from millstream.formats.rows import RowShape
+from millstream.formats.text import (
+    DECODER,
+    TextInput,
+    json_value,
+    path_hint,
+    read_column,
+    read_input,
+    utf8,
+)
 
 if TYPE_CHECKING:
     from millstream.model.schema import Row, Schema
@@ -29,7 +36,7 @@ def json_rows(data: TextInput, schema: Schema) -> list[Row]:
 
     Raises:
         RowError: a value that does not fit; it names row and column.
-        SchemaMismatchError: it is no JSON; it names line and column.
+        SchemaMismatchError: invalid JSON; the error names line and column.
     """
     read = read_input(data)
     text = read if isinstance(read, str) else utf8(read)
@@ -56,17 +63,17 @@ def _json_objects(text: str) -> list[Any]:
     end, at = 0, _next_place(text, 0)
     while at < len(text):
         if found and "\n" not in text[end:at]:
-            raise _no_json(text, at, "a new line must begin here")
+            raise _invalid(text, at, "a new line must begin here")
         try:
             value, end = DECODER.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            raise _no_json(text, error.pos, error.msg) from error
+            raise _invalid(text, error.pos, error.msg) from error
         except (ValueError, ArithmeticError, RecursionError) as error:
-            raise _no_json(text, at, str(error) or "a number is out of range") from error
+            raise _invalid(text, at, str(error) or "a number is out of range") from error
         at = _next_place(text, end)
         if isinstance(value, list) and not found:
             if at < len(text):
-                raise _no_json(text, at, "nothing may follow the array")
+                raise _invalid(text, at, "nothing may follow the array")
             return value
         found.append(value)
     return found
@@ -78,9 +85,9 @@ def _next_place(text: str, at: int) -> int:
     return at
 
 
-def _no_json(text: str, at: int, why: str) -> SchemaMismatchError:
+def _invalid(text: str, at: int, why: str) -> SchemaMismatchError:
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     return SchemaMismatchError(
-        f"line {line}, column {column}: no JSON: {why}",
+        f"line {line}, column {column}: invalid JSON: {why}",
         hint="Give an array of objects, or one object per line. Nothing was taken.",
     )

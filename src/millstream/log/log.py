@@ -19,7 +19,7 @@ from millstream.errors import (
     SchemaMismatchError,
     TopicExistsError,
 )
-from millstream.formats.rows import as_batches
+from millstream.formats.batches import batches_of_tuples
 from millstream.log.entry import Part
 from millstream.log.epochs import Epochs
 from millstream.log.files import SegmentFiles
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from millstream.formats.rows import Rows
+    from millstream.formats.batches import Rows
     from millstream.model.change import Gap
     from millstream.model.schema import Schema
 
@@ -274,7 +274,7 @@ class Log:
     ) -> list[Part]:
         """Check rows against their topic; what ``commit`` takes. Nothing to do gives no part."""
         target = self._writer.written.topics[topic]
-        batches = as_batches(target.schema, rows)
+        batches = batches_of_tuples(rows, target.schema)
         if watermark is not None:
             batches = batches or [ChangeBatch.from_rows(target.schema, [])]
             batches[-1] = batches[-1].with_watermark(watermark)

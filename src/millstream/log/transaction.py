@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from millstream.formats.rows import Rows
+    from millstream.formats.batches import Rows
     from millstream.log.entry import Part
     from millstream.log.log import Log, WalMode
 

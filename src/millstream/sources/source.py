@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millstream.errors import ClosedError, InvalidOptionError, TenantError
 from millstream.formats.batches import as_batches
-from millstream.formats.shapes import RowShape
+from millstream.formats.rows import RowShape
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.shown import one_line, public_names
@@ -21,7 +21,7 @@ from millstream.threads import uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from millstream.formats.rows import ArrowStream
+    from millstream.formats.batches import ArrowStream
     from millstream.model.batch import Row
     from millstream.model.schema import Schema
     from millstream.sources.inlet import Inlet

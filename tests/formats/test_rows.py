@@ -1,4 +1,4 @@
-"""Shapes: whatever users push, as rows and batches of a schema."""
+"""Rows and batches: whatever users push, in the columns of a schema."""
 
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, make_dataclass
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import RowError, SchemaError, SchemaMismatchError
 from millstream.formats.batches import as_batches
-from millstream.formats.shapes import RowShape, check_record
+from millstream.formats.rows import RowShape, check_record
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
 

@@ -1,4 +1,4 @@
-"""Values from text: what a column of JSON or CSV becomes, strictly.
+"""Text, and the values in it: where text comes from, and what a column of JSON or CSV becomes.
 
 Text has fewer types than SQL, so each column says how its text is read. A number in text is read
 exactly, except for DOUBLE and REAL, which take the nearest they have.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import re
 import reprlib
 from datetime import date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from millstream.errors import RowError, SchemaMismatchError
 
@@ -23,7 +25,73 @@ if TYPE_CHECKING:
     from millstream.model.schema import Column
     from millstream.model.types import SqlType
 
-WHOLE = re.compile(r"[+-]?[0-9]+")
+# ---- where text comes from
+
+TextInput: TypeAlias = str | bytes | os.PathLike[str] | IO[str] | IO[bytes]
+"""A ``str`` and ``bytes`` are the text itself, never a path; a path is a ``pathlib.Path`` or
+anything else that is ``os.PathLike``; a file may be open for text or in binary, and is read from
+where it stands to its end."""
+
+
+def read_input(data: TextInput) -> str | bytes:
+    """The whole text.
+
+    >>> import io
+    >>> read_input(io.StringIO("a,b"))
+    'a,b'
+
+    Raises:
+        SchemaMismatchError: it is neither text nor a path nor a file, or the file has no text.
+        OSError: the path cannot be read.
+    """
+    given: Any = data
+    if isinstance(given, os.PathLike):
+        given = Path(given).read_bytes()
+    elif hasattr(given, "read"):
+        try:
+            given = given.read()
+        except (TypeError, ValueError) as error:  # no file; closed; or in another encoding
+            raise SchemaMismatchError(
+                f"the file cannot be read: {error}", hint="Open it in binary: open(path, 'rb')."
+            ) from error
+    if isinstance(given, str):
+        return given
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    raise SchemaMismatchError(
+        f"expected text, bytes, a path or an open file, got {type(data).__name__}",
+        hint="A str is the text itself; for a file give pathlib.Path(name) or open(name, 'rb').",
+    )
+
+
+def path_hint(data: object) -> str:
+    """What to say of text that cannot be read and is the name of a file."""
+    if not isinstance(data, str) or not _names_a_file(data):
+        return ""
+    return f"A str is the text itself; for the file of that name give pathlib.Path({data!r})."
+
+
+def _names_a_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long, or with a NUL
+        return False
+
+
+def utf8(data: bytes) -> str:
+    """Bytes as text."""
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SchemaMismatchError(
+            f"line {line}: the text is not UTF-8", hint="Decode it yourself and give a str."
+        ) from error
+
+
+# ---- what it says
+
+INTEGER = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -80,7 +148,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "VARCHAR": str,
     "BOOLEAN": _boolean,
     **dict.fromkeys(
-        ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), lambda text: int(_matching(WHOLE, text))
+        ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), lambda text: int(_matching(INTEGER, text))
     ),
     **dict.fromkeys(("REAL", "DOUBLE"), _floating),
     "DECIMAL": lambda text: Decimal(_matching(NUMBER, text)),
@@ -176,14 +244,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_object)
-
-
-def utf8(data: bytes) -> str:
-    """Bytes as text."""
-    try:
-        return bytes(data).decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise SchemaMismatchError(
-            f"line {line}: the text is not UTF-8", hint="Decode it yourself and give a str."
-        ) from error
