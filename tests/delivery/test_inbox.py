@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
+from millstream.delivery.backpressure import Policy
 from millstream.delivery.inbox import Inbox
-from millstream.delivery.policy import Policy
 from millstream.errors import ClosedError, LsnNotKeptError, SlowConsumerError
 from millstream.model import ChangeBatch, Schema
 from millstream.model.change import Gap

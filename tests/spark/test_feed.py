@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
-from millstream.delivery.tail import Tail
+from millstream.delivery.tail import LogTail
 from millstream.spark import feed as feed_module
 from millstream.spark.bridge.server import Connection
 from millstream.spark.feed import Feed
@@ -111,7 +111,7 @@ class Play:
         return Feed(
             reads,
             engine.log,
-            open_tail=lambda lsn: Tail(
+            open_tail=lambda lsn: LogTail(
                 engine.log,
                 engine.dispatcher,
                 (self.name,),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.model.change import Gap
 
 
-class Feed:
+class LogFeed:
     """One query over one log.
 
     Args:
@@ -90,7 +90,7 @@ class Feed:
         return None if self._snapshot is None else self._snapshot()
 
 
-class BusFeed(Feed):
+class MultiLogFeed(LogFeed):
     """Every log that there is, those that are yet to be made included.
 
     Args:

@@ -17,8 +17,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from millstream.delivery.backlog import MERGED_ROWS, Backlog, both, whole
-from millstream.delivery.policy import CONFLATE, DISCONNECT, SAMPLE, Policy
+from millstream.delivery.backpressure import (
+    CONFLATE,
+    DISCONNECT,
+    MERGED_ROWS,
+    SAMPLE,
+    Backlog,
+    Policy,
+    merge_gaps,
+    slice_end,
+)
 from millstream.errors import (
     ClosedError,
     Error,
@@ -34,7 +42,7 @@ from millstream.model.lsn import FIRST_LSN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.delivery.feed import Feed
+    from millstream.delivery.feed import LogFeed
     from millstream.delivery.replay import Replay
     from millstream.model.change import Gap
 
@@ -83,7 +91,7 @@ class Inbox:
     )
 
     def __init__(
-        self, feed: Feed, policy: Policy, limit: int, *, tenant: str | None = None
+        self, feed: LogFeed, policy: Policy, limit: int, *, tenant: str | None = None
     ) -> None:
         self.feed = feed
         self._tenant = tenant
@@ -158,7 +166,7 @@ class Inbox:
                 if error is not None and self._tenant is not None:
                     error = error.for_tenants()
                 self.error = error
-        self.rouse()
+        self.wake_up()
 
     def discard(self) -> None:
         """End, and let go of everything at once."""
@@ -195,7 +203,7 @@ class Inbox:
         """Retention has taken rows, which the next batch reports."""
         if gap is not None:
             self.lost += gap.count or 0
-            self._gap = both(self._gap, gap)
+            self._gap = merge_gaps(self._gap, gap)
 
     def start_snapshot(self, gap: Gap | None = None, first: int | None = None) -> None:
         """Begin with the current rows and go on with what changes them.
@@ -206,7 +214,7 @@ class Inbox:
             self._held = []
             self._spilled_at = None
             self.backlog.clear()
-        self._gap = both(self._gap, gap)
+        self._gap = merge_gaps(self._gap, gap)
         snapshot = self.feed.snapshot()
         if snapshot is not None:
             batches, lsn = snapshot
@@ -441,7 +449,7 @@ class Inbox:
             self._is_over = True
             if self.error is None and not self._is_discarded:
                 self.error = error
-        self.rouse()
+        self.wake_up()
 
     def _stop_replay(self) -> None:
         if self._replay is not None:
@@ -452,12 +460,12 @@ class Inbox:
     def _delivered(self, batch: ChangeBatch, max_rows: int | None) -> ChangeBatch:
         # Who has a part of a netted batch is at no LSN at all.
         if max_rows is not None and len(batch) > max_rows and self.backlog.policy.kind != CONFLATE:
-            end = whole(batch, max_rows)
+            end = slice_end(batch, max_rows)
             if end < len(batch):
                 self._ahead.appendleft(batch.slice(end))
                 batch = batch.slice(0, end)
         if self._gap is not None:
-            batch = batch.told(gap=both(self._gap, batch.gap))
+            batch = batch.told(gap=merge_gaps(self._gap, batch.gap))
             self._gap = None
         self.position = max(self.position, batch.lsn)
         self.delivered += len(batch)
@@ -505,7 +513,7 @@ class Inbox:
         return True
 
     def wake_when_told(self, wake: Callable[[], None]) -> bool:
-        """Have a function called, once, at the end or by ``rouse``; offers do not disturb it."""
+        """Have a function called, once, at the end or by ``wake_up``; offers do not disturb it."""
         with self._lock:
             if self._is_over:
                 return False
@@ -518,7 +526,7 @@ class Inbox:
             self._waiters = tuple(each for each in self._waiters if each is not wake)
             self._sleepers = tuple(each for each in self._sleepers if each is not wake)
 
-    def rouse(self) -> None:
+    def wake_up(self) -> None:
         """Wake whoever waits, so that it looks around."""
         with self._lock:
             waiters = self._waiters + self._sleepers

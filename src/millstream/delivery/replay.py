@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.delivery.backlog import both
+from millstream.delivery.backpressure import merge_gaps
 from millstream.dispatch import select
 from millstream.errors import LsnNotKeptError
 
@@ -68,7 +68,7 @@ class Replay:
         if self._topics:  # else it reads the database's own, which are for nobody
             for name, gap in gaps.items():
                 before = None if name in open_gaps else self._gaps.get(name)
-                self._gaps[name] = both(before, gap) or gap
+                self._gaps[name] = merge_gaps(before, gap) or gap
         return reader
 
     def gap_before(self, lsn: int | None = None) -> Gap | None:
@@ -76,7 +76,7 @@ class Replay:
         found: Gap | None = None
         for name, gap in list(self._gaps.items()):
             if lsn is None or gap.last_lsn < lsn:
-                found = both(found, gap)
+                found = merge_gaps(found, gap)
                 del self._gaps[name]
         return found
 

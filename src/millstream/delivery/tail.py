@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from millstream.delivery.feed import BusFeed, Feed
+from millstream.delivery.backpressure import Policy
+from millstream.delivery.feed import LogFeed, MultiLogFeed
 from millstream.delivery.inbox import Inbox
-from millstream.delivery.policy import Policy
 from millstream.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BUFFER_ROWS: Final = 1 << 17
 
 
-class Tail:
+class LogTail:
     """Batches of some logs after an LSN, as they were committed: none merged, none left out.
 
     Args:
@@ -46,9 +46,9 @@ class Tail:
         self._keep = keep
         plan = plan_of(topics[0]) if len(topics) == 1 else None
         if plan is not None:
-            self._feed = Feed(log, dispatcher, plan)
+            self._feed = LogFeed(log, dispatcher, plan)
         else:
-            self._feed = BusFeed(
+            self._feed = MultiLogFeed(
                 log,
                 dispatcher,
                 lambda name: plan_of(name) if name in topics else None,
@@ -84,7 +84,7 @@ class Tail:
         return batch if batch is None or self._keep is None else self._keep(batch)
 
     def wait(self, seconds: float) -> None:
-        """Until there is one, or ``rouse``, or the time is up."""
+        """Until there is one, or ``wake_up``, or the time is up."""
         self._news.clear()
         if self._inbox.wake_on_news(self._news.set):
             self._news.wait(seconds)
@@ -93,16 +93,16 @@ class Tail:
     def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
         """Give the next batch to a function, in the dispatcher's thread; False: take it now.
 
-        It is called once, with None when somebody has called ``rouse`` instead.
+        It is called once, with None when somebody has called ``wake_up`` instead.
         """
         keep = self._keep
         if keep is None:
             return self._inbox.hand_to(taker)
         return self._inbox.hand_to(lambda batch: taker(None if batch is None else keep(batch)))
 
-    def rouse(self) -> None:
+    def wake_up(self) -> None:
         """Let who waits look around."""
-        self._inbox.rouse()
+        self._inbox.wake_up()
 
     def settled(self) -> int:
         """Everything up to this LSN was taken, or is of other logs."""

@@ -42,10 +42,11 @@ from millstream.subscriptions import (
     InlineSubscription,
     NotificationMaker,
     Registry,
+    SubscribeOptions,
     Subscription,
     check_callback,
 )
-from millstream.subscriptions.reading import deadline_of, time_left
+from millstream.subscriptions.base import deadline_of, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -409,10 +410,7 @@ class Session:
             tenant: only this tenant's rows.
         """
         tenant = self._as(tenant)
-        return self._opener.query(
-            Subscription,
-            query,
-            parameters,
+        options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,
@@ -420,8 +418,8 @@ class Session:
             max_delay=max_delay,
             demand=demand,
             name=name,
-            tenant=tenant,
         )
+        return self._opener.query(Subscription, query, parameters, options, tenant=tenant)
 
     def subscribe_callback(
         self,
@@ -467,16 +465,17 @@ class Session:
         for each, function in given.items():
             if each == "on_change" or function is not None:
                 check_callback(each, function)
+        options = SubscribeOptions(
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+            max_rows=max_rows,
+            max_delay=max_delay,
+            demand=demand,
+            name=name,
+        )
         if inline:
-            _check_inline(
-                start=start,
-                backpressure=backpressure,
-                buffer_rows=buffer_rows,
-                max_rows=max_rows,
-                max_delay=max_delay,
-                demand=demand,
-                name=name,
-            )
+            _check_inline(options)
             return self._opener.inline(
                 query,
                 parameters,
@@ -489,13 +488,7 @@ class Session:
             CallbackSubscription,
             query,
             parameters,
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
-            max_rows=max_rows,
-            max_delay=max_delay,
-            demand=demand,
-            name=name,
+            options,
             tenant=tenant,
             on_change=on_change,
             on_error=on_error,
@@ -518,10 +511,7 @@ class Session:
     ) -> AsyncSubscription:
         """The changes of a query's result, for ``async for``; arguments are those of subscribe."""
         tenant = self._as(tenant)
-        return self._opener.query(
-            AsyncSubscription,
-            query,
-            parameters,
+        options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,
@@ -529,8 +519,8 @@ class Session:
             max_delay=max_delay,
             demand=demand,
             name=name,
-            tenant=tenant,
         )
+        return self._opener.query(AsyncSubscription, query, parameters, options, tenant=tenant)
 
     # ---- the change bus
 
@@ -566,15 +556,13 @@ class Session:
         """
         tenant = self._as(tenant)
         maker = self._opener.event_maker(collection, fields, include, tenant)
-        reading = self._opener.changes(
-            Subscription,
-            collection,
-            tenant,
+        options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,
         )
-        return Events(reading, maker)
+        subscription = self._opener.changes(Subscription, collection, options, tenant)
+        return Events(subscription, maker)
 
     def changes_stream(
         self,
@@ -590,15 +578,13 @@ class Session:
         """Every committed mutation, for ``async for``; arguments are those of ``changes``."""
         tenant = self._as(tenant)
         maker = self._opener.event_maker(collection, fields, include, tenant)
-        reading = self._opener.changes(
-            AsyncSubscription,
-            collection,
-            tenant,
+        options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
             buffer_rows=buffer_rows,
         )
-        return AsyncEvents(reading, maker)
+        subscription = self._opener.changes(AsyncSubscription, collection, options, tenant)
+        return AsyncEvents(subscription, maker)
 
     def notify(self, channel: str, payload: str = "", *, tenant: str | None = None) -> None:
         """Send a message to whoever listens to a channel."""
@@ -621,8 +607,8 @@ class Session:
     def listen_stream(self, *channels: str, tenant: str | None = None) -> AsyncListener:
         """The same for ``async for``."""
         tenant = self._as(tenant)
-        reading = self._opener.listen(AsyncSubscription, channels, tenant)
-        return AsyncEvents(reading, NotificationMaker())
+        subscription = self._opener.listen(AsyncSubscription, channels, tenant)
+        return AsyncEvents(subscription, NotificationMaker())
 
     def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
         """What comes on the channels that SQL's LISTEN named; ends after so many idle seconds."""
@@ -665,28 +651,11 @@ class Session:
         return tenant
 
 
-def _check_inline(
-    *,
-    start: Start,
-    backpressure: str,
-    buffer_rows: int,
-    max_rows: int | None,
-    max_delay: float | None,
-    demand: int | None,
-    name: str | None,
-) -> None:
+def _check_inline(options: SubscribeOptions) -> None:
     """Refuse the options that need a place in the log, or a buffer."""
-    given = {
-        "start": start is not None,
-        "backpressure": backpressure != "block",
-        "buffer_rows": buffer_rows != 65536,
-        "max_rows": max_rows is not None,
-        "max_delay": max_delay is not None,
-        "demand": demand is not None,
-        "name": name is not None,
-    }
-    if any(given.values()):
+    given = options.given()
+    if given:
         raise InvalidOptionError(
-            f"an inline callback has no {', '.join(each for each in given if given[each])}",
+            f"an inline callback has no {', '.join(given)}",
             hint="leave inline out, or the options",
         )

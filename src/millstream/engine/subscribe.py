@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from millstream.delivery.feed import BusFeed, Feed
+from millstream.delivery.feed import LogFeed, MultiLogFeed
 from millstream.engine.engine import NOTIFICATIONS
 from millstream.engine.execute import Executor, shown_to
 from millstream.errors import (
@@ -16,7 +16,14 @@ from millstream.errors import (
 )
 from millstream.model.arguments import check_text
 from millstream.sql import Query, Select, parse, plan_all, plan_select
-from millstream.subscriptions import EventMaker, InlineSubscription, Pace, Reading, Registry, Wish
+from millstream.subscriptions import (
+    EventMaker,
+    InlineSubscription,
+    Registry,
+    SubscribedQuery,
+    SubscribeOptions,
+    SubscriptionBase,
+)
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -27,14 +34,15 @@ if TYPE_CHECKING:
     from millstream.engine.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.sql import ParameterValues, SelectPlan
-    from millstream.subscriptions import Include, Start
+    from millstream.subscriptions import Include
     from millstream.views.running import Running
     from millstream.views.views import Views
 
-R = TypeVar("R", bound=Reading)
+R = TypeVar("R", bound=SubscriptionBase)
+_DEFAULTS: Final = SubscribeOptions()
 
 
-def _cancel(subscription: Reading | InlineSubscription) -> None:
+def _cancel(subscription: SubscriptionBase | InlineSubscription) -> None:
     subscription.cancel()
 
 
@@ -56,45 +64,34 @@ class Opener:
         style: type[R],
         sql: str | Select | Query,
         parameters: ParameterValues = None,
+        options: SubscribeOptions = _DEFAULTS,
         *,
-        start: Start = None,
-        backpressure: str = "block",
-        buffer_rows: int = 65536,
-        max_rows: int | None = None,
-        max_delay: float | None = None,
-        demand: int | None = None,
-        name: str | None = None,
         tenant: str | None = None,
-        **more: Any,  # noqa: ANN401 - the callbacks of a style
+        **callbacks: Any,  # noqa: ANN401 - of the style
     ) -> R:
         """A subscription to the changes of a query's result."""
         select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
         if isinstance(select, Query):
-            hidden, plan = self._hidden(select, tenant, name)
+            hidden, plan = self._hidden(select, tenant, options.name)
             definition = hidden.planned.definition
-            feed_of: type[Feed] = partial(SharedFeed, self._engine.views, hidden)  # type: ignore[assignment]
+            feed_of: type[LogFeed] = partial(SharedFeed, self._engine.views, hidden)  # type: ignore[assignment]
         else:
             definition, plan = self.plan(select, tenant)
             with shown_to(tenant):
                 self._engine.check_view(definition)
-            feed_of = Feed
+            feed_of = LogFeed
         snapshot = self._engine.snapshot(definition, plan)
-        wish = Wish(
+        subscribed = SubscribedQuery(
             sql=select.text,
             schema=plan.schema,
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
-            pace=Pace(max_rows, max_delay, demand),
-            name=name,
             target=definition.name,
             tenant=tenant,
             has_state=snapshot is not None,
             born=definition.born,
-            check_there=lambda: self._check_there(definition),
+            check_exists=lambda: self._check_exists(definition),
         )
         feed = feed_of(self._engine.log, self._engine.dispatcher, plan, snapshot)
-        return self._open(style, feed, wish, **more)
+        return self._open(style, feed, subscribed, options, **callbacks)
 
     def _hidden(
         self, query: Query, tenant: str | None, name: str | None
@@ -118,7 +115,7 @@ class Opener:
         definition = running.planned.definition
         return running, plan_all(definition.name, definition.schema, None)
 
-    def _check_there(self, definition: Definition | None) -> None:
+    def _check_exists(self, definition: Definition | None) -> None:
         if definition is not None and not self._engine.is_current(definition):
             raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
 
@@ -164,40 +161,34 @@ class Opener:
         self,
         style: type[R],
         collection: str | None,
+        options: SubscribeOptions,
         tenant: str | None,
-        *,
-        start: Start,
-        backpressure: str = "block",
-        buffer_rows: int = 65536,
     ) -> R:
         """A subscription to every mutation of a collection, or of all of them."""
         check_text(tenant, "tenant", optional=True)
         engine = self._engine
         definition = None if collection is None else engine.find(collection, tenant)
-        feed: Feed
+        feed: LogFeed
         if definition is not None:
             plan = engine.select_all(definition.name, tenant)
             if plan is None:
                 raise AssertionError("the catalog knows it")
-            feed = Feed(engine.log, engine.dispatcher, plan)
+            feed = LogFeed(engine.log, engine.dispatcher, plan)
         else:
-            feed = BusFeed(
+            feed = MultiLogFeed(
                 engine.log,
                 engine.dispatcher,
                 lambda topic: engine.select_all(topic, tenant),
                 lambda: engine.collections(tenant),
             )
-        wish = Wish(
+        subscribed = SubscribedQuery(
             sql=f"changes of {collection or 'everything'}",
             schema=feed.plan.schema,
             tenant=tenant,
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
             born=0 if definition is None else definition.born,
-            check_there=lambda: self._check_there(definition),
+            check_exists=lambda: self._check_exists(definition),
         )
-        return self._registry.open(style, feed, wish)
+        return self._registry.open(style, feed, subscribed, options)
 
     def event_maker(
         self,
@@ -219,7 +210,7 @@ class Opener:
         return maker
 
     @uninterrupted(undo=_cancel)
-    def listen(self, style: type[R], channels: Sequence[str], tenant: str | None, **more: Any) -> R:  # noqa: ANN401
+    def listen(self, style: type[R], channels: Sequence[str], tenant: str | None) -> R:
         """A subscription to notifications on some channels, or on all."""
         check_text(tenant, "tenant", optional=True)
         for channel in channels:
@@ -233,15 +224,22 @@ class Opener:
         else:
             select = cast("Select", _select(sql, None))
         plan = plan_select(select, engine.notifications.schema, extra=extra)
-        feed = Feed(engine.log, engine.dispatcher, plan)
+        feed = LogFeed(engine.log, engine.dispatcher, plan)
         names = ", ".join(channels) or "*"
-        wish = Wish(sql=f"LISTEN {names}", schema=plan.schema)
-        return self._open(style, feed, wish, **more)
+        subscribed = SubscribedQuery(sql=f"LISTEN {names}", schema=plan.schema)
+        return self._open(style, feed, subscribed, _DEFAULTS)
 
-    def _open(self, style: type[R], feed: Feed, wish: Wish, **more: Any) -> R:  # noqa: ANN401
+    def _open(
+        self,
+        style: type[R],
+        feed: LogFeed,
+        query: SubscribedQuery,
+        options: SubscribeOptions,
+        **callbacks: Any,  # noqa: ANN401 - of the style
+    ) -> R:
         # As for a query: what this thread pushed before is committed before.
         self._engine.dispatcher.barrier()
-        return self._registry.open(style, feed, wish, **more)
+        return self._registry.open(style, feed, query, options, **callbacks)
 
     def plan(self, select: Select, tenant: str | None) -> tuple[Definition, SelectPlan]:
         """What a query reads, and how."""
@@ -257,7 +255,7 @@ class Opener:
         return definition, Executor(self._engine, self._registry, tenant).plan(definition, select)
 
 
-class SharedFeed(Feed):
+class SharedFeed(LogFeed):
     """The changes of a view that goes with its last subscriber."""
 
     __slots__ = ("_release",)

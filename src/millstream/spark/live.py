@@ -61,7 +61,7 @@ class Tail(Protocol):
     def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
         """Give the next batch to a function, in the dispatcher's thread; False: take it now."""
 
-    def rouse(self) -> None:
+    def wake_up(self) -> None:
         """Let who waits look around."""
 
     def settled(self) -> int:
@@ -190,7 +190,7 @@ class LiveGear:
         """Have it told when everything up to an LSN has passed, related or not."""
         self.probed = max(self.probed, lsn)
         if self._tail is not None:
-            self._tail.rouse()
+            self._tail.wake_up()
 
     def lag(self) -> int:
         """About how many rows the reader has not been sent."""
@@ -202,7 +202,7 @@ class LiveGear:
         self._parked.clear()
         self.is_ending = True
         if self._tail is not None:
-            self._tail.rouse()
+            self._tail.wake_up()
 
     def wait_parked(self, seconds: float) -> bool:
         """Until the batch is over for Spark, too."""
@@ -217,7 +217,7 @@ class LiveGear:
         """Forget the reader's place."""
         tail, self._tail = self._tail, None
         if tail is not None:
-            tail.rouse()
+            tail.wake_up()
             tail.close()
 
 
@@ -285,7 +285,7 @@ class _LiveBatch:
             self._woken.wait(_IDLE_SECONDS)
         finally:
             self._busy.acquire()
-        self._tail.rouse()  # from now on nothing is handed over
+        self._tail.wake_up()  # from now on nothing is handed over
         # What was just being handed over comes before anything that is taken.
         while self._spare is None and self._tail.position > self._taken_lsn:
             self._woken.wait(0.001)

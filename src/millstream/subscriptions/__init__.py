@@ -5,9 +5,10 @@ Gives: channels, callbacks, async streams; gaps told, positions kept.
 Never knows: SQL text, how a batch came to be.
 """
 
-from millstream.delivery.feed import BusFeed, Feed
+from millstream.delivery.backpressure import Policy
+from millstream.delivery.feed import LogFeed, MultiLogFeed
 from millstream.delivery.inbox import Inbox
-from millstream.delivery.policy import Policy
+from millstream.subscriptions.base import SubscriptionBase, SubscriptionMetrics
 from millstream.subscriptions.callback import (
     CallbackSubscription,
     InlineSubscription,
@@ -22,9 +23,9 @@ from millstream.subscriptions.notifications import (
     Notification,
     NotificationMaker,
 )
-from millstream.subscriptions.positions import Durable, Positions
-from millstream.subscriptions.reading import Pace, Reading, SubscriptionMetrics
-from millstream.subscriptions.registry import Registry, Start, Wish
+from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
+from millstream.subscriptions.positions import DurablePosition, Positions
+from millstream.subscriptions.registry import Registry
 from millstream.subscriptions.stream import AsyncSubscription
 from millstream.subscriptions.subscription import Subscription
 
@@ -32,28 +33,28 @@ __all__ = [
     "AsyncEvents",
     "AsyncListener",
     "AsyncSubscription",
-    "BusFeed",
     "CallbackSubscription",
     "ChangeEvent",
     "Channels",
-    "Durable",
+    "DurablePosition",
     "EventMaker",
     "Events",
-    "Feed",
     "Inbox",
     "Include",
     "InlineSubscription",
     "Listener",
+    "LogFeed",
+    "MultiLogFeed",
     "Notification",
     "NotificationMaker",
-    "Pace",
     "Policy",
     "Positions",
-    "Reading",
     "Registry",
     "Start",
+    "SubscribeOptions",
+    "SubscribedQuery",
     "Subscription",
+    "SubscriptionBase",
     "SubscriptionMetrics",
-    "Wish",
     "check_callback",
 ]

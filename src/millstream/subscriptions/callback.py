@@ -138,7 +138,7 @@ class CallbackSubscription(Subscription):
         slot = self._slot
         while self._may_be_handed() and self._inbox.hand_to(slot.put):
             if not self._may_be_handed():  # paused just now: take it back
-                self._inbox.rouse()
+                self._inbox.wake_up()
             batch = slot.get()
             if batch is not None:
                 return batch

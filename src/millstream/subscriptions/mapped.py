@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.shown import one_line, public_names
-from millstream.subscriptions.reading import deadline_of, time_left, timed_out
+from millstream.subscriptions.base import deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.model.batch import ChangeBatch
-    from millstream.subscriptions.reading import Reading, SubscriptionMetrics
+    from millstream.subscriptions.base import SubscriptionBase, SubscriptionMetrics
     from millstream.subscriptions.stream import AsyncSubscription
     from millstream.subscriptions.subscription import Subscription
 
@@ -36,10 +36,10 @@ class Mapped(Generic[T]):
         subscription: where they come from; pause, resume and metrics are there.
     """
 
-    subscription: Reading
+    subscription: SubscriptionBase
 
     def __init__(
-        self, subscription: Reading, convert: Callable[[ChangeBatch], Iterable[T]]
+        self, subscription: SubscriptionBase, convert: Callable[[ChangeBatch], Iterable[T]]
     ) -> None:
         self.subscription = subscription
         self._convert = convert

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.delivery.backlog import both
+from millstream.delivery.backpressure import merge_gaps
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.clock import to_datetime
+from millstream.subscriptions.base import deadline_of, time_left
 from millstream.subscriptions.mapped import AsyncEvents, Events
-from millstream.subscriptions.reading import deadline_of, time_left
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class NotificationMaker:
 
     def __call__(self, batch: ChangeBatch) -> Iterator[Notification]:
         """The notifications in a batch."""
-        self._gap = both(self._gap, batch.gap)
+        self._gap = merge_gaps(self._gap, batch.gap)
         for row, lsn in zip(batch.held_rows, batch.lsns, strict=True):
             gap, self._gap = self._gap, None
             yield Notification(row[0], row[1], lsn, to_datetime(batch.commit_time(lsn)), gap)

@@ -30,7 +30,7 @@ _SCHEMA: Final = Schema.of(state="VARCHAR NOT NULL")
 
 
 @dataclass(frozen=True, slots=True)
-class Durable:
+class DurablePosition:
     """A durable subscription.
 
     Attributes:
@@ -70,7 +70,7 @@ class Positions:
         self._is_posted = False
         self._last = '{"subscriptions": [], "watermarks": {}}'
         self._hold: Hold | None = None
-        self._durable: dict[str, Durable] = {}
+        self._durable: dict[str, DurablePosition] = {}
         self._holds: dict[str, Hold] = {}
         self.loaded_watermarks: dict[str, int] = {}
         self.loaded_lsn = 0
@@ -95,12 +95,12 @@ class Positions:
             self._hold = self._log.hold(TOPIC, lsn=self.loaded_lsn)
         self.loaded_watermarks = state.get("watermarks", {})
         for each in state.get("subscriptions", []):
-            durable = Durable(**each)
+            durable = DurablePosition(**each)
             if durable.target in self._log.topics:
                 self._durable[durable.name] = durable
                 self._take_hold(durable)
 
-    def _take_hold(self, durable: Durable) -> None:
+    def _take_hold(self, durable: DurablePosition) -> None:
         low = self._log.topic(durable.target).low_lsn
         self._holds[durable.name] = self._log.hold(durable.target, lsn=max(durable.lsn + 1, low))
 
@@ -109,7 +109,7 @@ class Positions:
     def __contains__(self, name: str) -> bool:
         return name in self._durable
 
-    def __getitem__(self, name: str) -> Durable:
+    def __getitem__(self, name: str) -> DurablePosition:
         found = self._durable.get(name)
         if found is None:
             raise SubscriptionNotFoundError(
@@ -118,13 +118,13 @@ class Positions:
             )
         return found
 
-    def all(self) -> list[Durable]:
+    def all(self) -> list[DurablePosition]:
         """All durable subscriptions, by name."""
         return sorted(self._durable.values(), key=lambda each: each.name)
 
     # ---- what changes
 
-    def open(self, wanted: Durable) -> Durable:
+    def open(self, wanted: DurablePosition) -> DurablePosition:
         """The durable subscription of that name, made if there is none; it is on the disk.
 
         Raises:

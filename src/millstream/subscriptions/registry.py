@@ -1,4 +1,4 @@
-"""The registry: opens subscriptions, knows those that are open, and ends them."""
+"""The registry: opens subscriptions, keeps track of those that are open, and ends them."""
 
 from __future__ import annotations
 
@@ -6,145 +6,101 @@ import reprlib
 import threading
 import time
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.delivery.inbox import Inbox
-from millstream.delivery.policy import CONFLATE, Policy
 from millstream.errors import InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
 from millstream.model.clock import from_datetime, system_clock
-from millstream.model.names import check_name
 from millstream.model.token import PREFIX
+from millstream.subscriptions.base import SubscriptionBase
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
-from millstream.subscriptions.positions import Durable
-from millstream.subscriptions.reading import Pace, Reading
+from millstream.subscriptions.positions import DurablePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.delivery.feed import Feed
+    from millstream.delivery.feed import LogFeed
     from millstream.log import Log
-    from millstream.model.schema import Schema
+    from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
     from millstream.subscriptions.positions import Positions
 
-R = TypeVar("R", bound=Reading)
-Start = str | int | datetime | None
+R = TypeVar("R", bound=SubscriptionBase)
 
 CLOSE_SECONDS: Final = 5.0
 """How long closing waits for callbacks that are under way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a subscriber asks for.
-
-    Attributes:
-        sql: the query.
-        schema: the columns that it gives.
-        start: where to begin.
-        backpressure: the policy for a reader that is too slow.
-        buffer_rows: how many rows wait in memory for it.
-        pace: how rows are handed over.
-        name: makes it durable.
-        target: the log that it reads.
-        tenant: whose rows it is given.
-        has_state: whether the log has current rows to begin with.
-        born: tokens from before this LSN are of another log of that name.
-        check_there: raises if what it reads was dropped since the query was planned.
-    """
-
-    sql: str
-    schema: Schema
-    start: Start = None
-    backpressure: str = "block"
-    buffer_rows: int = 65536
-    pace: Pace = field(default_factory=Pace)
-    name: str | None = None
-    target: str = ""
-    tenant: str | None = None
-    has_state: bool = False
-    born: int = 0
-    check_there: Callable[[], None] = lambda: None
-
-    def __post_init__(self) -> None:
-        if self.name is not None:
-            check_name(self.name, "subscription")
-        if type(self.buffer_rows) is not int or self.buffer_rows < 1:
-            raise InvalidOptionError(
-                f"buffer_rows is {self.buffer_rows!r}", hint="a number of rows, from 1 on"
-            )
-
-    def policy(self) -> Policy:
-        """The policy, if this query can have it."""
-        policy = Policy.parse(self.backpressure)
-        if policy.kind == CONFLATE and not self.schema.key:
-            raise InvalidOptionError(
-                "changes can only be conflated by key, and this query gives none",
-                hint="select the primary key of a table, or use drop_oldest",
-            )
-        return policy
 
 
 class Registry:
     """All subscriptions of a database.
 
     Args:
-        log: for tokens and times.
-        positions: of the durable ones.
+        log: resolves tokens.
+        positions: the positions of the durable ones.
     """
 
     def __init__(self, log: Log, positions: Positions) -> None:
         self._log = log
         self._positions = positions
         self._lock = threading.Lock()
-        self._open: dict[Inbox, weakref.ref[Reading]] = {}
-        self._callbacks: dict[Inbox, CallbackSubscription] = {}  # nobody else need keep them
+        self._open: dict[Inbox, weakref.ref[SubscriptionBase]] = {}
+        self._callbacks: dict[Inbox, CallbackSubscription] = {}  # kept alive here
         self._inline: list[InlineSubscription] = []
         self._names: dict[str, Inbox] = {}
 
     # ---- opening
 
-    def open(self, style: type[R], feed: Feed, wish: Wish, **more: Any) -> R:  # noqa: ANN401
-        """A subscription that is ready: what is pushed from now on is seen.
+    def open(
+        self,
+        style: type[R],
+        feed: LogFeed,
+        query: SubscribedQuery,
+        options: SubscribeOptions,
+        **callbacks: Any,  # noqa: ANN401 - of the style
+    ) -> R:
+        """Open a subscription; a row that is pushed after this returns is delivered to it.
+
+        Args:
+            style: its class.
+            feed: the log that it reads.
+            query: its query.
+            options: where it starts, its pace, its policy, its name.
+            callbacks: further arguments of the class.
 
         Raises:
             SubscriptionExistsError: its name is in use, or belongs to another query.
-            InvalidOptionError: an option that cannot be.
+            InvalidOptionError: an option has a value that it cannot have.
             InvalidTokenError: a start that is no token of this database.
         """
-        inbox = Inbox(feed, wish.policy(), wish.buffer_rows, tenant=wish.tenant)
-        if wish.name is not None:
-            self._reserve(wish.name, inbox)
+        inbox = Inbox(feed, options.policy(query.schema), options.buffer_rows, tenant=query.tenant)
+        if options.name is not None:
+            self._reserve(options.name, inbox)
         feed.join(inbox)
         try:
-            wish.check_there()
-            self._begin(inbox, wish)
-            reading = style(
+            query.check_exists()
+            self._begin(inbox, query, options)
+            opened = style(
                 inbox,
-                wish.pace,
-                sql=wish.sql,
-                schema=wish.schema,
-                target=wish.target,
+                query,
+                options,
                 leave=self._left,
                 forgotten=self._forgotten,
-                **self._durably(wish),
-                **more,
+                **self._acknowledging(options.name),
+                **callbacks,
             )
         except BaseException:
             self._left(inbox)
             raise
         with self._lock:
-            self._open[inbox] = weakref.ref(reading)
-            if isinstance(reading, CallbackSubscription):
-                self._callbacks[inbox] = reading
-        if isinstance(reading, CallbackSubscription):
-            reading.start()
-        return reading
+            self._open[inbox] = weakref.ref(opened)
+            if isinstance(opened, CallbackSubscription):
+                self._callbacks[inbox] = opened
+        if isinstance(opened, CallbackSubscription):
+            opened.start()
+        return opened
 
     def add_inline(self, subscription: InlineSubscription) -> None:
-        """One that is called by pushers."""
+        """Keep track of a subscription that pushers call."""
         with self._lock:
             self._inline = [each for each in self._inline if each.state == "active"]
             self._inline.append(subscription)
@@ -158,34 +114,34 @@ class Registry:
                 )
             self._names[name] = inbox
 
-    def _begin(self, inbox: Inbox, wish: Wish) -> None:
-        name = wish.name
+    def _begin(self, inbox: Inbox, query: SubscribedQuery, options: SubscribeOptions) -> None:
+        """Place a reader: after what a durable one has acknowledged, else where it wants to be."""
+        name, start = options.name, options.start
         if name is None:
-            self._start(inbox, wish.start, wish)
+            self._start(inbox, start, query)
             return
-        new = name not in self._positions
-        wanted = Durable(name, wish.sql, wish.target, wish.tenant, -1)
-        if new:
-            self._start(inbox, wish.start, wish)
-            begins_with_state = inbox.has_more_ahead
-            lsn = -1 if begins_with_state else inbox.position
-            self._positions.open(Durable(name, wish.sql, wish.target, wish.tenant, lsn))
+        durable = DurablePosition(name, query.sql, query.target, query.tenant, -1)
+        if name in self._positions:
+            lsn = self._positions.open(durable).lsn
+            if lsn < 0:
+                self._start(inbox, start, query)
+            else:
+                inbox.start_at(lsn + 1)
             return
-        lsn = self._positions.open(wanted).lsn
-        if lsn < 0:
-            self._start(inbox, wish.start, wish)
-        else:
-            inbox.start_at(lsn + 1)
+        self._start(inbox, start, query)
+        begins_with_state = inbox.has_more_ahead
+        lsn = -1 if begins_with_state else inbox.position
+        self._positions.open(replace(durable, lsn=lsn))
 
-    def _start(self, inbox: Inbox, start: Start, wish: Wish) -> None:
-        self._place(inbox, start, wish)
+    def _start(self, inbox: Inbox, start: Start, query: SubscribedQuery) -> None:
+        self._place(inbox, start, query)
         if not inbox.has_more_ahead:
-            # There is nothing of this log before it was made: a token says that it is not older.
-            inbox.position = max(inbox.position, wish.born - 1)
+            # The log has nothing from before it was created: a token of now is not older.
+            inbox.position = max(inbox.position, query.born - 1)
 
-    def _place(self, inbox: Inbox, start: Start, wish: Wish) -> None:
+    def _place(self, inbox: Inbox, start: Start, query: SubscribedQuery) -> None:
         if start is None:
-            start = "snapshot" if wish.has_state else "now"
+            start = "snapshot" if query.has_state else "now"
         if start == "now":
             inbox.start_now()
         elif start == "snapshot":
@@ -195,7 +151,7 @@ class Registry:
         elif isinstance(start, datetime):
             inbox.start_at(self._lsn_at(inbox, start))
         elif isinstance(start, str) and start.startswith(PREFIX):
-            self._resume(inbox, start, wish)
+            self._resume(inbox, start, query)
         elif type(start) is int and 0 <= start <= inbox.feed.lsn() + 1:
             inbox.start_at(max(start, 1))
         else:
@@ -211,24 +167,24 @@ class Registry:
         inbox.feed.dispatcher.barrier()
         return inbox.feed.lsn_since(start)
 
-    def _resume(self, inbox: Inbox, token: str, wish: Wish) -> None:
+    def _resume(self, inbox: Inbox, token: str, query: SubscribedQuery) -> None:
         lsn = self._log.resume(token)
-        if lsn is None:  # it has seen what a crash has taken: begin anew
+        if lsn is None:  # a crash has lost rows that this reader has seen: begin anew
             feed = inbox.feed
             inbox.start_snapshot(Gap(feed.earliest(), max(feed.earliest(), feed.lsn()), None))
-        elif lsn + 1 < wish.born:  # that log was dropped, and this one made
-            inbox.start_snapshot(Gap(lsn + 1, max(lsn + 1, wish.born), None))
-        elif lsn == 0 and wish.has_state:
+        elif lsn + 1 < query.born:  # the token is for a log of this name that was dropped
+            inbox.start_snapshot(Gap(lsn + 1, max(lsn + 1, query.born), None))
+        elif lsn == 0 and query.has_state:
             inbox.start_snapshot()
         else:
             inbox.start_at(lsn + 1)
 
-    def _durably(self, wish: Wish) -> dict[str, Any]:
-        name, positions = wish.name, self._positions
+    def _acknowledging(self, name: str | None) -> dict[str, Any]:
+        """The arguments with which a durable subscription acknowledges."""
+        positions = self._positions
         if name is None:
             return {}
         return {
-            "name": name,
             "acknowledge": lambda lsn: positions.acknowledge(name, lsn),
             "acknowledged": lambda: max(0, positions[name].lsn) if name in positions else 0,
         }
@@ -236,14 +192,14 @@ class Registry:
     # ---- ending
 
     def _forgotten(self, inbox: Inbox) -> None:
-        """The collector found one that nobody has any more: the dispatcher's thread sees to it.
+        """End a subscription that was garbage collected, in the dispatcher's thread.
 
-        This thread may hold any lock just now, so it takes none.
+        The collecting thread may hold any lock at this moment, so this takes none.
         """
         inbox.feed.dispatcher.soon(lambda: self._left(inbox))
 
     def _left(self, inbox: Inbox) -> None:
-        """A subscription is over."""
+        """Remove a subscription that has ended."""
         inbox.feed.leave(inbox)
         inbox.end()
         with self._lock:
@@ -256,15 +212,15 @@ class Registry:
         """Whether a durable subscription has a reader."""
         return name in self._names
 
-    def all(self) -> list[Reading | InlineSubscription]:
+    def all(self) -> list[SubscriptionBase | InlineSubscription]:
         """The subscriptions that are open."""
         with self._lock:
-            found = [reading() for reading in self._open.values()]
+            found = [subscription() for subscription in self._open.values()]
             inline = [each for each in self._inline if each.state == "active"]
         return [*(each for each in found if each is not None), *inline]
 
     def end_all(self) -> None:
-        """The database closes: all subscriptions complete, once they are read to their end."""
+        """Complete all subscriptions, once read to their end: the database closes."""
         with self._lock:
             inboxes, callbacks = list(self._open), list(self._callbacks.values())
             inline, self._inline = self._inline, []

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.reading import Reading, deadline_of, time_left, timed_out
+from millstream.subscriptions.base import SubscriptionBase, deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
 
 
-class AsyncSubscription(Reading):
+class AsyncSubscription(SubscriptionBase):
     """Changes of a query's result, for ``async for``. Get one with ``db.subscribe_stream(sql)``.
 
     One task at a time reads it. A task that is cancelled while it waits loses nothing: the batch

@@ -6,13 +6,13 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.reading import Reading, deadline_of, time_left, timed_out
+from millstream.subscriptions.base import SubscriptionBase, deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
 
 
-class Subscription(Reading):
+class Subscription(SubscriptionBase):
     """Changes of a query's result, batch by batch. Get one with ``db.subscribe(sql)``.
 
     It is ready when you have it: a row pushed after ``subscribe`` returned is seen.

@@ -67,7 +67,7 @@ class Follower:
         """Have it told when everything up to an LSN has passed."""
         del lsn
         if self._tail is not None:
-            self._tail.rouse()
+            self._tail.wake_up()
 
     def stop(self, *, gracefully: bool = True) -> None:
         """End. It has nothing to do again either way: what is committed is committed."""
@@ -75,7 +75,7 @@ class Follower:
         self._stopping = True
         self._wake.set()
         if self._tail is not None:
-            self._tail.rouse()
+            self._tail.wake_up()
 
     def join(self) -> None:
         """Wait until it has ended."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from millstream.catalog import Definition, Options
 from millstream.catalog.tenants import SelectAll
-from millstream.delivery.tail import Tail
+from millstream.delivery.tail import LogTail
 from millstream.dispatch import Commit, select
 from millstream.dispatch.flush import make_durable, make_readable
 from millstream.errors import ClosedError, Error, TopicNotFoundError, WrongObjectError
@@ -284,7 +284,7 @@ class Views:
             raise AssertionError("it has a plan of its own")
         start = planned.definition.begins
 
-        def open_tail(lsn: int) -> Tail:
+        def open_tail(lsn: int) -> LogTail:
             first = max(lsn + 1, start, self._log.topic(select.target).low_lsn)
             return self._tail((select.target,), first - 1, None)
 
@@ -298,8 +298,8 @@ class Views:
             [self._log.hold(each, lsn=max(lsn, self._log.topic(each).low_lsn)) for each in topics]
         )
 
-    def _tail(self, topics: tuple[str, ...], lsn: int, keep: Keep | None) -> Tail:
-        return Tail(
+    def _tail(self, topics: tuple[str, ...], lsn: int, keep: Keep | None) -> LogTail:
+        return LogTail(
             self._log,
             self._dispatcher,
             topics,

@@ -14,7 +14,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from millstream.delivery.backlog import MERGED_ROWS
+from millstream.delivery.backpressure import MERGED_ROWS
 from millstream.dispatch import forked
 from millstream.errors import (
     ClosedError,
@@ -22,7 +22,6 @@ from millstream.errors import (
     InvalidTokenError,
     ReceiveTimeoutError,
 )
-from millstream.model.arguments import check_seconds
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
 from millstream.model.shown import one_line, public_names
@@ -32,35 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.delivery.inbox import Inbox
-    from millstream.model.schema import Schema
+    from millstream.subscriptions.options import SubscribedQuery, SubscribeOptions
 
 State = Literal["active", "paused", "cancelled", "completed", "failed"]
 
 _INTERNAL: Final = frozenset({"check", "is_here", "poll", "poll_again", "start"})
 _numbers: Final = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How rows are handed over.
-
-    Attributes:
-        max_rows: at most so many in a batch; None: as they come.
-        max_delay: wait so many seconds for ``max_rows`` to come together; None: do not wait.
-        demand: hand over only as many rows as are asked for by ``request``, and these to begin
-            with; None: as many as there are.
-    """
-
-    max_rows: int | None = None
-    max_delay: float | None = None
-    demand: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value, least in (("max_rows", self.max_rows, 1), ("demand", self.demand, 0)):
-            if value is not None and (type(value) is not int or value < least):
-                raise InvalidOptionError(f"{name} is {value!r}", hint=f"a number from {least} on")
-        if self.max_delay is not None:
-            check_seconds(self.max_delay, "max_delay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +65,7 @@ class SubscriptionMetrics:
     acknowledged: int | None
 
 
-class Reading:
+class SubscriptionBase:
     """A subscription without a way of waiting.
 
     Attributes:
@@ -106,26 +82,23 @@ class Reading:
     def __init__(
         self,
         inbox: Inbox,
-        pace: Pace,
+        query: SubscribedQuery,
+        options: SubscribeOptions,
         *,
-        sql: str,
-        schema: Schema,
-        target: str = "",
-        name: str | None = None,
         acknowledge: Callable[[int], None] | None = None,
         acknowledged: Callable[[], int] | None = None,
         leave: Callable[[Inbox], None],
         forgotten: Callable[[Inbox], None],
     ) -> None:
         self.id = next(_numbers)
-        self.sql = sql
-        self.schema = schema
-        self.target = target
-        self.name = name
+        self.sql = query.sql
+        self.schema = query.schema
+        self.target = query.target
+        self.name = options.name
         self.errors = 0
         self._inbox = inbox
-        self._pace = pace
-        self._demand = pace.demand
+        self._options = options
+        self._demand = options.demand
         self._paused = False
         self._cancelled = False
         self._control = threading.Lock()
@@ -169,7 +142,7 @@ class Reading:
     @uninterrupted
     def _take(self) -> None:
         """Take the next batch, if it is time for it."""
-        pace, limit = self._pace, self._pace.max_rows
+        pace, limit = self._options, self._options.max_rows
         merge = MERGED_ROWS
         if pace.max_delay is not None:
             if self._inbox.ready_in(pace.max_rows, pace.max_delay) != 0.0:
@@ -205,7 +178,7 @@ class Reading:
 
         Returns for how many seconds to wait for that: None, as long as it takes; 0, not at all.
         """
-        inbox, pace = self._inbox, self._pace
+        inbox, pace = self._inbox, self._options
         if self._paused or self._demand == 0:
             registered = inbox.wake_when_told(wake)
             if registered and not (self._paused or self._demand == 0):
@@ -219,7 +192,7 @@ class Reading:
 
     def _may_be_handed(self) -> bool:
         """Whether batches may be handed over just as they come."""
-        pace = self._pace
+        pace = self._options
         return (
             self._demand is None
             and pace.max_rows is None
@@ -252,13 +225,13 @@ class Reading:
     def pause(self) -> None:
         """Hand over nothing until ``resume``; what comes meanwhile is kept, as the policy says."""
         self._paused = True
-        self._inbox.rouse()
+        self._inbox.wake_up()
 
     @uninterrupted
     def resume(self) -> None:
         """Go on after ``pause``."""
         self._paused = False
-        self._inbox.rouse()
+        self._inbox.wake_up()
 
     @uninterrupted
     def request(self, rows: int) -> None:
@@ -270,7 +243,7 @@ class Reading:
             raise InvalidOptionError(f"request({rows!r})", hint="a number of rows, from 1 on")
         with self._control:
             self._demand = (self._demand or 0) + rows
-        self._inbox.rouse()
+        self._inbox.wake_up()
 
     @uninterrupted
     def cancel(self) -> None:

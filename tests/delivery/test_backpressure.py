@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.delivery.backlog import Backlog
-from millstream.delivery.policy import Policy
+from millstream.delivery.backpressure import Backlog, Policy
+from millstream.errors import InvalidOptionError
 from millstream.model import ChangeBatch, Schema
 
+KINDS = ["block", "drop_oldest", "drop_newest", "conflate", "disconnect"]
 SCHEMA = Schema.of(key=("k",), k="BIGINT", v="BIGINT")
 
 
@@ -172,7 +173,7 @@ def test_a_sample_counts_what_it_leaves_out(every, limit, script):
     assert backlog.dropped == len(committed) - len(delivered)
     # What was left out since the last one that was given is told with the next.
     told = sum(b.gap.count for _, b in taken if b.gap is not None)
-    untold = 0 if backlog._untold is None else backlog._untold.count
+    untold = 0 if backlog._trailing_gap is None else backlog._trailing_gap.count
     assert told + untold == backlog.dropped
 
 
@@ -413,3 +414,41 @@ def test_batches_are_joined_whether_or_not_the_log_has_written_them(written):
             assert batch.arrow.num_rows == 1
         backlog.put(batch)
     assert backlog.take(3).rows == [(1, 1), (2, 2), (3, 3)]
+
+
+# ---- the names of policies
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_policies_have_names(kind):
+    assert Policy.parse(kind) == Policy(kind)
+    assert str(Policy(kind)) == kind
+
+
+@given(st.integers(1, 10**9))
+def test_sample_takes_a_number(every):
+    policy = Policy.parse(f"sample({every})")
+    assert (policy.kind, policy.every) == ("sample", every)
+    assert Policy.parse(str(policy)) == policy
+    assert Policy.parse(f"sample ( {every} )") == policy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "Block", "block ", "drop", None, 5),
+        *(
+            "sample",
+            "sample()",
+            "sample(0)",
+            "sample(-1)",
+            "sample(1.5)",
+            "sample(x)",
+            "sample(1) ",
+        ),
+    ],
+)
+def test_an_unknown_policy_is_refused_with_the_known_ones(text):
+    with pytest.raises(InvalidOptionError) as caught:
+        Policy.parse(text)
+    assert all(kind in caught.value.hint for kind in [*KINDS, "sample(n)"])
