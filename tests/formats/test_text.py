@@ -204,7 +204,7 @@ def test_json_values_that_do_not_fit(type_text, literal):
         ('[["A", 1, 2]]', "row 0: expected an object"),
         ("5", "row 0: expected an object"),
         ('{"symbol": "A"}\n[]', "row 1: expected an object"),
-        ('{"symbol": "A"}\n{"symbol": }', "line 2, column 12: no JSON"),
+        ('{"symbol": "A"}\n{"symbol": }', "line 2, column 12: invalid JSON"),
         ('{"symbol": "A"} {"symbol": "B"}', "line 1, column 17: .*new line"),
         ('[{"symbol": "A"}]\n{"symbol": "B"}', "line 2, column 1: .*follow"),
         ('[{"symbol": "A"}', "line 1, column 17"),
