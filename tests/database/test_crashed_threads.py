@@ -91,7 +91,7 @@ def test_of_the_dispatcher(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("name", ["drain", "sync_in_background"])
 def test_of_the_log(tmp_path, monkeypatch, caplog, name):
-    monkeypatch.setattr(f"millstream.log.writer.Writer.{name}", broken)
+    monkeypatch.setattr(f"millstream.log.writer.LogWriter.{name}", broken)
     db = ms.open(tmp_path)
     with pytest.raises(ms.errors.LogFailedError, match="BugError: no"):
         db.execute("CREATE SOURCE s (n BIGINT)")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from millstream.errors import InvalidOptionError, LsnNotKeptError
 from millstream.log import Log, Retention
 from millstream.log.frame import HEADER_SIZE, Kind, encode
-from millstream.log.index import SegmentIndex
 from millstream.log.retention import dead_share, low_lsn
+from millstream.log.segment import SegmentIndex
 from millstream.log.topics import Topic
 from millstream.model import ManualClock, Schema
 

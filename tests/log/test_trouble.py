@@ -25,7 +25,7 @@ from millstream.errors import (
     RowsLostError,
     RowTooLargeError,
 )
-from millstream.log import Log, active, payload, writer
+from millstream.log import Log, active, encoding, writer
 from millstream.model import ChangeBatch, Schema
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
@@ -443,8 +443,8 @@ class TestUnforeseen:
 class TestRowTooLarge:
     @pytest.fixture(autouse=True)
     def small_frames(self, monkeypatch):
-        monkeypatch.setattr(payload, "MAX_PAYLOAD", 20_000)
-        monkeypatch.setattr(payload, "FRAME_TARGET", 4_000)
+        monkeypatch.setattr(encoding, "MAX_PAYLOAD", 20_000)
+        monkeypatch.setattr(encoding, "FRAME_TARGET", 4_000)
 
     def test_is_told_to_who_waits(self, log):
         with pytest.raises(RowTooLargeError) as caught:

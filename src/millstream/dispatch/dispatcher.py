@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from millstream.dispatch.tasks import Batches
     from millstream.log import Log
-    from millstream.log.entry import Part
+    from millstream.log.queue import Part
     from millstream.model.batch import ChangeBatch
     from millstream.sources.inlet import Completion, Inlet
 

@@ -7,10 +7,10 @@ import os
 from typing import TYPE_CHECKING
 
 from millstream.errors import LogFailedError
-from millstream.log.closed import Closed
+from millstream.log.file_set import Closed
+from millstream.log.files import mark_followed
 from millstream.log.frame import NO_TAIL, tail_of
-from millstream.log.identity import SegmentRef, mark_followed
-from millstream.log.segment import Head, Seal
+from millstream.log.segment import Head, Seal, SegmentRef
 from millstream.log.storage import sync_data, sync_directory, translate, write_all, write_file
 
 if TYPE_CHECKING:
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.log.epochs import Epochs
     from millstream.log.frame import Encoded, Tail
-    from millstream.log.index import SegmentIndex
-    from millstream.log.topics import Topics
+    from millstream.log.segment import SegmentIndex
+    from millstream.log.topics import Epochs, Topics
 
 
 class ActiveSegment:

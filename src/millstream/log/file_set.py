@@ -4,31 +4,74 @@ A botched restore leaves a set that reads well and lacks rows: two files exchang
 database, one of last week, one left out. Each segment says which one it is and which one it
 follows, and a sealed one says where it ends and whether there is a next one. So all of that is
 found at open, by the first and the last bytes of each file, and refused before anything is changed.
+
+The last segment says by itself that the log was closed. But one that was cut short afterwards, or
+an older copy of it, looks like one that a crash has left; the note of a clean close, the file
+``CLOSED``, distinguishes them. It is written last of all, and removed when the log is opened again,
+before anything else is changed. Without it nothing is wrong.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import LogFilesError
-from millstream.log.closed import Closed, remove_note
-from millstream.log.identity import SegmentRef, list_segments
-from millstream.log.segment import SegmentFile
-from millstream.log.storage import write_file
+from millstream.log.files import SegmentFile, list_segments
+from millstream.log.segment import SegmentRef
+from millstream.log.storage import sync_directory, write_file
+from millstream.log.topics import encode_json
 from millstream.log.walk import find_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from millstream.log.identity import Identity, Trailer
+    from millstream.log.segment import Identity, Trailer
 
+_NAME: Final = "CLOSED"
 _LOST = re.compile(r"(\d{10})\.lost")
 _SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How the log was left.
+
+    Attributes:
+        ordinal: the last segment.
+        number: the random number that is its own.
+        size: how many bytes it has.
+        end_lsn: the first LSN after it.
+    """
+
+    ordinal: int
+    number: int
+    size: int
+    end_lsn: int
+
+    def write(self, directory: Path) -> None:
+        """Write the note; it is on the disk when this returns."""
+        write_file(directory / _NAME, [encode_json(asdict(self))])
+
+    @classmethod
+    def read(cls, directory: Path) -> Closed | None:
+        """The note; None when there is none, or it is damaged."""
+        try:
+            return cls(**json.loads((directory / _NAME).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def remove_note(directory: Path) -> None:
+    """The log is open again."""
+    if (directory / _NAME).exists():
+        (directory / _NAME).unlink()
+        sync_directory(directory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from millstream.threads import thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.log.writer import Writer
+    from millstream.log.writer import LogWriter
 
 _SHORTEST: Final = 0.1
 """Seconds between two rounds of retention on a disk that is full."""
@@ -32,7 +32,7 @@ class Keeper:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: LogWriter,
         retain: Callable[[], object],
         *,
         sync_interval: float,

@@ -20,26 +20,20 @@ from millstream.errors import (
     TopicExistsError,
 )
 from millstream.formats.batches import batches_of_tuples
-from millstream.log.entry import Part
-from millstream.log.epochs import Epochs
 from millstream.log.files import SegmentFiles
 from millstream.log.frame import NO_WATERMARK
-from millstream.log.holds import Hold, Holds
-from millstream.log.identity import Identity, SegmentRef
-from millstream.log.index import SegmentIndex
 from millstream.log.keeper import Keeper
-from millstream.log.lock import DirectoryLock
 from millstream.log.options import check_options
-from millstream.log.reader import Reader, find_damage, find_time, not_kept
+from millstream.log.queue import Part
+from millstream.log.reader import Reader, find_damage, not_kept
 from millstream.log.recovery import Recovery, State, recover
-from millstream.log.retention import Collector, Retained
-from millstream.log.segment import Head, Seal
-from millstream.log.storage import sync_directory, translate, write_file
-from millstream.log.topics import Retention, Topic, Topics
+from millstream.log.retention import Collector, Hold, Holds, Retained
+from millstream.log.segment import Head, Identity, Seal, SegmentIndex, SegmentRef
+from millstream.log.storage import DirectoryLock, sync_directory, translate, write_file
+from millstream.log.topics import Epochs, Retention, Topic, Topics
 from millstream.log.transaction import Transaction
-from millstream.log.verify import verify
-from millstream.log.walk import whole_frames
-from millstream.log.writer import Writer
+from millstream.log.walk import find_time, verify, whole_frames
+from millstream.log.writer import LogWriter
 from millstream.model.arguments import check_path
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import Clock, from_datetime, system_clock
@@ -126,7 +120,7 @@ class Log:
         try:
             state = _load(self.path, clock, repair=repair)
             self.recovery: Recovery = state.recovery
-            self._writer = Writer(self.path, state, segment_bytes=segment_bytes, clock=clock)
+            self._writer = LogWriter(self.path, state, segment_bytes=segment_bytes, clock=clock)
         except OSError as error:
             self._lock.release()
             raise translate(error, self.path, "open") from error
@@ -682,7 +676,7 @@ class _Closer:
     """Closes a log; knows nothing of the ``Log``, so that a forgotten one can be collected."""
 
     def __init__(
-        self, writer: Writer, keeper: Keeper, collector: Collector, lock: DirectoryLock
+        self, writer: LogWriter, keeper: Keeper, collector: Collector, lock: DirectoryLock
     ) -> None:
         self.writer = writer
         self.keeper = keeper

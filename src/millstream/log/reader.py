@@ -6,15 +6,14 @@ one topic steps over the others' frames by their headers.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError, TopicNotFoundError
-from millstream.log.files import complete, missing
-from millstream.log.payload import decode_commits, decode_rows
-from millstream.log.walk import DamageError, look_at, walk, whole_frames
+from millstream.log.encoding import decode_rows
+from millstream.log.files import missing
+from millstream.log.walk import DamageError, complete, look_at, walk, whole_frames
 from millstream.model.batch import ChangeBatch
 from millstream.model.change import Gap
 from millstream.model.lsn import FIRST_LSN
@@ -24,13 +23,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.log.files import SegmentFiles
+    from millstream.log.files import SegmentFile, SegmentFiles, Written
     from millstream.log.frame import Frame
-    from millstream.log.identity import SegmentRef
-    from millstream.log.segment import SegmentFile
+    from millstream.log.segment import SegmentRef
     from millstream.log.topics import Topic
-    from millstream.log.writer import Writer
-    from millstream.log.written import Written
+    from millstream.log.writer import LogWriter
 
 
 class Reader:
@@ -44,7 +41,7 @@ class Reader:
     """
 
     def __init__(
-        self, writer: Writer, files: SegmentFiles, floors: Mapping[int, int], start: int
+        self, writer: LogWriter, files: SegmentFiles, floors: Mapping[int, int], start: int
     ) -> None:
         self.position = start - 1
         self._writer = writer
@@ -342,32 +339,6 @@ def not_kept(topic: Topic, lsn: int) -> LsnNotKeptError:
         oldest=topic.low_lsn,
         hint='start at "earliest" or take a snapshot; a longer retention keeps more',
     )
-
-
-def find_time(writer: Writer, files: SegmentFiles, time: int) -> int:
-    """The first LSN committed at a time or later; the next LSN when there is none yet."""
-    next_lsn = writer.written.lsn + 1
-    for file, extent in files.open_all(writer):
-        index, start = extent.index, file.start
-        if index is not None and index.last_time < time:
-            continue
-        start = start if index is None else index.offset_at(time, start)
-        for offset, frame, _ in whole_frames(file.fd, start, extent.end):
-            if frame.span and frame.committed_at >= time:
-                return _find_commit(file.fd, offset, frame, time)
-    return next_lsn
-
-
-def _find_commit(fd: int, offset: int, frame: Frame, time: int) -> int:
-    """The first LSN of a frame that was committed at a time or later."""
-    if not frame.commits_size:
-        return frame.first_lsn
-    with contextlib.suppress(DamageError):  # whoever reads it is told
-        for _, _, payload in walk(fd, offset, offset + frame.size):
-            commits = decode_commits(frame, payload) if payload is not None else None
-            if commits is not None:
-                return commits.first_since(time, frame.first_lsn)
-    return frame.first_lsn
 
 
 def find_damage(

@@ -20,15 +20,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import LogCorruptError
-from millstream.log.closed import remove_note
-from millstream.log.epochs import Epochs
-from millstream.log.file_set import FileSet
+from millstream.log.file_set import FileSet, remove_note
+from millstream.log.files import SegmentFile
 from millstream.log.frame import Kind
-from millstream.log.identity import Identity, SegmentRef
-from millstream.log.index import SegmentIndex
-from millstream.log.segment import Head, Seal, SegmentFile
+from millstream.log.segment import Head, Identity, Seal, SegmentIndex, SegmentRef
 from millstream.log.storage import sync_data, sync_directory, write_file
-from millstream.log.topics import Topic, Topics
+from millstream.log.topics import Epochs, Topic, Topics
 from millstream.log.walk import DamageError, find_frame, look_at, walk, whole_frames
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Topics share segments but not their retention. A topic is first trimmed: its def
 rows before some LSN are gone. Then the space is taken back: leading segments that hold nothing
 alive are removed, others of which at least half is dead are rewritten without the dead frames.
 Rewriting keeps names and LSNs, so it changes nothing for readers; who has the old file open reads
-on in it.
+on in it. A ``Hold`` keeps rows from going while somebody needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import LogCorruptError, LogFullError
 from millstream.log.frame import NO_TAIL, Encoded, link, tail_of
-from millstream.log.index import SegmentIndex
+from millstream.log.segment import SegmentIndex
 from millstream.log.storage import sync_directory, translate, write_file
 from millstream.log.trims import Trims
 from millstream.log.walk import DamageError, walk
@@ -27,17 +27,59 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.log.files import SegmentFiles
-    from millstream.log.holds import Holds
-    from millstream.log.segment import Seal, SegmentFile
+    from millstream.log.files import SegmentFile, SegmentFiles, Written
+    from millstream.log.segment import Seal
     from millstream.log.topics import Topic
-    from millstream.log.writer import Writer
-    from millstream.log.written import Written
+    from millstream.log.writer import LogWriter
     from millstream.model.clock import Clock
 
 _DEAD_SHARE: Final = 0.5
-
 _logger = logging.getLogger("millstream.log")
+
+
+class Hold:
+    """Rows from ``lsn`` on are kept, of some topics, until it moves on or is released.
+
+    A hold lives as long as the process: who needs one takes it again right after opening.
+    """
+
+    def __init__(self, holds: Holds, topics: frozenset[int], lsn: int) -> None:
+        self._holds = holds
+        self.topics = topics
+        self.lsn = lsn
+
+    def advance(self, lsn: int) -> None:
+        """Rows before ``lsn`` are no longer needed. Never moves back."""
+        self.lsn = max(self.lsn, lsn)
+
+    def release(self) -> None:
+        """Nothing is needed any more. Releasing twice is fine."""
+        self._holds.drop(self)
+
+
+class Holds:
+    """All holds of a log."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: set[Hold] = set()
+
+    def take(self, topics: Iterable[int], lsn: int) -> Hold:
+        """A new hold."""
+        hold = Hold(self, frozenset(topics), lsn)
+        with self._lock:
+            self._all.add(hold)
+        return hold
+
+    def drop(self, hold: Hold) -> None:
+        """Forget a hold."""
+        with self._lock:
+            self._all.discard(hold)
+
+    def needed(self, topic: int) -> int | None:
+        """The lowest LSN of a topic that somebody needs; None when nobody needs any."""
+        with self._lock:
+            return min((hold.lsn for hold in self._all if topic in hold.topics), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +148,7 @@ class Collector:
     """Trims topics, and takes back the space of dead frames."""
 
     def __init__(
-        self, directory: Path, writer: Writer, files: SegmentFiles, holds: Holds, clock: Clock
+        self, directory: Path, writer: LogWriter, files: SegmentFiles, holds: Holds, clock: Clock
     ) -> None:
         self._directory = directory
         self._writer = writer

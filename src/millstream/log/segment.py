@@ -1,39 +1,241 @@
-"""Segments: the files of a log. Each begins with all that its reader must know of those before.
+"""What a segment file says of itself, at its begin and at its end. Pure: values and bytes.
 
 A file is a prologue of 64 bytes (``MILLSTRM``, the format's version, which segment of which
 database it is and which one it follows), a HEAD frame, then frames. When it is full, or the log is
 closed, an INDEX frame and a trailer of 32 bytes seal it; once the segment after it is on the disk,
-the trailer says that there is one.
+the trailer says that there is one. The head has all that a reader must know of the segments before;
+the INDEX frame has the sparse index: from an LSN or a time to an offset, and what each topic has
+in the segment.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import weakref
+import secrets
+import struct
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
-from millstream.errors import LogCorruptError, LogVersionError
-from millstream.log.epochs import Epochs
-from millstream.log.frame import HEADER_SIZE, Kind, decode_header, encode, is_whole
-from millstream.log.identity import (
-    FORMAT_VERSION,
-    PROLOGUE_SIZE,
-    TRAILER_SIZE,
-    Identity,
-    SegmentRef,
-    Trailer,
-    version_of,
-)
-from millstream.log.index import SegmentIndex
-from millstream.log.topics import Topics, encode_json
+import google_crc32c
+
+from millstream.log.frame import Kind, encode
+from millstream.log.topics import Epochs, Topics, encode_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
+
+    from millstream.log.frame import Frame
+
+FORMAT_VERSION: Final = 3
+_PROLOGUE = struct.Struct("<8sII16sQQQQ")
+_MAGIC = b"MILLSTRM"
+_TRAILER = struct.Struct("<8sQQI4s")
+_SEALED = b"MILLSEAL"
+FOLLOWED = b"NEXT"
+PROLOGUE_SIZE: Final = _PROLOGUE.size
+TRAILER_SIZE: Final = _TRAILER.size
+STRIDE: Final = 256 << 10
+"""One entry for about this many bytes: a seek reads at most that much more than it needs."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentRef:
+    """A segment by name: its number in the row of segments, and its first LSN."""
+
+    ordinal: int
+    base_lsn: int
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.ordinal:010d}-{self.base_lsn:020d}.seg"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which segment a file holds, whatever its name is.
+
+    Attributes:
+        database: the identity of the database; tokens of others are refused.
+        ref: the name that it was given.
+        id: a random number.
+        previous: the number of the segment before it; 0 for the first one, and after a lost one.
+    """
+
+    database: UUID
+    ref: SegmentRef
+    id: int
+    previous: int
+
+    @classmethod
+    def new(cls, database: UUID, ref: SegmentRef, previous: int) -> Identity:
+        """That of a segment that is about to be made."""
+        return cls(database, ref, secrets.randbits(63) | 1, previous)
+
+    def encode(self) -> bytes:
+        """The first bytes of the file."""
+        ref = self.ref
+        numbers = (self.database.bytes, ref.ordinal, ref.base_lsn, self.id, self.previous)
+        check = google_crc32c.value(_PROLOGUE.pack(_MAGIC, FORMAT_VERSION, 0, *numbers))
+        return _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, check, *numbers)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Identity:
+        """The identity that ``encode`` wrote, of bytes whose version is known to be right."""
+        _, _, _, database, ordinal, base_lsn, number, previous = _PROLOGUE.unpack(data)
+        return cls(UUID(bytes=database), SegmentRef(ordinal, base_lsn), number, previous)
+
+    def to_json(self) -> list[Any]:
+        """The same for the head, in case the first bytes are damaged."""
+        ref = self.ref
+        return [str(self.database), ref.ordinal, ref.base_lsn, self.id, self.previous]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Identity:
+        """The identity that ``to_json`` described."""
+        database, ordinal, base_lsn, number, previous = data
+        return cls(UUID(database), SegmentRef(ordinal, base_lsn), number, previous)
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """The last bytes of a sealed segment.
+
+    Attributes:
+        end: where its frames end and the INDEX frame begins.
+        end_lsn: the first LSN after it.
+        followed: the segment after it has been on the disk.
+    """
+
+    end: int
+    end_lsn: int
+    followed: bool
+
+    def encode(self) -> bytes:
+        """The bytes."""
+        check = google_crc32c.value(struct.pack("<QQ", self.end, self.end_lsn))
+        mark = FOLLOWED if self.followed else bytes(4)
+        return _TRAILER.pack(_SEALED, self.end, self.end_lsn, check, mark)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Trailer | None:
+        """The trailer that ``encode`` wrote; None when it is something else, or damaged."""
+        if len(data) < _TRAILER.size:
+            return None
+        magic, end, end_lsn, check, mark = _TRAILER.unpack(data)
+        if magic != _SEALED or check != google_crc32c.value(struct.pack("<QQ", end, end_lsn)):
+            return None
+        return cls(end, end_lsn, mark == FOLLOWED)
+
+
+def version_of(data: bytes) -> int | None:
+    """The format's version that the first bytes of a file are of; None when they are damaged."""
+    if len(data) < _PROLOGUE.size or not data.startswith(_MAGIC):
+        return None
+    magic, version, check, *rest = _PROLOGUE.unpack(data)
+    is_old = version < FORMAT_VERSION and data[16:19] == b"MSF"  # their first frame stands there
+    is_right = google_crc32c.value(_PROLOGUE.pack(magic, version, 0, *rest)) == check
+    return int(version) if is_old or is_right else None
+
+
+@dataclass(slots=True)
+class TopicExtent:
+    """What a segment holds of one topic."""
+
+    first_lsn: int
+    last_lsn: int
+    rows: int
+    size: int
+
+
+class SegmentIndex:
+    """Where things are in one segment.
+
+    Attributes:
+        extents: what there is of each topic.
+        end_lsn: the first LSN after the segment.
+        partial: it was made from what damage had left of the segment.
+        first_time: the time of its first commit, 0 when it has none.
+        last_time: the time of its last commit, 0 when it has none.
+    """
+
+    __slots__ = (
+        "_lsns",
+        "_offsets",
+        "_times",
+        "end_lsn",
+        "extents",
+        "first_time",
+        "last_time",
+        "partial",
+    )
+
+    def __init__(self, base_lsn: int) -> None:
+        self._lsns: list[int] = []
+        self._offsets: list[int] = []
+        self._times: list[int] = []
+        self.extents: dict[int, TopicExtent] = {}
+        self.end_lsn = base_lsn
+        self.first_time = 0
+        self.last_time = 0
+        self.partial = False
+
+    def add(self, frame: Frame, offset: int) -> None:
+        """Take note of a frame that has rows or a watermark."""
+        if not self._offsets or offset - self._offsets[-1] >= STRIDE:
+            # Readers look at a growing index without a lock, and look at the LSNs first.
+            self._offsets.append(offset)
+            self._times.append(frame.committed_at)
+            self._lsns.append(frame.first_lsn)
+        extent = self.extents.get(frame.topic)
+        if extent is None:
+            extent = TopicExtent(frame.first_lsn, frame.first_lsn, 0, 0)
+            self.extents[frame.topic] = extent
+        extent.last_lsn = frame.end_lsn - 1
+        extent.rows += frame.span
+        extent.size += frame.size
+        self.end_lsn = frame.end_lsn
+        self.first_time = self.first_time or frame.committed_at
+        self.last_time = frame.committed_at
+
+    def offset_of(self, lsn: int, default: int) -> int:
+        """An offset at or before the frame of an LSN, and not far before it."""
+        place = bisect_right(self._lsns, lsn) - 1
+        return self._offsets[place] if place >= 0 else default
+
+    def offset_at(self, time: int, default: int) -> int:
+        """An offset at or before the first frame committed at a time or later."""
+        place = bisect_left(self._times, time) - 1
+        return self._offsets[place] if place >= 0 else default
+
+    def to_json(self) -> dict[str, Any]:
+        """The index as it stands at the end of a sealed segment."""
+        return {
+            "lsns": self._lsns,
+            "offsets": self._offsets,
+            "times": self._times,
+            "extents": {
+                str(topic): [e.first_lsn, e.last_lsn, e.rows, e.size]
+                for topic, e in self.extents.items()
+            },
+            "end_lsn": self.end_lsn,
+            "first_time": self.first_time,
+            "last_time": self.last_time,
+            "partial": self.partial,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SegmentIndex:
+        """The index that ``to_json`` described."""
+        index = cls(data["end_lsn"])
+        index._lsns, index._offsets, index._times = data["lsns"], data["offsets"], data["times"]
+        index.extents = {int(topic): TopicExtent(*e) for topic, e in data["extents"].items()}
+        index.first_time, index.last_time = data["first_time"], data["last_time"]
+        index.partial = data["partial"]
+        return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,107 +326,3 @@ class Seal:
         data: dict[str, Any] = json.loads(payload)
         index = SegmentIndex.from_json(data.pop("index"))
         return cls(index, trailer.end, data.pop("closed"), data, trailer.followed)
-
-
-class SegmentFile:
-    """A segment open for reading, shared by all who read it; closed when the last one lets go."""
-
-    def __init__(self, directory: Path, ref: SegmentRef) -> None:
-        self.ref = ref
-        self.path = directory / ref.name
-        self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        self._seal: Seal | None = None
-        weakref.finalize(self, os.close, self.fd)
-
-    @property
-    def size(self) -> int:
-        """The size of the file now."""
-        return os.fstat(self.fd).st_size
-
-    @cached_property
-    def identity(self) -> Identity | None:
-        """Which segment the file holds; None when all that says so is damaged.
-
-        Raises:
-            LogVersionError: it is of another format.
-        """
-        data = os.pread(self.fd, PROLOGUE_SIZE, 0)
-        version = version_of(data)
-        if version not in {None, FORMAT_VERSION}:
-            raise LogVersionError(
-                f"{self.path} has format version {version}; this Millstream reads {FORMAT_VERSION}",
-                hint="it was written by another release: pip install the one that fits",
-            )
-        if version is not None:
-            return Identity.decode(data)
-        return None if self._begin is None else self._begin[0].identity
-
-    @cached_property
-    def _begin(self) -> tuple[Head, int] | None:
-        """The head, and where the frames after it begin; None when it is damaged."""
-        data = os.pread(self.fd, 64 << 10, 0)
-        frame = decode_header(data, PROLOGUE_SIZE)
-        if frame is None or frame.kind != Kind.HEAD:
-            return None
-        start = PROLOGUE_SIZE + HEADER_SIZE
-        payload = os.pread(self.fd, frame.payload_size, start)
-        if not is_whole(frame, payload):
-            return None
-        return Head.decode(payload), PROLOGUE_SIZE + frame.size
-
-    @property
-    def head(self) -> Head:
-        """What the first frame says.
-
-        Raises:
-            LogCorruptError: it is damaged.
-            LogVersionError: it is of another format.
-        """
-        identity = self.identity
-        if self._begin is None:
-            what = "its first frame is damaged" if identity else "does not begin as a segment does"
-            raise self.corrupt(what, PROLOGUE_SIZE if identity else 0)
-        return self._begin[0]
-
-    def topics(self) -> Topics | None:
-        """The topics at its begin; None when its head is damaged."""
-        return None if self._begin is None else self._begin[0].topics
-
-    @property
-    def start(self) -> int:
-        """Where the frames after the head begin; 0 when it is damaged, to be stepped over."""
-        return 0 if self._begin is None else self._begin[1]
-
-    @property
-    def trailer(self) -> Trailer | None:
-        """What the last bytes say; None when they are damaged, or it is not sealed."""
-        return Trailer.decode(os.pread(self.fd, TRAILER_SIZE, max(0, self.size - TRAILER_SIZE)))
-
-    @property
-    def seal(self) -> Seal | None:
-        """What the end of the segment says; None when it is not sealed, or its seal is damaged."""
-        if self._seal is None:  # a segment that is not sealed yet may be, the next time
-            self._seal = self._read_seal()
-        return self._seal
-
-    def _read_seal(self) -> Seal | None:
-        trailer = self.trailer
-        if trailer is None:
-            return None
-        data = os.pread(self.fd, self.size - trailer.end, trailer.end)
-        frame = decode_header(data)
-        if frame is None or frame.kind != Kind.INDEX:
-            return None
-        payload = data[HEADER_SIZE : HEADER_SIZE + frame.payload_size]
-        return Seal.decode(payload, trailer) if is_whole(frame, payload) else None
-
-    def corrupt(self, what: str, offset: int, next_lsn: int | None = None) -> LogCorruptError:
-        """The error for damage in this segment."""
-        go_on = f"; rows from LSN {next_lsn} on can be read: start there" if next_lsn else ""
-        return LogCorruptError(
-            f"{self.path} is damaged at byte {offset}: {what}",
-            segment=self.ref.name,
-            offset=offset,
-            next_lsn=next_lsn,
-            hint=f"restore this file from a backup{go_on}",
-        )

@@ -1,13 +1,23 @@
-"""The rim to the operating system: writing, syncing, and its errors as ours."""
+"""The border to the operating system: writing and syncing files, the directory lock, the reserve.
+
+The reserve is a little space that is kept for a full disk. To make room, something has to be
+written first: that a topic was dropped or trimmed, the end of one segment and the head of the next.
+The reserve is a file of some hundred kilobytes with nothing in it. It is emptied for such a step,
+and filled again, as far as there is room, right after it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
+import stat
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
-from millstream.errors import LogError, LogFullError, LogReadOnlyError
+from millstream.errors import LogError, LogFullError, LogLockedError, LogReadOnlyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +29,13 @@ if TYPE_CHECKING:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM}
+_RESERVE_NAME: Final = "RESERVE"
+RESERVE_SIZE: Final = 256 << 10
+_RESERVE_STEP: Final = 32 << 10
+
 _CALL_BUFFERS = 1024
 _CALL_BYTES = 1 << 30
+_NO_DIRECTORY_LOCKS = {errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
 
 def write_all(fd: int, buffers: Buffers, offset: int) -> int:
@@ -49,7 +64,6 @@ def _parts(buffers: Buffers) -> Iterator[Buffers]:
 
 
 if sys.platform == "darwin":  # pragma: no cover - fsync there stops at the drive's own cache
-    import fcntl
 
     def sync_data(fd: int) -> None:
         """Wait until what was written to the file is on the disk."""
@@ -118,3 +132,146 @@ def translate(error: OSError, path: Path, doing: str) -> LogError:
         f"cannot {doing} {path}: {reason}",
         hint="nothing that was acknowledged is lost; once the cause is gone, go on",
     )
+
+
+# ---- one process, one handle: a directory of the log is open only once
+
+_held: WeakSet[DirectoryLock] = WeakSet()
+
+
+class DirectoryLock:
+    """Held from construction until ``release``, or until the process ends, however it ends.
+
+    With flock, not with a POSIX record lock: that one is lost as soon as anything in the process,
+    a backup say, opens and closes the file.
+
+    Two locks: on the file ``LOCK``, which says who holds it, and on the directory itself, because a
+    file can be deleted and made anew while it is locked.
+
+    Attributes:
+        inode: the device and the number of the directory.
+
+    Raises:
+        LogLockedError: another process, or another handle of this one, has the directory open.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._fds: list[int] = []
+        path = directory / "LOCK"
+        try:
+            self._fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            self._fds.append(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            self.release()
+            raise translate(error, path, "lock") from error
+        file, self.inode = self._fds[0], _inode(self._fds[1])
+        try:
+            for fd in self._fds:
+                _flock(fd)
+        except BlockingIOError as error:
+            owner = os.pread(file, 100, 0).decode(errors="replace").strip()
+            self.release()
+            is_ours = any(each.inode == self.inode for each in list(_held) if each.is_held)
+            raise _locked(directory, "" if is_ours else owner or "unknown") from error
+        except OSError as error:
+            self.release()
+            raise translate(error, path, "lock") from error
+        with contextlib.suppress(OSError):  # a full disk: the text is a courtesy, the lock stands
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"pid {os.getpid()}\n".encode(), 0)
+        _held.add(self)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it was not released yet."""
+        return bool(self._fds)
+
+    def release(self) -> None:
+        """Let the next one in. Releasing twice is fine."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+
+def _flock(fd: int) -> None:
+    """Lock a file or a directory; a directory on a network may be one that cannot be locked."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
+        if not (is_directory and error.errno in _NO_DIRECTORY_LOCKS):
+            raise
+
+
+def _inode(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _locked(directory: Path, other: str) -> LogLockedError:
+    if not other:
+        return LogLockedError(
+            f"{directory} is already open in this process",
+            hint="use the handle that is open, or close it first",
+        )
+    return LogLockedError(
+        f"{directory} is open in another process ({other})",
+        hint="a directory is open in one process at a time: stop the other one first",
+    )
+
+
+def _let_go_in_child() -> None:
+    """A forked child shares its parent's locks, and would keep them when the parent is gone."""
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+# ---- space for a full disk
+
+
+class Reserve:
+    """The file. Not safe for threads: the writer's lock is around it.
+
+    Attributes:
+        size: how much is kept at the moment.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _RESERVE_NAME
+        self.size = 0
+        self.fill()
+
+    def fill(self) -> None:
+        """Keep as much as there is room for, at most ``RESERVE_SIZE``. Never raises."""
+        with contextlib.suppress(OSError):  # no room, or no right to write: then there is none
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                self.size = os.fstat(fd).st_size
+                while self.size < RESERVE_SIZE:
+                    _allocate(fd, self.size, _RESERVE_STEP)
+                    self.size += _RESERVE_STEP
+            finally:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def given_back(self) -> Iterator[None]:
+        """Leave its space to what is written meanwhile."""
+        with contextlib.suppress(OSError):
+            os.truncate(self._path, 0)
+            self.size = 0
+        try:
+            yield
+        finally:
+            self.fill()
+
+
+if sys.platform == "darwin":  # pragma: no cover - it has no fallocate
+
+    def _allocate(fd: int, offset: int, size: int) -> None:
+        os.pwrite(fd, os.urandom(size), offset)
+else:
+
+    def _allocate(fd: int, offset: int, size: int) -> None:
+        os.posix_fallocate(fd, offset, size)

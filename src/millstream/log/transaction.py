@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from millstream.formats.batches import Rows
-    from millstream.log.entry import Part
     from millstream.log.log import Log, WalMode
+    from millstream.log.queue import Part
 
 
 class Transaction:

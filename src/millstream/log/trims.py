@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.log.segment import SegmentFile
+    from millstream.log.files import SegmentFile
     from millstream.log.topics import Topic
 
 MOST_RUNS: Final = 1 << 16

@@ -1,24 +1,36 @@
-"""Walking over the frames of a segment: the one loop that readers, recovery and repair share."""
+"""Walking over the frames of segments: the one loop that readers, recovery and repair share.
+
+Below it: what the loop finds in a whole log, by time, by topic, by damage.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from millstream.errors import LogError
+from millstream.errors import (
+    LogCorruptError,
+    LogError,
+)
+from millstream.log.encoding import decode_commits
+from millstream.log.files import missing
 from millstream.log.frame import HEADER_SIZE, MARK, Frame, decode_header, is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping
+
+    from millstream.errors import LogCorruptError
+    from millstream.log.files import SegmentFile, SegmentFiles
+    from millstream.log.writer import LogWriter
 
 CHUNK: Final = 1 << 20
 """How much is read at once; about what stays in a core's own cache for the check sums."""
-
 _PEEK: Final = 8 << 10
 """How much is read at once after a frame that is not wanted: its neighbours may not be either."""
-
 _COPY_BELOW: Final = CHUNK // 16
 """Payloads smaller than this are copied out, so that a batch never keeps a whole chunk alive."""
 
@@ -150,3 +162,76 @@ def _is_frame(fd: int, offset: int, end: int) -> bool:
     except (DamageError, StopIteration):
         return False
     return True
+
+
+def complete(
+    file: SegmentFile, extents: Mapping[int, tuple[int, int]] | None, topics: Iterable[int]
+) -> set[int]:
+    """Those topics of which a segment, damaged somewhere, has every row that it should have.
+
+    Args:
+        file: the segment.
+        extents: of each topic, how many rows and up to which LSN it should have; None when that is
+            not known.
+        topics: the numbers of the topics in question.
+    """
+    if extents is None:
+        return set()
+    counted = dict.fromkeys(topics, 0)
+    for _, frame, payload in whole_frames(file.fd, file.start, file.size, set(counted)):
+        if payload is not None and frame.end_lsn - 1 <= extents.get(frame.topic, (0, 0))[1]:
+            counted[frame.topic] += frame.span
+    return {topic for topic, rows in counted.items() if rows == extents.get(topic, (0, 0))[0]}
+
+
+def verify(writer: LogWriter, files: SegmentFiles) -> Iterator[LogCorruptError]:
+    """Each damaged or missing place, in order, as the error that a reader would raise there."""
+    for before, after in pairwise(writer.written.segments):
+        for ordinal in range(before.ordinal + 1, after.ordinal):
+            yield missing(files.directory, ordinal, after.base_lsn)
+    for file, extent in files.open_all(writer):
+        if extent.index is None:
+            yield file.corrupt("its seal is damaged; its rows may be whole", extent.end)
+        yield from _damage(file, extent.end)
+
+
+def _damage(file: SegmentFile, end: int) -> Iterator[LogCorruptError]:
+    offset: int | None = file.start
+    while offset is not None:
+        try:
+            for _ in walk(file.fd, offset, end):
+                pass
+        except DamageError as damage:
+            place = look_at(file.fd, damage.offset, end)
+            after = whole_frames(file.fd, place.end, end)
+            next_lsn = next((frame.first_lsn for _, frame, _ in after if frame.span), None)
+            yield file.corrupt("a frame's check sum does not match", damage.offset, next_lsn)
+            offset = place.end
+        else:
+            return
+
+
+def find_time(writer: LogWriter, files: SegmentFiles, time: int) -> int:
+    """The first LSN committed at a time or later; the next LSN when there is none yet."""
+    next_lsn = writer.written.lsn + 1
+    for file, extent in files.open_all(writer):
+        index, start = extent.index, file.start
+        if index is not None and index.last_time < time:
+            continue
+        start = start if index is None else index.offset_at(time, start)
+        for offset, frame, _ in whole_frames(file.fd, start, extent.end):
+            if frame.span and frame.committed_at >= time:
+                return _find_commit(file.fd, offset, frame, time)
+    return next_lsn
+
+
+def _find_commit(fd: int, offset: int, frame: Frame, time: int) -> int:
+    """The first LSN of a frame that was committed at a time or later."""
+    if not frame.commits_size:
+        return frame.first_lsn
+    with contextlib.suppress(DamageError):  # whoever reads it is told
+        for _, _, payload in walk(fd, offset, offset + frame.size):
+            commits = decode_commits(frame, payload) if payload is not None else None
+            if commits is not None:
+                return commits.first_since(time, frame.first_lsn)
+    return frame.first_lsn

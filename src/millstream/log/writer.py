@@ -3,7 +3,7 @@
 Appends are numbered and queued, drained from the queue to the file, and synced. Three locks, taken
 in this order: ``_encode`` and ``_write``, each one group at a time from the queue to the file, so
 that one thread may encode while another one writes; ``_order``, the next LSN and the queue, held
-for a microsecond. Who waits for the disk holds none of them (see ``turns``).
+for a microsecond. Who waits for the disk holds none of them (see ``group_commit``).
 
 Async appends wake a background thread that drains the queue; sync appends drain it themselves. When
 the queue is full, the appender drains it too: the pressure falls on who makes it.
@@ -32,16 +32,14 @@ from millstream.errors import (
     TopicNotFoundError,
 )
 from millstream.log.active import ActiveSegment
-from millstream.log.entry import Entry, Part, encode_entries, held_bytes
+from millstream.log.encoding import encode_entries
+from millstream.log.files import Written
 from millstream.log.frame import Encoded, Kind, Tail, tail_of
-from millstream.log.identity import Identity, SegmentRef
-from millstream.log.index import SegmentIndex
-from millstream.log.reserve import SIZE as RESERVE_SIZE
-from millstream.log.reserve import Reserve
-from millstream.log.segment import Head
+from millstream.log.group_commit import GroupCommit
+from millstream.log.queue import Entry, Part, held_bytes
+from millstream.log.segment import Head, Identity, SegmentIndex, SegmentRef
+from millstream.log.storage import RESERVE_SIZE, Reserve
 from millstream.log.topics import Topic, encode_json
-from millstream.log.turns import Turns
-from millstream.log.written import Written
 from millstream.threads import Waiters, uninterrupted
 
 if TYPE_CHECKING:
@@ -49,8 +47,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
+    from millstream.log.files import SegmentFile
     from millstream.log.recovery import State
-    from millstream.log.segment import SegmentFile
     from millstream.model.clock import Clock
 
 QUEUE_BYTES: Final = 64 << 20
@@ -68,7 +66,7 @@ UNSYNCED_SEGMENTS: Final = 8
 """How far the disk may be behind; recovery reads at most this much more than the last segment."""
 
 
-class Writer:
+class LogWriter:
     """Appends to the last segment of a log that was recovered.
 
     Attributes:
@@ -116,7 +114,7 @@ class Writer:
         self._in_hand = 0  # how many at the head of the queue are being written
         self._encoded: Tail = self._active.tail  # the last frame of those
         self._sequence = self._written = 0
-        self._turns = Turns(self._order, self._sync)
+        self._group_commit = GroupCommit(self._order, self._sync)
         self._grown = Waiters()
 
         self._stalled = False
@@ -271,7 +269,7 @@ class Writer:
     def sync(self) -> bool:
         """The same, but an error of rows that nobody waited for is left for who flushes: False."""
         self.check()
-        self._turns.wait_for(self._sequence)
+        self._group_commit.wait_for(self._sequence)
         return not self._told_late
 
     def check(self) -> None:
@@ -310,14 +308,14 @@ class Writer:
         entry.sequence, entry.committed_at = self._sequence, self._last_time
         self._queue.append(entry)
         self._queued += entry.nbytes
-        self._turns.arrived(self._sequence)
+        self._group_commit.arrived(self._sequence)
 
     @uninterrupted
     def _see_through(self, entry: Entry, *, sync: bool) -> None:
         while True:
             try:
                 if sync:
-                    self._turns.wait_for(entry.sequence)
+                    self._group_commit.wait_for(entry.sequence)
                 else:
                     self.drain()
                     self.dirty.set()
@@ -601,7 +599,7 @@ class Writer:
 
     def sync_in_background(self) -> None:
         """Bring to the disk what is written; what is only queued may wait."""
-        self._turns.wait_for(self._written)
+        self._group_commit.wait_for(self._written)
 
     # ---- the end
 
@@ -621,7 +619,7 @@ class Writer:
         if self._finished:
             return
         try:
-            self._turns.wait_for(self._sequence)
+            self._group_commit.wait_for(self._sequence)
             with self._write, self._careful():
                 self._at_any_rate(self._seal_for_good)
                 self._active.sync()
@@ -646,7 +644,7 @@ class Writer:
         with contextlib.suppress(LogFullError):
             # A full log can still be read, and be made smaller; the epoch is first in the queue,
             # so it is written before any row.
-            self._at_any_rate(lambda: self._turns.wait_for(self._sequence))
+            self._at_any_rate(lambda: self._group_commit.wait_for(self._sequence))
         self.short.clear()  # whoever opens it may first say what retention has to keep
 
     def _seal_for_good(self) -> None:

@@ -11,7 +11,7 @@ from millstream.views.follower import Follower
 if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.errors import Error
-    from millstream.log.holds import Hold
+    from millstream.log.retention import Hold
     from millstream.spark.feed import Feed
     from millstream.spark.gears import Runner
     from millstream.views.planning import Planned

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from millstream.errors import LogFullError
-from millstream.log.turns import Turn, Turns
+from millstream.log.group_commit import Follower, GroupCommit
 
 
 class Disk:
@@ -22,7 +22,7 @@ class Disk:
         self.go.set()
         self.busy = threading.Event()
         self.error = None
-        self.turns = Turns(self.order, self.sync)
+        self.group = GroupCommit(self.order, self.sync)
 
     def sync(self, sequence):
         newest = self.newest
@@ -39,9 +39,9 @@ class Disk:
         with self.order:
             self.newest += 1
             mine = self.newest
-            self.turns.arrived(mine)
-        self.turns.wait_for(mine)
-        assert self.turns.durable >= mine
+            self.group.arrived(mine)
+        self.group.wait_for(mine)
+        assert self.group.durable >= mine
 
 
 def test_one_thread_syncs_each_commit():
@@ -59,7 +59,7 @@ def test_who_waits_meanwhile_shares_the_next_sync():
     disk.busy.wait()
     for thread in threads[1:]:
         thread.start()
-    while len(disk.turns._waiting) < 7:
+    while len(disk.group._followers) < 7:
         time.sleep(0.001)
     disk.go.set()
     for thread in threads:
@@ -79,10 +79,10 @@ def test_many_threads_share_many_syncs():
         thread.start()
     for thread in threads:
         thread.join()
-    assert disk.turns.durable == 1600
+    assert disk.group.durable == 1600
     assert disk.syncs < 1600 / 3
-    assert not disk.turns._waiting
-    assert not disk.turns._led
+    assert not disk.group._followers
+    assert not disk.group._has_leader
 
 
 def test_an_error_reaches_each_who_waits_and_the_next_try_works():
@@ -108,25 +108,25 @@ def test_an_error_reaches_each_who_waits_and_the_next_try_works():
     disk.error = None
     disk.commit()
     with pytest.raises(AssertionError):
-        disk.turns.wait_for(99)  # nobody queued that
+        disk.group.wait_for(99)  # nobody queued that
 
 
 def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
     """As Ctrl-C does: the sleep raises, before or after the wake-up was under way."""
     disk = Disk(pause=0.0002)
-    real_sleep, interrupted = Turn.sleep, []
+    real_sleep, interrupted = Follower.sleep, []
 
-    def sleep(turn):
-        first_time = turn not in interrupted
-        if first_time and turn.sequence % 3 == 0:
-            interrupted.append(turn)
-            if turn.sequence % 2:
-                while turn in disk.turns._waiting:
+    def sleep(me):
+        first_time = me not in interrupted
+        if first_time and me.sequence % 3 == 0:
+            interrupted.append(me)
+            if me.sequence % 2:
+                while me in disk.group._followers:
                     time.sleep(0.0001)
             raise KeyboardInterrupt
-        real_sleep(turn)
+        real_sleep(me)
 
-    monkeypatch.setattr(Turn, "sleep", sleep)
+    monkeypatch.setattr(Follower, "sleep", sleep)
 
     def work():
         for _ in range(100):
@@ -139,6 +139,6 @@ def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
     for thread in threads:
         thread.join()
     assert interrupted
-    assert not disk.turns._waiting
-    assert not disk.turns._led
+    assert not disk.group._followers
+    assert not disk.group._has_leader
     disk.commit()

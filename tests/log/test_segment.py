@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.log.frame import Kind, encode
-from millstream.log.index import STRIDE, SegmentIndex
+from millstream.log.segment import STRIDE, SegmentIndex
 
 
 def built(steps, base=1):

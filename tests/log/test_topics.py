@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.log.epochs import Epochs
+from millstream.log.topics import Epochs
 
 
 def test_a_token_of_this_run_is_true():
