@@ -96,6 +96,23 @@ def test_rows_are_counted_without_a_column(runner):
     assert rows_of(plan, runner.run(plan, {"t": table()})) == [(6,)]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("GREATEST(x, x - 1)", "LEAST(x, y)", "GREATEST(x, NULL)", "-ABS(x)", "COALESCE(x, y)"),
+        *("MIN_BY(x, y)", "MAX_BY(x, y)", "MIN_BY(x, y) FILTER (WHERE y = 1)", "MAX(x)"),
+        *("MIN_BY(x, y > 1)", "MAX_BY(x, CAST(y AS TINYINT))", "MIN_BY(x, CAST(y AS INT))"),
+        *("MIN_BY(x, y) OVER ()", "FIRST_VALUE(x) OVER (ORDER BY y)"),
+    ],
+)
+@pytest.mark.parametrize("of", ["REAL", "DOUBLE"])
+def test_zero_keeps_its_sign(runner, call, of):
+    schema = Schema.of(x=of, y=of)
+    plan = planned(f"SELECT {call} AS x FROM t", schema)
+    rows = pa.Table.from_batches([schema.rows_to_arrow([(-0.0, 1.0)])])
+    assert repr(rows_of(plan, runner.run(plan, {"t": rows}))) == "[(-0.0,)]"
+
+
 def test_a_reader_is_read_once(runner):
     plan = planned("SELECT id, at FROM t WHERE id > 2 ORDER BY id")
     batches = SCHEMA.rows_to_arrow(ROWS), SCHEMA.rows_to_arrow([a_row(9)])

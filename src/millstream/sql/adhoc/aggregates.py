@@ -179,16 +179,29 @@ def _extreme(name: str) -> Callable[[Parts], Aggregate]:
     return make
 
 
+_OWN_FORM = {
+    **dict.fromkeys(("BOOLEAN", "TINYINT", "SMALLINT"), "INTEGER"),
+    "REAL": "DOUBLE",
+}
+
+
 def _by_another(name: str) -> Callable[[Parts], Aggregate]:
     def make(parts: Parts) -> Aggregate:
         if len(parts.args) != 2 or parts.tree.args.get("count"):
             parts.rows.mismatch(parts.tree, "two arguments are needed", "Write MAX_BY(x, time).")
         node, key = (parts.node(each) for each in parts.args)
         comparable(parts.rows, parts.tree, [key])
-        return Aggregate(
-            lambda tail: f"{name}({parts.draft.text(node)}, {parts.draft.text(key)}){tail}",
-            node.type,
-        )
+
+        def write(tail: Tail) -> str:
+            texts = [parts.draft.text(each) for each in (node, key)]
+            if not is_float(node.type):
+                return f"{name}({', '.join(texts)}){tail}"
+            # Where DuckDB has no form of its own for both types, it makes 0.0 of -0.0.
+            kinds = [_OWN_FORM.get(each.type.kind, duck_type(each.type)) for each in (node, key)]
+            made = (f"CAST({text} AS {kind})" for text, kind in zip(texts, kinds, strict=True))
+            return f"CAST({name}({', '.join(made)}){tail} AS {duck_type(node.type)})"
+
+        return Aggregate(write, node.type)
 
     return make
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.model.types import REAL
 from millstream.sql.adhoc.physical import duck_type, name_text
 from millstream.sql.expressions.kinds import INTEGERS, is_decimal, is_float, is_integer
 
@@ -94,7 +95,10 @@ def _struct_field(node: Call, _word: str) -> str:
 
 
 def _extreme(node: Call, word: str) -> str:
-    return f"{word.lower()}({', '.join(f'{{{place}}}' for place in range(len(node.args)))})"
+    form = "CAST({{{}}} AS DOUBLE)" if node.type == REAL else "{{{}}}"
+    text = f"{word.lower()}({', '.join(form.format(place) for place in range(len(node.args)))})"
+    # Of REALs, DuckDB makes keys to sort by and reads them again: -0.0 comes back as 0.0.
+    return f"CAST({text} AS {duck_type(REAL)})" if node.type == REAL else text
 
 
 def _concat(node: Call, _word: str) -> str:

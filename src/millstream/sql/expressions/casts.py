@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.model.types import VARCHAR
+from millstream.model.types import BIGINT, VARCHAR
 from millstream.sql.expressions import kernels
 from millstream.sql.expressions.kinds import (
     as_decimal,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from millstream.model.types import SqlType
 
     Kernel = Callable[[Any], Any]
+
+_LONG_DIGITS = 18  # a DECIMAL of more, Spark makes a DOUBLE before it makes an INTEGER of it
 
 
 def cast_op(source: SqlType, target: SqlType) -> Op | None:
@@ -113,8 +115,10 @@ def _float_to_integer(_source: SqlType, target: SqlType) -> Op:
     )
 
 
-def _decimal_to_integer(_source: SqlType, target: SqlType) -> Op:
+def _decimal_to_integer(source: SqlType, target: SqlType) -> Op:
     _, high = integer_range(target)
+    if target != BIGINT and source.arrow.precision > _LONG_DIGITS:
+        return _form(f"float_to_integer(float({{0}}), {high})", raises=True)
     return _form(f"decimal_to_integer({{0}}, {high})", raises=True)
 
 

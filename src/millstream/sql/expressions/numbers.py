@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from millstream.model.types import MAX_PRECISION, decimal_type
 from millstream.sql.expressions import kernels
 from millstream.sql.expressions.arithmetic import bounded
 from millstream.sql.expressions.casts import unit_and_limit
@@ -70,7 +71,8 @@ def rounding(of: SqlType, places: int) -> tuple[Op, SqlType] | None:
     if not is_decimal(of) or places < 0:
         return None
     scale = min(places, of.arrow.scale)
-    rounded = bounded(of.arrow.precision - of.arrow.scale + scale + 1, scale)
+    digits = of.arrow.precision - of.arrow.scale + scale + 1
+    rounded = decimal_type(min(digits, MAX_PRECISION), scale)
     python = "decimal_fit({0}, {p0}, {p1})"
     return Op(name, text, python, params=unit_and_limit(rounded), raises=True), rounded
 

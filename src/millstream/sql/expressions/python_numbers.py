@@ -17,6 +17,7 @@ Value = Any
 _FLOAT32 = struct.Struct("<f")
 _HIGH64 = float(1 << 63)
 _WIDE = Context(prec=200, rounding=ROUND_HALF_UP)
+_JAVA = Context(prec=39, rounding=ROUND_DOWN)  # what Spark calculates with
 
 
 def same(left: float | None, right: float | None) -> bool:
@@ -144,19 +145,20 @@ def decimal_divide(left: Decimal, right: Decimal, quantum: Decimal, limit: Decim
     """Return a quotient, rounded to the quantum."""
     if not right:
         raise division_by_zero()
-    # Spark rounds to 39 places first, and then to those of the type.
-    near = _WIDE.quantize(_WIDE.divide(left, right), _PLACES)
-    return decimal_fit(near, quantum, limit)
+    # No quotient of two DECIMALs is so near a half that 200 digits round to it.
+    return decimal_fit(_WIDE.divide(left, right), quantum, limit)
 
 
 def decimal_remainder(left: Decimal, right: Decimal, quantum: Decimal, limit: Decimal) -> Decimal:
     """Return what is left after a division; it has the sign of the dividend."""
     if not right:
         raise division_by_zero()
+    whole = _WIDE.divide_int(left, right)
+    if _JAVA.plus(whole) != whole:  # where Java says that the division is impossible
+        raise overflow()
     return decimal_fit(_WIDE.remainder(left, right), quantum, limit)
 
 
-_PLACES = Decimal(1).scaleb(-39)
 _WAYS = {"ceil": ROUND_CEILING, "floor": ROUND_FLOOR, "half up": ROUND_HALF_UP}
 
 
@@ -170,7 +172,7 @@ def decimal_fit(value: Decimal, quantum: Decimal, limit: Decimal, way: str = "ha
         way: which way to round.
     """
     rounded = _WIDE.quantize(value, quantum) if way == "half up" else _toward(value, quantum, way)
-    if abs(rounded) >= limit:
+    if rounded.copy_abs() >= limit:  # abs() rounds to the context of the thread
         raise overflow()
     return rounded or rounded.copy_abs()
 
