@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import settings
+
+from .seed import SEED, load_profile
 
 pa.array([0])  # imports pandas
+load_profile()
 
-settings.register_profile("ours", deadline=None)  # a loaded machine is not a bug
-settings.load_profile("ours")
+
+def pytest_report_header():
+    return f"MILLSTREAM_SEED={SEED}"

@@ -19,6 +19,8 @@ from queue import SimpleQueue
 
 import millstream
 
+from .seed import SEED
+
 _OURS = str(Path(millstream.__file__).parent)
 _PURE = (os.path.join(_OURS, "sql"), os.path.join(_OURS, "model"))
 _WAITING = {threading.__file__, os.path.join(os.path.dirname(threading.__file__), "contextlib.py")}
@@ -90,7 +92,7 @@ def at_each_point(call, check):
     assert points
     check()
     step = 1 if EVERY else max(1, points // SOME)
-    first = random.randrange(step) + 1
+    first = random.Random(SEED).randrange(step) + 1
     for place in range(first, points + step, step):
         _traced(call, place)
         check()
@@ -100,6 +102,7 @@ def at_each_point(call, check):
 def at_random(call, times, longest):
     """Interrupt a call at random instants, by a real signal; returns how often it was."""
     armed = interrupts = 0
+    dice = random.Random(SEED)
     main, again = threading.main_thread().ident, SimpleQueue()
 
     def handler(*_):
@@ -110,7 +113,7 @@ def at_random(call, times, longest):
 
     def send():
         while again.get():
-            time.sleep(random.random() * longest)
+            time.sleep(dice.random() * longest)
             signal.pthread_kill(main, signal.SIGUSR1)
 
     old = signal.signal(signal.SIGUSR1, handler)

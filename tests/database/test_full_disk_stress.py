@@ -3,12 +3,11 @@
 At the end the books are balanced: what was acknowledged is what was committed is what subscribers
 were given, each row once and in the order of its pusher, and nobody hangs.
 
-``MILLSTREAM_STRESS_SEED`` repeats a run's dice.
+``MILLSTREAM_SEED`` says which dice (``seed.py``).
 """
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections import defaultdict
@@ -22,10 +21,10 @@ from millstream.log import writer as writer_module
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
 from ..held import PATIENCE, until  # noqa: TID252
+from ..seed import SEED  # noqa: TID252
 
 pytestmark = pytest.mark.slow
 
-SEED = int(os.environ.get("MILLSTREAM_STRESS_SEED", "0")) or random.randrange(1, 10**6)
 ROUNDS = 5
 PAYLOAD = "x" * 200
 REFUSED = (errors.LogFullError, errors.SourceFullError)
