@@ -7,9 +7,9 @@ import json
 import pytest
 
 import millstream as ms
+from millstream.spark.columns import columns_json
 from millstream.spark.query import _nothing
 from millstream.spark.session import Spark
-from millstream.spark.spark_types import columns_json
 
 PATIENCE = 90
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from millstream.model import Schema
 from millstream.model.types import type_from_arrow
+from millstream.spark.columns import columns_json
 from millstream.spark.gears import Runner
 from millstream.spark.query import _nothing
-from millstream.spark.spark_types import columns_json
 
 from .told import PATIENCE, until
 

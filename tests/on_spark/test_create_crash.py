@@ -21,7 +21,7 @@ import pytest
 
 import millstream as ms
 from millstream.log import Log
-from millstream.spark.query import Query
+from millstream.spark.query import SparkQuery
 from millstream.views.views import Views
 
 from .guest import guest, invitation
@@ -50,7 +50,7 @@ STATEMENTS = {
 STEPS = [
     *((Log, name) for name in ("create_topic", "drop_topic", "append")),
     *((Views, name) for name in ("run", "start")),
-    (Query, "start"),
+    (SparkQuery, "start"),
     (shutil, "rmtree"),
 ]
 

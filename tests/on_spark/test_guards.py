@@ -16,9 +16,8 @@ import pytest
 import millstream as ms
 from millstream.errors import SqlError, ViewFailedError
 from millstream.spark import live
-from millstream.spark.checkpoint import offset_in
-from millstream.spark.feed import Feed
-from millstream.spark.offset import Offset
+from millstream.spark.checkpoint import Offset, offset_in
+from millstream.spark.feed import ViewFeed
 
 from .guest import guest, invitation
 from .test_gears import SETUP, VIEWS, Market, check, subscribers
@@ -263,13 +262,13 @@ def test_killed_after_some_live_batches_only_the_rest_is_read_again(tmp_path, sp
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
     [folder] = (path / "views").iterdir()
     place = offset_in(folder)
-    tail = Feed.tail
+    send_live = ViewFeed.send_live
 
     def noted(feed, names, start, wire):
         starts.append(Offset.of(start).lsn)
-        tail(feed, names, start, wire)
+        send_live(feed, names, start, wire)
 
-    monkeypatch.setattr(Feed, "tail", noted)
+    monkeypatch.setattr(ViewFeed, "send_live", noted)
     with ms.open(path, spark=spark) as db:
         settle(db, "v")
         rows = db.query("SELECT * FROM s").fetchall()

@@ -1,9 +1,10 @@
 """Where a view is, read from Spark's checkpoint as a crash may have left it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from millstream.spark.checkpoint import forget_beyond, offset_in
-from millstream.spark.offset import Offset
+from millstream.spark.checkpoint import Offset, forget_beyond, offset_in
 
 
 @pytest.fixture
@@ -73,3 +74,21 @@ def test_a_batch_of_rows_that_the_log_has_lost_is_forgotten(write):
     forget_beyond(folder, 0)
     assert offset_in(folder) == Offset(60, (None, 6), 6), "what was committed stays"
     forget_beyond(folder / "not there", 0)
+
+
+# ---- offsets
+
+LSNS = st.integers(0, 2**63 - 1)
+MARKS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=4).map(tuple)
+
+
+@given(LSNS, MARKS, st.integers(0, 2**40))
+def test_text_and_back(lsn, marks, late):
+    offset = Offset(lsn, marks, late)
+    assert Offset.of(offset.json) == offset
+
+
+@given(LSNS, MARKS, st.integers(0, 2**40))
+def test_fits_the_lines_that_it_is_sent_in(lsn, marks, late):
+    """Parts of a batch are sent line by line, with a tab in each."""
+    assert not set(Offset(lsn, marks, late).json) & set("\t\n\x1f")

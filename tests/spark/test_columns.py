@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.model import ChangeBatch, Schema
-from millstream.spark.columns import Columns, feed_schema, name_in_feed, used
+from millstream.spark.columns import FeedColumns, feed_schema, name_in_feed, used
 
 ONE = Schema.of(symbol="VARCHAR", qty="BIGINT")
 OTHER = Schema.of(symbol="VARCHAR", price="DOUBLE")
@@ -29,7 +29,7 @@ def test_names_of_several_say_which():
 
 
 def test_rows_of_one_log():
-    columns = Columns([ONE], ["symbol", "qty", *HIDDEN])
+    columns = FeedColumns([ONE], ["symbol", "qty", *HIDDEN])
     made = columns.batch(0, batch(ONE, [("a", 1), (None, 2)], weights=[1, -1]), 5)
     assert made.to_pylist() == [
         {
@@ -55,7 +55,7 @@ def test_rows_of_one_log():
 
 
 def test_rows_of_one_of_several_logs():
-    columns = Columns([ONE, OTHER], ["_1_price", "_0_qty", "_log", "_lsn", "_wm"])
+    columns = FeedColumns([ONE, OTHER], ["_1_price", "_0_qty", "_log", "_lsn", "_wm"])
     first = columns.batch(0, batch(ONE, [("a", 1)]), None)
     second = columns.batch(1, batch(OTHER, [("b", 2.5)], first_lsn=99), None)
     assert [tuple(row.values()) for row in first.to_pylist()] == [(None, 1, 0, 10, None)]
@@ -64,13 +64,13 @@ def test_rows_of_one_of_several_logs():
 
 def test_rows_that_were_joined_have_their_names_already():
     joined = Schema.of(_0_symbol="VARCHAR", _0_qty="BIGINT", _1_symbol="VARCHAR", _1_price="DOUBLE")
-    columns = Columns([ONE, OTHER], ["_0_symbol", "_1_price"])
+    columns = FeedColumns([ONE, OTHER], ["_0_symbol", "_1_price"])
     made = columns.batch(0, batch(joined, [("a", 1, "a", 2.5)]), None)
     assert made.to_pylist() == [{"_0_symbol": "a", "_1_price": 2.5}]
 
 
 def test_only_what_is_wanted_in_the_order_that_is_wanted():
-    columns = Columns([ONE], ["_lsn", "symbol"])
+    columns = FeedColumns([ONE], ["_lsn", "symbol"])
     assert columns.schema.names == ["_lsn", "symbol"]
     assert columns.batch(0, batch(ONE, [("a", 1)]), None).schema == columns.schema
     assert columns.none().schema == columns.schema
@@ -82,7 +82,7 @@ def test_only_what_is_wanted_in_the_order_that_is_wanted():
 def test_a_column_that_was_added_meanwhile_is_not_seen(added_first):
     """Batches of the old and of the new schema come mixed; a view knows the columns of old."""
     wider = Schema.of(symbol="VARCHAR", qty="BIGINT", note="VARCHAR")
-    columns = Columns([ONE], ["symbol", "qty", "_lsn"])
+    columns = FeedColumns([ONE], ["symbol", "qty", "_lsn"])
     two = [batch(wider, [("b", 2, "x")], 20), batch(ONE, [("a", 1)])]
     made = [columns.batch(0, each, None) for each in (two if added_first else two[::-1])]
     found = [tuple(row.values()) for each in made for row in each.to_pylist()]
@@ -92,7 +92,7 @@ def test_a_column_that_was_added_meanwhile_is_not_seen(added_first):
 
 def test_rows_that_a_filter_left_have_their_own_lsns():
     kept = batch(ONE, [("a", 1), ("b", 2), ("c", 3)]).keep_places([0, 2])
-    made = Columns([ONE], ["qty", "_lsn"]).batch(0, kept, None)
+    made = FeedColumns([ONE], ["qty", "_lsn"]).batch(0, kept, None)
     assert made.to_pylist() == [{"qty": 1, "_lsn": 10}, {"qty": 3, "_lsn": 12}]
 
 

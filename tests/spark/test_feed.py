@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
-from millstream.delivery.tail import LogTail
 from millstream.spark import feed as feed_module
-from millstream.spark.bridge.server import Connection
-from millstream.spark.feed import Feed
+from millstream.spark.bridge.connection import Connection
+from millstream.spark.checkpoint import Offset
+from millstream.spark.feed import ViewFeed
+from millstream.spark.inputs import FeedInputs
 from millstream.spark.live import Encodings
-from millstream.spark.offset import Offset
-from millstream.spark.reads import Reads
 from millstream.sql.views.plan import Window
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -107,17 +106,14 @@ class Play:
 
     def feed(self, **options):
         engine = self.db._engine
-        reads = Reads((self.name,), (engine.catalog[self.name].schema,), self.window, (1,), 0, 1)
-        return Feed(
-            reads,
+        inputs = FeedInputs(
+            (self.name,), (engine.catalog[self.name].schema,), self.window, (1,), 0, 1
+        )
+        return ViewFeed(
+            inputs,
             engine.log,
-            open_tail=lambda lsn: LogTail(
-                engine.log,
-                engine.dispatcher,
-                (self.name,),
-                lambda topic: engine.whole(topic, None),
-                lsn,
-            ),
+            engine.dispatcher,
+            engine.select_all,
             make_durable=engine.flush,
             make_readable=engine.flush,
             on_late=lambda batch: self.late.extend(batch.rows),
@@ -152,7 +148,7 @@ def batches(feed):
 
 
 def read(feed, parts):
-    return [Frames(lambda wire: feed.read(NAMES, *part, wire)).all()[0] for part in parts]
+    return [Frames(lambda wire: feed.send_part(NAMES, *part, wire)).all()[0] for part in parts]
 
 
 SECONDS = st.lists(
@@ -189,7 +185,7 @@ def assert_the_same_live(play, found):
     """The live gear, from the beginning and from any offset in between, sends the same rows."""
     told, play.late = play.late, []
     feed = play.feed()
-    frames = Frames(lambda wire: feed.tail(NAMES, ask(feed, "initial"), wire))
+    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
     rows = []
     while len(rows) < len(found):
         kind, lsn, offset, more = frames.next()
@@ -240,7 +236,7 @@ def test_only_the_columns_that_are_asked_for(opened):
     play.push(0)
     feed = play.feed()
     ((_, (part,)),) = batches(feed)
-    rows, _ = Frames(lambda wire: feed.read("_lsn", *part, wire)).all()
+    rows, _ = Frames(lambda wire: feed.send_part("_lsn", *part, wire)).all()
     assert [list(row) for row in rows] == [["_lsn"]]
 
 
@@ -248,7 +244,7 @@ def test_a_mark_comes_back_for_what_is_of_another_log(opened):
     play, other = Play(opened), Play(opened)
     play.push(0)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.tail(NAMES, ask(feed, "initial"), wire))
+    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
     assert len(frames.next()[3]) == 1
     other.push(0, 1)
     lsn = opened.flush()
@@ -263,7 +259,7 @@ def test_a_mark_comes_back_for_what_is_of_another_log(opened):
 def test_rows_come_as_they_are_pushed_and_in_order(opened):
     play = Play(opened, window=None)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.tail(NAMES, ask(feed, "initial"), wire))
+    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
     pushing = threading.Thread(target=lambda: [play.push(n % 50) for n in range(200)])
     pushing.start()
     rows = []
@@ -280,14 +276,14 @@ def test_after_the_end_of_a_batch_it_is_parked(opened):
     play = Play(opened)
     play.push(0)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.tail(NAMES, ask(feed, "initial"), wire))
+    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
     frames.next()
     feed.live.end_batch()
     _, end = frames.all()
     assert not feed.live.wait_parked(0)
     ours, theirs = socket.socketpair()
     parked = threading.Thread(
-        target=until_it_ends, args=(feed.tail, NAMES, end, Connection(theirs))
+        target=until_it_ends, args=(feed.send_live, NAMES, end, Connection(theirs))
     )
     parked.start()
     assert feed.live.wait_parked(30)
@@ -303,7 +299,7 @@ def test_a_reader_whose_query_has_failed_ends(opened):
     play = Play(opened)
     play.push(0)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.tail(NAMES, ask(feed, "initial"), wire))
+    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
     frames.next()
     feed.live.drop_tail()
     frames._thread.join(30)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model import ChangeBatch, Schema
-from millstream.spark.lateness import Clock
+from millstream.spark.inputs import WatermarkTracker
 from millstream.sql.views.plan import Window
 
 SCHEMA = Schema.of(n="BIGINT", ts="TIMESTAMP")
@@ -51,8 +51,8 @@ def ends(window, moment):
     ]
 
 
-def sifted(clock, made):
-    kept, late, before = clock.sift(0, made)
+def split(tracker, made):
+    kept, late, before = tracker.split(0, made)
     told = ([] if part is None else [row[0] for row in part.rows] for part in (kept, late))
     return (*told, before)
 
@@ -67,57 +67,57 @@ def test_late_when_all_its_windows_have_closed(window, mark, lateness, moments):
         and max(ends(window, moment)) <= mark - lateness
     ]
     for arrow in (False, True):
-        clock = Clock(window, (1,), lateness, (mark,))
-        kept, late, before = sifted(clock, batch(moments, arrow=arrow))
+        tracker = WatermarkTracker(window, (1,), lateness, (mark,))
+        kept, late, before = split(tracker, batch(moments, arrow=arrow))
         assert late == expected
         assert sorted([*kept, *late]) == list(range(len(moments)))
-        assert (before, clock.late) == (mark, len(expected))
+        assert (before, tracker.late) == (mark, len(expected))
 
 
 @given(windows(), MOMENTS, st.integers(0, 60), st.lists(MOMENTS | st.none(), min_size=1))
 def test_one_by_one_is_the_same(window, mark, lateness, moments):
-    at_once = Clock(window, (1,), lateness, (mark,))
-    _, late, _ = sifted(at_once, batch(moments))
-    singly = Clock(window, (1,), lateness, (mark,))
-    assert [n for n, m in enumerate(moments) if sifted(singly, batch([m]))[1]] == late
+    at_once = WatermarkTracker(window, (1,), lateness, (mark,))
+    _, late, _ = split(at_once, batch(moments))
+    singly = WatermarkTracker(window, (1,), lateness, (mark,))
+    assert [n for n, m in enumerate(moments) if split(singly, batch([m]))[1]] == late
     assert singly.late == at_once.late
 
 
 def test_rows_of_one_batch_are_never_late_against_each_other():
-    clock = Clock(Window("tumble", "ts", 10, 10), (1,), 0, (None,))
-    assert sifted(clock, batch([500, 1], watermark=499))[:2] == ([0, 1], [])
-    assert sifted(clock, batch([500, 1]))[:2] == ([0], [1])
+    tracker = WatermarkTracker(Window("tumble", "ts", 10, 10), (1,), 0, (None,))
+    assert split(tracker, batch([500, 1], watermark=499))[:2] == ([0, 1], [])
+    assert split(tracker, batch([500, 1]))[:2] == ([0], [1])
 
 
 def test_watermarks_never_go_back():
-    clock = Clock(Window("tumble", "ts", 10, 10), (1,), 0, (None,))
+    tracker = WatermarkTracker(Window("tumble", "ts", 10, 10), (1,), 0, (None,))
     for mark in (100, 50, None, -7):
-        sifted(clock, batch([200], watermark=mark))
-        assert clock.watermark == 100
+        split(tracker, batch([200], watermark=mark))
+        assert tracker.watermark == 100
 
 
 def test_the_slowest_log_counts_and_those_without_time_do_not():
-    clock = Clock(Window("tumble", "ts", 10, 10), (1, 1, None), 0, (None, None, None))
-    clock.advance(0, batch([0], watermark=100))
-    assert clock.watermark is None, "of the second log nothing is known"
-    assert sifted(clock, batch([0]))[1] == []
-    clock.advance(1, batch([0], watermark=40))
-    assert clock.watermark == 40
-    clock.advance(2, batch([0], watermark=5))
-    assert clock.watermark == 40
-    kept, late, _ = clock.sift(2, batch([0]))
+    tracker = WatermarkTracker(Window("tumble", "ts", 10, 10), (1, 1, None), 0, (None, None, None))
+    tracker.advance(0, batch([0], watermark=100))
+    assert tracker.watermark is None, "of the second log nothing is known"
+    assert split(tracker, batch([0]))[1] == []
+    tracker.advance(1, batch([0], watermark=40))
+    assert tracker.watermark == 40
+    tracker.advance(2, batch([0], watermark=5))
+    assert tracker.watermark == 40
+    kept, late, _ = tracker.split(2, batch([0]))
     assert (len(kept), late) == (1, None), "a table's rows are never late"
 
 
 def test_without_a_window_nothing_is_late():
-    clock = Clock(None, (1,), 0, (1000,))
-    assert sifted(clock, batch([-5, None]))[:2] == ([0, 1], [])
+    tracker = WatermarkTracker(None, (1,), 0, (1000,))
+    assert split(tracker, batch([-5, None]))[:2] == ([0, 1], [])
 
 
 def test_a_batch_with_a_watermark_only():
-    clock = Clock(Window("tumble", "ts", 10, 10), (1,), 0, (None,))
-    kept, late, before = clock.sift(0, batch([], watermark=70))
-    assert (len(kept), late, before, clock.watermark) == (0, None, None, 70)
+    tracker = WatermarkTracker(Window("tumble", "ts", 10, 10), (1,), 0, (None,))
+    kept, late, before = tracker.split(0, batch([], watermark=70))
+    assert (len(kept), late, before, tracker.watermark) == (0, None, None, 70)
 
 
 @given(
@@ -128,12 +128,14 @@ def test_a_batch_with_a_watermark_only():
 )
 def test_going_on_from_an_offset_is_the_same(window, lateness, script, cut):
     """Whoever begins in the middle, with what stood in the offset, decides the same."""
-    clock = Clock(window, (1,), lateness, (None,))
+    tracker = WatermarkTracker(window, (1,), lateness, (None,))
     decided = []
     for place, (moments, mark, arrow) in enumerate(script):
         if place == cut:
-            clock = Clock(window, (1,), lateness, tuple(clock.watermarks), clock.late)
-        decided.append(sifted(clock, batch(moments, mark, arrow=arrow)))
-    whole = Clock(window, (1,), lateness, (None,))
-    assert decided == [sifted(whole, batch(moments, mark)) for moments, mark, _ in script]
-    assert whole.late == clock.late
+            tracker = WatermarkTracker(
+                window, (1,), lateness, tuple(tracker.watermarks), tracker.late
+            )
+        decided.append(split(tracker, batch(moments, mark, arrow=arrow)))
+    whole = WatermarkTracker(window, (1,), lateness, (None,))
+    assert decided == [split(whole, batch(moments, mark)) for moments, mark, _ in script]
+    assert whole.late == tracker.late

@@ -13,8 +13,7 @@ import pytest
 
 from millstream.errors import PipelineError
 from millstream.spark.bridge import server as wire_module
-from millstream.spark.bridge.certificate import make_certificate
-from millstream.spark.bridge.handshake import MAGIC, proof
+from millstream.spark.bridge.security import MAGIC, make_certificate, proof
 from millstream.spark.bridge.server import BridgeServer
 
 PATIENCE = 30

@@ -1,13 +1,48 @@
-"""Spark's checkpoint of a view: where it is, read without Spark."""
+"""Spark's checkpoint of a view: the offset it stands at, read without Spark.
+
+Takes a checkpoint's folder; gives the place in the feed up to which Spark's state counts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from millstream.spark.offset import Offset
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Everything up to an LSN was read.
+
+    Attributes:
+        lsn: that LSN.
+        watermarks: of each of the feed's logs, as they stood there: what is late after it depends
+            on them, and a replay must decide the same.
+        late: how many rows came too late up to there.
+    """
+
+    lsn: int
+    watermarks: tuple[int | None, ...]
+    late: int = 0
+
+    @property
+    def json(self) -> str:
+        """The text in the checkpoint.
+
+        >>> Offset(7, (None, 5)).json
+        '{"lsn": 7, "watermarks": [null, 5], "late": 0}'
+        """
+        marks = ", ".join("null" if each is None else str(each) for each in self.watermarks)
+        return f'{{"lsn": {self.lsn}, "watermarks": [{marks}], "late": {self.late}}}'
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The offset that a text stands for."""
+        parts = json.loads(text)
+        return cls(parts["lsn"], tuple(parts["watermarks"]), parts["late"])
 
 
 def offset_in(checkpoint: Path) -> Offset | None:

@@ -1,4 +1,4 @@
-"""A feed's columns: how batches of the logs become the rows that Spark sees.
+"""A feed's columns: how batches of the logs become the rows that Spark sees, and of which types.
 
 One log: its columns under their own names. Several: ``_log`` says which one a row is of, and each
 log's columns are named ``_<log>_<column>``. Always there: ``_lsn``, ``_weight`` and ``_wm``, the
@@ -8,9 +8,13 @@ row: ``_lsn`` is that of the change, which may be one of a table.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+
+from millstream.errors import SqlUnsupportedError
+from millstream.model.types import SqlType, type_from_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +64,7 @@ def name_in_feed(log: int, column: str, logs: int) -> str:
     return column if logs == 1 else f"_{log}_{column}"
 
 
-class Columns:
+class FeedColumns:
     """Makes the record batches of one reader, which wants some of the columns.
 
     Args:
@@ -73,10 +77,10 @@ class Columns:
     """
 
     def __init__(self, schemas: Sequence[Schema], wanted: Sequence[str]) -> None:
-        whole = feed_schema(schemas)
-        self.schema = pa.schema([whole.field(name) for name in wanted])
+        everything = feed_schema(schemas)
+        self.schema = pa.schema([everything.field(name) for name in wanted])
         self.names = tuple(wanted)
-        self._names = set(whole.names)
+        self._names = set(everything.names)
         self._logs = len(schemas)
         self._sources: dict[int, tuple[Schema, Sources]] = {}  # hashing a schema takes long
 
@@ -120,7 +124,7 @@ class Columns:
     def _of_rows(
         self, log: int, rows: ChangeBatch, watermark: int | None, sources: Sources
     ) -> list[pa.Array]:
-        """The same for a few rows of Python: only the columns that are wanted are made."""
+        """The columns of a few rows of Python; only those that are wanted are made."""
         held = rows.held_rows
         columns = []
         for source, kind in sources:
@@ -160,3 +164,102 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 
 def _repeated(value: int | None, kind: pa.DataType, size: int) -> pa.Array:
     return pa.array([value], kind) if size == 1 else pa.repeat(pa.scalar(value, kind), size)
+
+
+# ---- Spark's types
+
+_NAMES: Final = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INTEGER": "integer",
+    "BIGINT": "long",
+    "REAL": "float",
+    "DOUBLE": "double",
+    "VARCHAR": "string",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "INTERVAL": "interval day to second",
+}
+
+
+def columns_json(schema: pa.Schema) -> str:
+    """Arrow columns as the JSON of a Spark StructType."""
+    return json.dumps({"type": "struct", "fields": [_field(each) for each in schema]})
+
+
+def _field(field: pa.Field) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "type": _type(type_from_arrow(field.type)),
+        "nullable": field.nullable,
+        "metadata": {},
+    }
+
+
+def _type(kind: SqlType) -> Any:  # noqa: ANN401 - a name, or an object of JSON
+    if kind.kind == "DECIMAL":
+        return f"decimal({kind.arrow.precision},{kind.arrow.scale})"
+    if kind.kind == "ARRAY":
+        return {"type": "array", "elementType": _type(kind.children[0]), "containsNull": True}
+    if kind.kind == "MAP":
+        key, value = map(_type, kind.children)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if kind.kind == "STRUCT":
+        fields = [
+            {"name": name, "type": _type(each), "nullable": True, "metadata": {}}
+            for name, each in zip(kind.names, kind.children, strict=True)
+        ]
+        return {"type": "struct", "fields": fields}
+    return _NAMES[kind.kind]
+
+
+def arrow_of(types: Any, sql: str = "") -> pa.Schema:  # noqa: ANN401 - a StructType
+    """The Arrow columns of a result.
+
+    Raises:
+        SqlUnsupportedError: Spark gives a type that the model does not have.
+    """
+    fields = json.loads(types.json())["fields"]
+    return pa.schema([(each["name"], _arrow(each["type"], each["name"], sql)) for each in fields])
+
+
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def _arrow(kind: Any, name: str, sql: str) -> pa.DataType:  # noqa: ANN401
+    if isinstance(kind, str):
+        return _scalar(kind, name, sql)
+    if kind["type"] == "array":
+        return pa.list_(_arrow(kind["elementType"], name, sql))
+    if kind["type"] == "map":
+        return pa.map_(_arrow(kind["keyType"], name, sql), _arrow(kind["valueType"], name, sql))
+    return pa.struct([(each["name"], _arrow(each["type"], name, sql)) for each in kind["fields"]])
+
+
+def _scalar(kind: str, name: str, sql: str) -> pa.DataType:
+    if kind in _ARROW:
+        return _ARROW[kind]
+    if kind.startswith("decimal("):
+        precision, scale = kind[8:-1].split(",")
+        return pa.decimal128(int(precision), int(scale))
+    if kind.startswith("interval ") and "year" not in kind and "month" not in kind:
+        return pa.duration("us")
+    raise SqlUnsupportedError(
+        f"the column {name!r} would be of Spark's type {kind}, which Millstream does not have",
+        sql=sql,
+        hint="CAST it to a supported type, such as VARCHAR",
+    )

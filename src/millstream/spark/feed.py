@@ -1,58 +1,58 @@
 """A view's feed: the logs it reads, merged in LSN order, served to Spark's source.
 
 In the catch-up gear the source asks for the end of the next batch, how it is split, and reads the
-parts at the same time. In the live gear one reader gets every commit as it comes; the feed, not the
-clock, says when a batch ends. Whatever Spark's checkpoint may count on is on the disk before.
+parts at the same time. In the live gear one reader gets every commit as it comes; the feed, not
+Spark's clock, says when a batch ends. Whatever Spark's checkpoint may count on is on disk before.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Error
-from millstream.model.batch import ChangeBatch
-from millstream.spark.columns import WATERMARK, Columns
-from millstream.spark.joiner import Joiner
-from millstream.spark.lateness import Clock
+from millstream.spark.checkpoint import Offset
+from millstream.spark.columns import WATERMARK, FeedColumns
+from millstream.spark.inputs import FeedLogs, joined_runs, runs
 from millstream.spark.live import LiveGear
-from millstream.spark.offset import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from millstream.dispatch import Dispatcher
     from millstream.log import Log
-    from millstream.spark.bridge.server import Connection
-    from millstream.spark.columns import Part
-    from millstream.spark.live import Encodings, Tail
-    from millstream.spark.reads import Reads
+    from millstream.model.batch import ChangeBatch
+    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.inputs import FeedInputs
+    from millstream.spark.live import Encodings
+    from millstream.sql import SelectPlan
 
 BATCH_ROWS: Final = 8_000_000
 """So many rows, at most, are read in one batch: what a crash can make Spark do again is bounded."""
 
 _PART_ROWS: Final = 50_000
-_FRAME_ROWS: Final = 1 << 16
-_FRAME_PARTS: Final = 1 << 12
 _NEWS_SECONDS: Final = 0.2
 
 _HEADER = struct.Struct(">BqI")
 _ROWS, _END = 1, 3
 
 
-class Feed:
+class ViewFeed:
     """Serves one view's source.
 
     Args:
-        reads: what it reads.
-        log: where it is kept.
-        open_tail: follows the logs after an LSN.
-        make_durable: puts all that was pushed on the disk, and says up to which LSN.
-        make_readable: the same, but only so that it can be read.
-        on_late: told rows that came too late, in order; again when they are read again.
-        on_committed: told the LSN of each checkpoint.
+        inputs: what it reads.
+        log: where the rows are.
+        dispatcher: whose commits the live gear follows.
+        plan_of: the plan that selects all rows of a log.
+        make_durable: puts all that was pushed on disk, and returns up to which LSN.
+        make_readable: makes all that was pushed readable, and returns up to which LSN.
+        on_late: called with rows that came too late, in order; again when they are read again.
+        on_committed: called with the LSN of each checkpoint.
+        on_idle: called, in micro-batches, with an LSN up to which there is nothing to read.
         encodings: shared by all views of the database.
-        on_idle: told, in micro-batches, that there is nothing to read up to an LSN.
+        max_parts: into how many parts a batch is split at most.
 
     Attributes:
         until: how far a catch-up goes.
@@ -62,10 +62,11 @@ class Feed:
 
     def __init__(
         self,
-        reads: Reads,
+        inputs: FeedInputs,
         log: Log,
+        dispatcher: Dispatcher,
+        plan_of: Callable[[str], SelectPlan | None],
         *,
-        open_tail: Callable[[int], Tail],
         make_durable: Callable[[], int],
         make_readable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
@@ -74,8 +75,9 @@ class Feed:
         encodings: Encodings,
         max_parts: int = 4,
     ) -> None:
-        self._reads = reads
+        self._inputs = inputs
         self._log = log
+        self._logs = FeedLogs(inputs, log)
         self._make_readable = make_readable
         self._on_late = on_late
         self._on_committed = on_committed
@@ -86,18 +88,19 @@ class Feed:
         self.until: int | None = None
         self.batch_end: Offset | None = None
         self.live = LiveGear(
-            reads,
+            inputs,
             log,
-            open_tail=open_tail,
+            dispatcher,
+            plan_of,
             make_durable=make_durable,
             on_late=on_late,
             encodings=encodings,
         )
 
-    # ---- the driver's questions
+    # ---- what Spark's driver asks
 
     def control(self, wire: Connection) -> None:
-        """Answer what Spark's driver asks."""
+        """Answer the driver's questions until its connection ends."""
         while True:
             verb, *words = wire.receive_text().split("\t")
             try:
@@ -108,7 +111,7 @@ class Feed:
 
     def _answer(self, verb: str, words: Sequence[str]) -> str:
         if verb == "initial":
-            return self._initial().json
+            return self._logs.beginning.json
         if verb == "available":
             self.until = self._make_readable()
         elif verb == "latest":
@@ -120,7 +123,7 @@ class Feed:
         return ""
 
     def _next_end(self, start: Offset) -> Offset:
-        """Where the next batch ends: at the end of what is on the disk, or after enough rows."""
+        """Where the next batch ends: at the end of what is readable, or after enough rows."""
         until = self.until
         if until is None:
             passed = self._log.written_lsn
@@ -137,40 +140,23 @@ class Feed:
 
     def _has_news(self, start: Offset) -> bool:
         """Whether there is a batch after a place; waits a while for one, so that nobody polls."""
-        with self._log.read(*self._reads.topics, start=start.lsn + 1) as reader:
+        with self._log.read(*self._inputs.topics, start=start.lsn + 1) as reader:
             return reader.next(timeout=_NEWS_SECONDS) is not None
 
     def _scan(self, start: Offset, until: int) -> Iterator[Piece]:
         """What there is to read, batch by batch, up to an LSN or enough rows."""
         if until <= start.lsn:
             return
-        clock = self._clock(start)
+        tracker = self._logs.tracker_at(start)
         rows = 0
-        for log, batch in self._read(start.lsn + 1, until):
-            before = tuple(clock.watermarks)
-            clock.sift(log, batch)
-            after = tuple(clock.watermarks)
-            yield Piece(batch.first_lsn, batch.lsn, len(batch), before, after, clock.late)
+        for log, batch in self._logs.read(start.lsn + 1, until):
+            before = tuple(tracker.watermarks)
+            tracker.split(log, batch)
+            after = tuple(tracker.watermarks)
+            yield Piece(batch.first_lsn, batch.lsn, len(batch), before, after, tracker.late)
             rows += len(batch)
             if rows >= BATCH_ROWS:
                 return
-
-    def _read(self, first: int, last: int) -> Iterator[tuple[int, ChangeBatch]]:
-        places = {topic: place for place, topic in enumerate(self._reads.topics)}
-        keep = self._reads.keep
-        kept = max(self._log.topic(each).low_lsn for each in places)
-        start: int | Literal["earliest"] = first if kept <= first else "earliest"
-        with self._log.read(*places, start=start) as reader:
-            for batch in reader:
-                if batch.first_lsn > last:
-                    return
-                if batch.gap is not None:  # damage, which somebody has said is to be skipped
-                    continue
-                low, high = max(first - batch.first_lsn, 0), last - batch.first_lsn + 1
-                if batch.lsn >= first:
-                    whole = low == 0 and batch.lsn <= last
-                    wanted = batch if whole else batch.slice(low, high)
-                    yield places[batch.topic], wanted if keep is None else keep(wanted)
 
     def _split(self, start: Offset, end: Offset) -> Iterator[str]:
         """The parts that are read at the same time, of about as many rows each."""
@@ -189,62 +175,17 @@ class Feed:
             rows += piece.rows
         yield f"{Offset(begin, marks).json}\t{end.lsn}"
 
-    def _clock(self, start: Offset) -> Clock:
-        reads = self._reads
-        return Clock(reads.window, reads.event_times, reads.lateness, start.watermarks, start.late)
-
-    def behind(self, place: Offset | None, enough: int) -> int:
-        """How many rows there are after a place, counted no further than enough."""
-        start = self._initial() if place is None else place
-        rows = 0
-        for _, batch in self._read(start.lsn + 1, self._log.lsn):
-            rows += len(batch)
-            if rows >= enough:
-                break
-        return rows
-
-    def _initial(self) -> Offset:
-        return Offset(self._reads.start - 1, (None,) * len(self._reads.topics))
-
-    def _joiner(self, start: Offset) -> Joiner | None:
-        """The joins of the view with its tables as they were at a place."""
-        reads = self._reads
-        if not reads.lookups:
-            return None
-        joiner = Joiner(reads.lookups, reads.schemas, self._history)
-        for log, batch in self._read(reads.start, start.lsn):
-            if log > 0:
-                joiner.load(log, batch)
-        return joiner
-
-    def _history(self, lsn: int) -> Iterator[ChangeBatch]:
-        """The rows of the first log before an LSN, without those that came too late."""
-        kept = self._sifted(self._clock(self._initial()), self._reads.start, lsn - 1, late=[])
-        for _, parts in _sized(each for each in kept if each[0] == 0):
-            yield ChangeBatch.concat([batch for batch, _ in parts])
-
-    def _sifted(
-        self, clock: Clock, first: int, last: int, late: list[ChangeBatch]
-    ) -> Iterator[tuple[int, Part]]:
-        """The batches between two LSNs with their logs; what came too late is put aside."""
-        for log, batch in self._read(first, last):
-            kept, missed, before = clock.sift(log, batch)
-            if missed is not None:
-                late.append(missed)
-            if kept is not None and len(kept):
-                yield log, (kept, before)
-
     # ---- the catch-up gear
 
-    def read(self, names: str, start: str, last: str, wire: Connection) -> None:
-        """Send one part of a batch."""
-        columns = Columns(self._reads.schemas, _listed(names))
-        begin = Offset.of(start)
-        clock, joiner = self._clock(begin), self._joiner(begin)
+    def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
+        """Send one part of a batch: some columns of the rows after an offset, up to an LSN."""
+        columns = FeedColumns(self._inputs.schemas, _listed(names))
+        begin, logs = Offset.of(start), self._logs
+        tracker, join = logs.tracker_at(begin), logs.join_at(begin)
         late: list[ChangeBatch] = []
-        sized = _sized(self._sifted(clock, begin.lsn + 1, int(last), late))
-        if joiner is not None:
-            sized = _joined(joiner, sized, merge=WATERMARK not in columns.names)
+        sized = runs(logs.read_in_time(tracker, begin.lsn + 1, int(last), late))
+        if join is not None:
+            sized = joined_runs(join, sized, merge=WATERMARK not in columns.names)
         wire.send(columns.schema.serialize())
         for log, parts in sized:
             data = columns.batches(log, parts).serialize()
@@ -253,7 +194,7 @@ class Feed:
         wire.send(_HEADER.pack(_END, int(last), 0))
 
     def batch_read(self) -> None:
-        """The batch was read to its end: what came too late in it may be told."""
+        """The batch was read to its end: hand on what came too late in it."""
         if self.batch_end is not None:
             self.live.late = self.batch_end.late
         for start in sorted(self._late):
@@ -263,29 +204,36 @@ class Feed:
 
     # ---- the live gear
 
-    def tail(self, names: str, start: str, wire: Connection) -> None:
-        """Send every commit as it comes, until the batch ends."""
+    def send_live(self, names: str, start: str, wire: Connection) -> None:
+        """Send some columns of every commit after an offset as it comes, until the batch ends."""
         self.batch_end = None
         begin = Offset.of(start)
-        self._on_idle(begin.lsn)  # Spark goes on after what it is done with, or has not to read
-        clock, joiner = self._clock(begin), self._joiner(begin)
-        self.live.serve(_listed(names), begin, clock, joiner, wire)
+        self._on_idle(begin.lsn)  # all before was read, or is not for this view
+        tracker, join = self._logs.tracker_at(begin), self._logs.join_at(begin)
+        self.live.serve(_listed(names), begin, tracker, join, wire)
 
     # ---- steering
 
+    def behind(self, place: Offset | None, enough: int) -> int:
+        """How many rows there are after a place, counted no further than enough."""
+        return self._logs.count_after(place, enough)
+
     def watermark_of(self, offset: Offset) -> int | None:
         """The watermark of all logs at a place."""
-        return self._clock(offset).watermark
+        return self._logs.tracker_at(offset).watermark
 
     def open_again(self) -> None:
-        """Another query will read."""
+        """Get ready for another query that reads."""
         self.until = None
         self.live.open_again()
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A batch of the log: its LSNs, its rows, the watermarks around it, what was late by then."""
+    """A batch of the log: its LSNs, its rows, the watermarks around it, how many were late by then.
+
+    What the split of a batch into parts needs to know, without the rows themselves.
+    """
 
     first: int
     lsn: int
@@ -297,35 +245,3 @@ class Piece:
 
 def _listed(names: str) -> list[str]:
     return names.split("\x1f")
-
-
-def _sized(batches: Iterator[tuple[int, Part]]) -> Iterator[tuple[int, list[Part]]]:
-    """Small batches of one log together, large ones in pieces: handy for both sides."""
-    run: list[Part] = []
-    rows = of = 0
-    for log, (batch, before) in batches:
-        fits = rows + len(batch) <= _FRAME_ROWS and len(run) < _FRAME_PARTS
-        if run and not (fits and log == of and batch.schema is run[0][0].schema):
-            yield of, run
-            run, rows = [], 0
-        of = log
-        if len(batch) <= _FRAME_ROWS:
-            run.append((batch, before))
-            rows += len(batch)
-            continue
-        for start in range(0, len(batch), _FRAME_ROWS):
-            yield log, [(batch.slice(start, min(len(batch), start + _FRAME_ROWS)), before)]
-    if run:
-        yield of, run
-
-
-def _joined(
-    joiner: Joiner, runs: Iterator[tuple[int, list[Part]]], *, merge: bool
-) -> Iterator[tuple[int, list[Part]]]:
-    """The same, joined with tables; many batches at once where nobody asks for their watermarks."""
-    for log, run in runs:
-        parts = run
-        if merge and log == 0:
-            parts = [(ChangeBatch.concat([batch for batch, _ in run]), None)]
-        made = ((joiner.join(log, batch), before) for batch, before in parts)
-        yield from _sized((0, (batch, before)) for batch, before in made if batch is not None)

@@ -28,9 +28,10 @@ from millstream.threads import thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.spark.bridge.server import BridgeServer, Connection
-    from millstream.spark.feed import Feed
-    from millstream.spark.query import Gear, Query
+    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.bridge.server import BridgeServer
+    from millstream.spark.feed import ViewFeed
+    from millstream.spark.query import Gear, SparkQuery
     from millstream.spark.results import Results
 
 State = Literal["starting", "catching up", "live", "micro-batch", "failed", "stopped"]
@@ -87,7 +88,7 @@ class Runner:
     """
 
     def __init__(
-        self, name: str, query: Query, feed: Feed, results: Results, watcher: Watcher
+        self, name: str, query: SparkQuery, feed: ViewFeed, results: Results, watcher: Watcher
     ) -> None:
         self.state: State = "starting"
         self.shifts = 0
@@ -144,8 +145,8 @@ class Runner:
         """Serve a connection of one of the query's tasks."""
         ways: dict[str, Callable[[], None]] = {
             "control": lambda: self._feed.control(wire),
-            "read": lambda: self._feed.read(words[0], words[1], words[2], wire),
-            "tail": lambda: self._feed.tail(words[0], words[1], wire),
+            "read": lambda: self._feed.send_part(words[0], words[1], words[2], wire),
+            "tail": lambda: self._feed.send_live(words[0], words[1], wire),
             "sink": lambda: self._results.sink(int(words[0]), int(words[1]), wire),
             "commit": lambda: self._results.commit(int(words[0]), words[1], wire),
         }

@@ -1,8 +1,8 @@
 """The live gear's side of a feed: every commit goes to Spark's one reader as it comes.
 
 The feed, not Spark's clock, says when a batch ends: after some time, after many rows, or because
-the view shifts or stops. Only then does Spark write its checkpoint, and whatever it counts on has
-been put on the disk before.
+the view shifts or stops. Only then does Spark write its checkpoint, and whatever it counts on
+is on disk before.
 
 While all is quiet a commit of a few rows is sent by the dispatcher's own thread, straight from the
 fan-out: no other thread has to wake up for it. It never waits there: what the socket does not take
@@ -15,23 +15,25 @@ import struct
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from millstream.delivery.tail import LogTail
 from millstream.errors import ClosedError, Error
-from millstream.spark.columns import Columns
-from millstream.spark.offset import Offset
+from millstream.spark.checkpoint import Offset
+from millstream.spark.columns import FeedColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.bridge.server import Connection
-    from millstream.spark.joiner import Joiner
-    from millstream.spark.lateness import Clock
-    from millstream.spark.reads import Reads
+    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.inputs import FeedInputs, WatermarkTracker
+    from millstream.spark.lookup_join import LookupJoin
+    from millstream.sql import SelectPlan
 
 LIVE_SECONDS: Final = 900.0
 LIVE_ROWS: Final = 2_000_000
@@ -48,29 +50,6 @@ _HEADER = struct.Struct(">BqI")
 _ROWS, _END, _FAILED = 1, 3, 4
 
 
-class Tail(Protocol):
-    """The batches of some logs after an LSN, in order, and then those that are committed."""
-
-    @property
-    def position(self) -> int:
-        """Everything up to this LSN was taken."""
-
-    def take(self) -> ChangeBatch | None:
-        """The next batch, if there is one now."""
-
-    def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
-        """Give the next batch to a function, in the dispatcher's thread; False: take it now."""
-
-    def wake_up(self) -> None:
-        """Let who waits look around."""
-
-    def settled(self) -> int:
-        """Everything up to this LSN was taken, or is none of its logs'."""
-
-    def close(self) -> None:
-        """Take no more."""
-
-
 class Encodings:
     """The last few rows as they were encoded, for all views that want the same columns of them.
 
@@ -82,7 +61,7 @@ class Encodings:
         self._made: dict[object, pa.Buffer] = {}
 
     def of(self, batch: ChangeBatch, key: object, make: Callable[[], pa.Buffer]) -> pa.Buffer:
-        """What a batch becomes for a key, made when nobody has made it yet."""
+        """What a batch was encoded as for a key; made now if it was not yet."""
         if batch is not self._batch:
             self._batch, self._made = batch, {}
         found = self._made.get(key)
@@ -95,11 +74,12 @@ class LiveGear:
     """Serves the live reader of one view, from batch to batch.
 
     Args:
-        reads: what the view reads.
-        log: where it is kept.
-        open_tail: follows the logs after an LSN.
-        make_durable: puts all that was pushed on the disk, and says up to which LSN.
-        on_late: told rows that came too late, in order.
+        inputs: what the view reads.
+        log: where the rows are.
+        dispatcher: whose commits are followed.
+        plan_of: the plan that selects all rows of a log.
+        make_durable: puts all that was pushed on disk, and returns up to which LSN.
+        on_late: called with rows that came too late, in order.
         encodings: shared by all views of the database.
 
     Attributes:
@@ -110,16 +90,17 @@ class LiveGear:
 
     def __init__(
         self,
-        reads: Reads,
+        inputs: FeedInputs,
         log: Log,
+        dispatcher: Dispatcher,
+        plan_of: Callable[[str], SelectPlan | None],
         *,
-        open_tail: Callable[[int], Tail],
         make_durable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
         encodings: Encodings,
     ) -> None:
         self.encodings = encodings
-        self.reads = reads
+        self.inputs = inputs
         self.log = log
         self.make_durable = make_durable
         self.on_late = on_late
@@ -129,23 +110,37 @@ class LiveGear:
         self.is_ending = False
         self.batch_rows = 0
         self.on_far_behind: Callable[[], None] = lambda: None
-        self._open_tail = open_tail
-        self._tail: Tail | None = None
+        self._dispatcher = dispatcher
+        self._plan_of = plan_of
+        self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
         self._parked = threading.Event()
 
     def serve(
-        self, names: list[str], start: Offset, clock: Clock, joiner: Joiner | None, wire: Connection
+        self,
+        names: list[str],
+        start: Offset,
+        tracker: WatermarkTracker,
+        join: LookupJoin | None,
+        wire: Connection,
     ) -> None:
-        """Send every commit after a place, until the batch ends."""
+        """Send every commit after a place, until the batch ends.
+
+        Args:
+            names: the columns that are wanted.
+            start: the place.
+            tracker: the watermarks there.
+            join: the tables there; None when the view joins none.
+            wire: the reader's connection.
+        """
         if self.is_ending:
             self._parked.set()
             wire.read(1)  # nothing comes on it: it ends when the task is stopped
             return
-        columns = Columns(self.reads.schemas, names)
+        columns = FeedColumns(self.inputs.schemas, names)
         tail = self._tail_at(start.lsn)
         wire.send(columns.schema.serialize())
-        batch = _LiveBatch(self, tail, clock=clock, joiner=joiner, columns=columns, wire=wire)
+        batch = _LiveBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
         try:
             batch.run()
         except ClosedError:
@@ -155,27 +150,29 @@ class LiveGear:
             wire.send(_HEADER.pack(_FAILED, tail.position, len(text)) + text)
             raise
 
-    def _tail_at(self, lsn: int) -> Tail:
+    def _tail_at(self, lsn: int) -> LogTail:
         """The tail from before, if it stands just there: then nothing has to be read again."""
         tail = self._tail
         if tail is not None and tail.position <= lsn == self.sent_lsn:
             return tail
         if tail is not None:
             tail.close()
-        self._tail = tail = self._open_tail(lsn)
+        topics, keep = self.inputs.topics, self.inputs.keep
+        tail = LogTail(self.log, self._dispatcher, topics, self._plan_of, lsn, keep=keep)
+        self._tail = tail
         self.sent_lsn = lsn
         self._marks.clear()
         return tail
 
-    def is_current(self, tail: Tail) -> bool:
+    def is_current(self, tail: LogTail) -> bool:
         """Whether a batch still goes on; not when its query has failed or was stopped."""
         return self._tail is tail
 
-    def sent(self, lsn: int, clock: Clock) -> None:
+    def sent(self, lsn: int, tracker: WatermarkTracker) -> None:
         """Everything up to an LSN was sent."""
         self.sent_lsn = lsn
-        self.late = clock.late
-        self._marks.append((lsn, clock.watermark))
+        self.late = tracker.late
+        self._marks.append((lsn, tracker.watermark))
 
     # ---- from outside
 
@@ -187,7 +184,7 @@ class LiveGear:
         return found
 
     def probe(self, lsn: int) -> None:
-        """Have it told when everything up to an LSN has passed, related or not."""
+        """Send a frame without rows when everything up to an LSN has passed, of its logs or not."""
         self.probed = max(self.probed, lsn)
         if self._tail is not None:
             self._tail.wake_up()
@@ -205,16 +202,16 @@ class LiveGear:
             self._tail.wake_up()
 
     def wait_parked(self, seconds: float) -> bool:
-        """Until the batch is over for Spark, too."""
+        """Wait until the batch is over for Spark, too; whether it is."""
         return self._parked.wait(seconds)
 
     def open_again(self) -> None:
-        """Another query will read."""
+        """Get ready for another query that reads."""
         self.is_ending = False
         self._parked.clear()
 
     def drop_tail(self) -> None:
-        """Forget the reader's place."""
+        """Close the tail, and with it the batch that reads from it."""
         tail, self._tail = self._tail, None
         if tail is not None:
             tail.wake_up()
@@ -231,26 +228,26 @@ class _LiveBatch:
     def __init__(
         self,
         gear: LiveGear,
-        tail: Tail,
+        tail: LogTail,
         *,
-        clock: Clock,
-        joiner: Joiner | None,
-        columns: Columns,
+        tracker: WatermarkTracker,
+        join: LookupJoin | None,
+        columns: FeedColumns,
         wire: Connection,
     ) -> None:
         self._gear = gear
         self._tail = tail
-        self._clock = clock
-        self._joiner = joiner
+        self._tracker = tracker
+        self._join = join
         self._columns = columns
         self._wire = wire
-        self._topics = {topic: place for place, topic in enumerate(gear.reads.topics)}
+        self._topics = {topic: place for place, topic in enumerate(gear.inputs.topics)}
         self._rows = 0
         self._taken_lsn = tail.position
         self._busy = threading.Lock()
         self._woken = threading.Event()
         self._spare: ChangeBatch | None = None  # handed over, and not sent by the dispatcher
-        self._missed: list[ChangeBatch] = []  # came too late, and nobody was told yet
+        self._missed: list[ChangeBatch] = []  # came too late, not reported yet
         self._unsent = b""  # the rest of a frame that the socket did not take
         self._trouble: Exception | None = None
 
@@ -295,13 +292,13 @@ class _LiveBatch:
         """Do what the dispatcher left to this thread."""
         if self._trouble is not None:
             raise self._trouble
-        self._tell_missed()
+        self._report_late()
         if self._unsent:
             self._wire.send(self._unsent)
             self._unsent = b""
 
-    def _tell_missed(self) -> None:
-        """Before Spark gets the frame: whoever waits for that frame finds its late rows, too."""
+    def _report_late(self) -> None:
+        """Before Spark gets the frame: who waits for its result finds the late rows, too."""
         missed, self._missed = self._missed, []
         for batch in missed:
             self._gear.on_late(batch)
@@ -321,7 +318,7 @@ class _LiveBatch:
             rows += max(1, len(batch))
         if ready:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
-            self._tell_missed()
+            self._report_late()
             self._wire.send(*self._frame(lsn, data))
             if rows >= _MERGED and self._gear.lag() > FAR_BEHIND:
                 self._gear.on_far_behind()
@@ -332,27 +329,27 @@ class _LiveBatch:
     def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
         """What a batch means for Spark."""
         log = self._topics[batch.topic]
-        kept, missed, before = self._clock.sift(log, batch)
+        kept, missed, before = self._tracker.split(log, batch)
         if missed is not None:
             self._missed.append(missed)
-        if kept is not None and self._joiner is not None:
+        if kept is not None and self._join is not None:
             self._write_history(batch)
-            kept, log = self._joiner.join(log, kept), 0
+            kept, log = self._join.join(log, kept), 0
         return self._columns.none() if kept is None else self._columns.batch(log, kept, before)
 
     def _write_history(self, batch: ChangeBatch) -> None:
         """Corrections read the log up to a batch: what came before it must be written there."""
         gear = self._gear
-        if batch.topic != gear.reads.topics[0] and gear.log.written_lsn < batch.first_lsn - 1:
+        if batch.topic != gear.inputs.topics[0] and gear.log.written_lsn < batch.first_lsn - 1:
             gear.make_durable()
 
     def _frame(self, lsn: int, data: pa.RecordBatch) -> tuple[bytes, bytes, pa.Buffer]:
         return (*self._header(lsn), data.serialize())
 
     def _header(self, lsn: int) -> tuple[bytes, bytes]:
-        clock = self._clock
-        self._gear.sent(lsn, clock)
-        offset = Offset(lsn, tuple(clock.watermarks), clock.late).json.encode()
+        tracker = self._tracker
+        self._gear.sent(lsn, tracker)
+        offset = Offset(lsn, tuple(tracker.watermarks), tracker.late).json.encode()
         return _HEADER.pack(_ROWS, lsn, len(offset)), offset
 
     def _send_mark(self) -> None:
@@ -367,7 +364,7 @@ class _LiveBatch:
         self._send_mark()
         if gear.log.durable_lsn < gear.sent_lsn:
             gear.make_durable()
-        offset = Offset(gear.sent_lsn, tuple(self._clock.watermarks), self._clock.late)
+        offset = Offset(gear.sent_lsn, tuple(self._tracker.watermarks), self._tracker.late)
         text = offset.json.encode()
         self._wire.send(_HEADER.pack(_END, gear.sent_lsn, len(text)), text)
 
@@ -390,14 +387,14 @@ class _LiveBatch:
                 self._busy.release()
 
     def _send_now(self, batch: ChangeBatch) -> None:
-        if self._joiner is not None or len(batch) > _FEW:
+        if self._join is not None or len(batch) > _FEW:
             self._spare = batch
             self._woken.set()
             return
         self._taken_lsn = batch.lsn
         self._rows += max(1, len(batch))
         log, columns = self._topics[batch.topic], self._columns
-        kept, missed, before = self._clock.sift(log, batch)
+        kept, missed, before = self._tracker.split(log, batch)
         if kept is batch:
             key = (log, before, columns.names)
             data = self._gear.encodings.of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from millstream.errors import Error, SqlError
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
-from millstream.spark.spark_types import arrow_of, columns_json
+from millstream.spark.columns import arrow_of, columns_json
 from millstream.sql.views.plan import FEED
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FOR_EVER: Final = "10000 hours"
 
 
 @dataclass(slots=True)
-class Query:
+class SparkQuery:
     """A view's query, ready to be started in either gear.
 
     Attributes:

@@ -1,8 +1,8 @@
 """What Spark's sink sends: result rows, and how far they count.
 
 In the live gear each flush counts by itself. In the catch-up gear what the tasks of a batch have
-sent counts when Spark commits the batch. Either way Spark is told that a batch is over only when
-its results are on the disk, so its checkpoint is never ahead of the view.
+sent counts when Spark commits the batch. Either way Spark learns that a batch is over only when
+its results are on disk, so its checkpoint is never ahead of the view.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.spark.bridge.server import Connection
-    from millstream.spark.feed import Feed
+    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.feed import ViewFeed
 
 _ROWS, _FLUSH, _COMMIT = b"\x01", b"\x02", b"\x03"
 _ROWS_HEAD = struct.Struct(">cI")
@@ -28,8 +28,8 @@ _SMALL: Final = 1 << 14
 """Bytes of results up to which taking them in does not keep other views waiting."""
 
 
-class Taker(Protocol):
-    """Who takes the results of a view."""
+class ResultConsumer(Protocol):
+    """Takes the results of a view."""
 
     def take(
         self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, *, durably: bool
@@ -37,27 +37,27 @@ class Taker(Protocol):
         """Newest rows, and the LSN up to which they count. Returns when they are taken in."""
 
     def settle(self) -> None:
-        """Return when all that was taken is on the disk."""
+        """Return when all that was taken is on disk."""
 
 
 class Results:
     """Receives the results of one view.
 
     Args:
-        feed: which knows what was sent.
-        taker: who takes them.
+        feed: what was sent.
+        consumer: takes them.
     """
 
-    def __init__(self, feed: Feed, taker: Taker) -> None:
+    def __init__(self, feed: ViewFeed, consumer: ResultConsumer) -> None:
         self._feed = feed
-        self._taker = taker
+        self._consumer = consumer
         self._staged: dict[tuple[int, int], list[pa.RecordBatch]] = {}
         self._taking = threading.Lock()
 
     def show(self, rows: list[pa.RecordBatch]) -> None:
-        """Take what there is before any row has come."""
+        """Take the result of no rows, before any has come."""
         with self._taking:
-            self._taker.take(rows, 0, None, durably=False)
+            self._consumer.take(rows, 0, None, durably=False)
 
     def sink(self, epoch: int, task: int, wire: Connection) -> None:
         """Receive what one task sends."""
@@ -71,14 +71,14 @@ class Results:
         """Take what a live task has sent up to an LSN."""
         watermark = self._feed.live.watermark_at(lsn)
         with self._taking:
-            self._taker.take(rows, lsn, watermark, durably=False)
+            self._consumer.take(rows, lsn, watermark, durably=False)
 
     def staged(self, epoch: int, task: int, rows: list[pa.RecordBatch]) -> None:
         """Keep what a task has sent until its batch is over."""
         self._staged[epoch, task] = rows
 
     def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
-        """A batch is over: take what its tasks have sent, and see that all is on the disk."""
+        """A batch is over: take what its tasks have sent, and see that all is on disk."""
         wire.receive_text()
         rows: list[pa.RecordBatch] = []
         for task in tasks.split(","):
@@ -88,10 +88,10 @@ class Results:
         end = self._feed.batch_end
         with self._taking:
             if end is None:  # live: all was flushed
-                self._taker.settle()
+                self._consumer.settle()
             else:
                 self._feed.batch_read()
-                self._taker.take(rows, end.lsn, self._feed.watermark_of(end), durably=True)
+                self._consumer.take(rows, end.lsn, self._feed.watermark_of(end), durably=True)
         wire.send_text("=")
 
 
@@ -142,12 +142,12 @@ class _Sink:
         if not wire.receive_now():
             return False
         while wire.arrived:
-            if not self._is_small_and_whole():
+            if not self._is_small_and_complete():
                 return False
             self.receive()
         return True
 
-    def _is_small_and_whole(self) -> bool:
+    def _is_small_and_complete(self) -> bool:
         head = self._wire.peek(_ROWS_HEAD.size)
         if head[:1] == _FLUSH:
             size = 1 + _LSN.size

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.catalog import Catalog
-    from millstream.spark.query import Query
+    from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, SelectPlan, ViewPlan
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -82,7 +82,7 @@ class Planner:
         catalog: Catalog,
         *,
         planned_of: Callable[[str], Planned],
-        query_of: Callable[[ViewPlan], Query],
+        query_of: Callable[[ViewPlan], SparkQuery],
         check_room: Callable[[], None],
     ) -> None:
         self._catalog = catalog

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.errors import Error
     from millstream.log.retention import Hold
-    from millstream.spark.feed import Feed
+    from millstream.spark.feed import ViewFeed
     from millstream.spark.gears import Runner
     from millstream.views.planning import Planned
     from millstream.views.ticker import Ticker
@@ -92,7 +92,7 @@ class Running:
     planned: Planned
     view: View
     runner: Runner | Follower | Stalled
-    feed: Feed | None
+    feed: ViewFeed | None
     holds: Holds
     users: int = 0
     late_lsn: int = 0

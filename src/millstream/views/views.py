@@ -23,11 +23,11 @@ from millstream.model.clock import system_clock
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.checkpoint import forget_beyond, offset_in
 from millstream.spark.columns import feed_schema, used
-from millstream.spark.feed import Feed
+from millstream.spark.feed import ViewFeed
 from millstream.spark.gears import Runner
+from millstream.spark.inputs import FeedInputs, Keep
 from millstream.spark.live import Encodings
-from millstream.spark.query import Query as SparkQuery
-from millstream.spark.reads import Keep, Reads
+from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
 from millstream.sql import CreateView, Emit, parse, plan_view
 from millstream.views.follower import Follower
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from millstream.errors import ViewFailedError
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
-    from millstream.spark.offset import Offset
+    from millstream.spark.checkpoint import Offset
     from millstream.spark.session import Spark
     from millstream.sql import Input, Query, ViewPlan
     from millstream.views.planning import Planned
@@ -286,7 +286,7 @@ class Views:
 
         def open_tail(lsn: int) -> LogTail:
             first = max(lsn + 1, start, self._log.topic(select.target).low_lsn)
-            return self._tail((select.target,), first - 1, None)
+            return self._tail((select.target,), first - 1)
 
         holds = self._holds((select.target,), max(view.cause + 1, start))
         return Running(
@@ -298,15 +298,8 @@ class Views:
             [self._log.hold(each, lsn=max(lsn, self._log.topic(each).low_lsn)) for each in topics]
         )
 
-    def _tail(self, topics: tuple[str, ...], lsn: int, keep: Keep | None) -> LogTail:
-        return LogTail(
-            self._log,
-            self._dispatcher,
-            topics,
-            self._select_all,
-            lsn,
-            keep=keep,
-        )
+    def _tail(self, topics: tuple[str, ...], lsn: int) -> LogTail:
+        return LogTail(self._log, self._dispatcher, topics, self._select_all, lsn)
 
     def _keep(self, tenant: str | None) -> Keep | None:
         """What filters the batches of a feed: the rows of one tenant, at unchanged LSNs."""
@@ -331,7 +324,7 @@ class Views:
             # What is older than the watermark could join a session that has closed.
             window = replace(window, size=1)
         columns = () if window is None else (window.columns or (window.column,))
-        reads = Reads(
+        inputs = FeedInputs(
             plan.inputs,
             schemas,
             window,
@@ -354,10 +347,11 @@ class Views:
         def on_late(batch: ChangeBatch) -> None:
             self._late(running, batch)
 
-        feed = Feed(
-            reads,
+        feed = ViewFeed(
+            inputs,
             self._log,
-            open_tail=lambda lsn: self._tail(plan.inputs, lsn, reads.keep),
+            self._dispatcher,
+            self._select_all,
             make_durable=self._flush,
             make_readable=self._write,
             on_late=on_late,

@@ -1,21 +1,61 @@
-"""A certificate for one run of the bridge, made at its start, which tasks are told to trust alone.
+"""How the bridge's two sides trust each other: a proof of the shared secret, and a certificate.
 
-Only for a Spark on other machines: what stays on the loopback address is not encrypted.
+The proof: each side sends 32 random bytes, and an HMAC over both under the secret. The server's
+proof comes first, so that a program that merely listens on the port learns nothing and is not
+served. ``Wire.java`` is the other side.
+
+The certificate: made at the start of each run, and the only one that tasks accept. Only for a Spark
+on other machines: what stays on the loopback address is not encrypted.
 """
 
 from __future__ import annotations
 
 import datetime
+import hmac
+import secrets
 import ssl
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import PipelineError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAGIC: Final = b"MSB2"
+NONCE_BYTES: Final = 32
+PROOF_BYTES: Final = 32
 _VALID: Final = datetime.timedelta(days=3650)
 _CLOCKS_DIFFER: Final = datetime.timedelta(days=1)
+
+
+def proof(secret: bytes, side: bytes, task_nonce: bytes, server_nonce: bytes) -> bytes:
+    """What only a side that knows the secret can send.
+
+    Args:
+        secret: the shared secret.
+        side: ``b"server"`` or ``b"task"``, so that neither proof can be sent back as the other.
+        task_nonce: the task's random bytes.
+        server_nonce: the server's.
+    """
+    return hmac.digest(secret, side + task_nonce + server_nonce, "sha256")
+
+
+def admit(secret: bytes, read: Callable[[int], bytes], send: Callable[[bytes], None]) -> bool:
+    """The server's part: whether the peer knows the secret.
+
+    Args:
+        secret: the shared secret.
+        read: gives so many bytes of the peer's.
+        send: sends bytes to it.
+    """
+    if read(len(MAGIC)) != MAGIC:
+        return False
+    theirs, ours = read(NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+    send(ours + proof(secret, b"server", theirs, ours))
+    return hmac.compare_digest(read(PROOF_BYTES), proof(secret, b"task", theirs, ours))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.model import ChangeBatch, Schema
-from millstream.spark import joiner
-from millstream.spark.joiner import Joiner
+from millstream.spark import lookup_join
+from millstream.spark.lookup_join import LookupJoin
 from millstream.sql.views.plan import Lookup
 
 MAIN = Schema.of(k="BIGINT", n="BIGINT")
@@ -20,7 +20,7 @@ ON_USERS = Lookup(2, (((1, "city"), "id"),))
 
 
 class Play:
-    """A main log and tables, changed step by step; what the joiner sends, added up."""
+    """A main log and tables, changed step by step; what the join sends, added up."""
 
     def __init__(self, lookups, schemas):
         self.schemas = schemas
@@ -31,15 +31,15 @@ class Play:
         self.sent = Counter()
         self.placed = Counter()  # with the LSN of the main log's row
         self.lsn = 0
-        self.joiner = self.made()
+        self.join = self.made()
 
     def made(self, until=None):
-        """A joiner as it is at a place."""
-        joiner = Joiner(self.lookups, self.schemas, self.history)
+        """The join as it is at a place."""
+        join = LookupJoin(self.lookups, self.schemas, self.history)
         for log, batch in self.logs[:until]:
             if log:
-                joiner.load(log, batch)
-        return joiner
+                join.load(log, batch)
+        return join
 
     def history(self, lsn):
         return [batch for log, batch in self.logs if log == 0 and batch.lsn < lsn]
@@ -54,10 +54,10 @@ class Play:
         batch.topic = f"log {log}"
         batch.first_lsn, batch.lsn = self.lsn + 1, self.lsn + len(rows)
         self.lsn = batch.lsn
-        made = self.joiner.join(log, batch)
+        made = self.join.join(log, batch)
         self.logs.append((log, batch))
         if made is not None:
-            assert made.schema.names == self.joiner.schema.names
+            assert made.schema.names == self.join.schema.names
             assert all(batch.first_lsn <= lsn <= batch.lsn for lsn in made.lsns)
             for (*row, row_lsn), weight in zip(made.rows, made.weights, strict=True):
                 self.sent[tuple(row)] += weight
@@ -142,7 +142,7 @@ STEPS = st.lists(
 @pytest.fixture(params=[0, 16], ids=["in Arrow", "row by row"], autouse=True)
 def few(request, monkeypatch):
     """Both ways to join a few rows."""
-    monkeypatch.setattr(joiner, "_FEW", request.param)
+    monkeypatch.setattr(lookup_join, "_FEW", request.param)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -170,7 +170,7 @@ def test_adds_up_to_the_join(steps, outer, outer_too, chained):
         elif what == "no city":
             play.remove(2, more[0])
         else:  # another gear, another process: the tables are read again
-            play.joiner = play.made()
+            play.join = play.made()
         play.check()
 
 
@@ -204,13 +204,13 @@ def test_not_a_number_fits_not_a_number():
     def nan():
         return float("nan")
 
-    joiner = Joiner((Lookup(1, (((0, "x"), "id"),)),), (main, table), lambda lsn: [])
-    joiner.load(1, ChangeBatch.from_rows(table, [(nan(), nan())]))
-    made = joiner.join(0, ChangeBatch.from_rows(main, [(nan(),), (1.0,)]))
+    join = LookupJoin((Lookup(1, (((0, "x"), "id"),)),), (main, table), lambda lsn: [])
+    join.load(1, ChangeBatch.from_rows(table, [(nan(), nan())]))
+    made = join.join(0, ChangeBatch.from_rows(main, [(nan(),), (1.0,)]))
     assert made is not None, "NaN = NaN in Spark's SQL"
     assert [all(map(math.isnan, row[:-1])) for row in made.rows] == [True]
-    joiner.load(1, ChangeBatch.from_rows(table, [(nan(), nan())], weights=[-1]))
-    assert joiner.join(0, ChangeBatch.from_rows(main, [(nan(),)])) is None
+    join.load(1, ChangeBatch.from_rows(table, [(nan(), nan())], weights=[-1]))
+    assert join.join(0, ChangeBatch.from_rows(main, [(nan(),)])) is None
 
 
 @pytest.mark.parametrize("wide", ["main", "table"])
@@ -227,8 +227,8 @@ def test_a_column_that_was_added_meanwhile(wide):
         return row + (None,) * (len(schema.columns) - len(row))
 
     user = ChangeBatch.from_rows(users, [widened((1, 5), users)])
-    play.joiner.load(1, user)
-    made = play.joiner.join(0, ChangeBatch.from_rows(main, [widened((1, 2), main)]))
+    play.join.load(1, user)
+    made = play.join.join(0, ChangeBatch.from_rows(main, [widened((1, 2), main)]))
     assert made.rows == [(1, 2, 1, 5, 0)]
     wanted = {"_0_k": 1, "_0_n": 2, "_1_id": 1, "_1_city": 5, "_row_lsn": 0}
     assert made.arrow.to_pylist() == [wanted]
@@ -236,5 +236,5 @@ def test_a_column_that_was_added_meanwhile(wide):
 
 def test_nothing_to_say():
     play = Play((ON_MAIN,), (MAIN, USERS))
-    assert play.joiner.join(0, ChangeBatch.from_rows(MAIN, [(1, 1)])) is None
-    assert play.joiner.join(1, ChangeBatch.from_rows(USERS, [(1, 1)])) is None
+    assert play.join.join(0, ChangeBatch.from_rows(MAIN, [(1, 1)])) is None
+    assert play.join.join(1, ChangeBatch.from_rows(USERS, [(1, 1)])) is None

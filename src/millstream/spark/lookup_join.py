@@ -1,7 +1,7 @@
-"""Joins with tables, done by the feed: each row of the main log comes with the tables' columns.
+"""Joins with tables, done by the feed: each row of the main log gets the tables' columns.
 
 Exact in the end, whatever comes first: when a table changes, the rows of the main log that were
-joined with what it had, or had not, are sent again, with the old columns and weight -1 and with the
+joined with its rows, or with none, are sent again, with the old columns and weight -1 and with the
 new ones and +1. They are read from the log; nothing of the main log is kept in memory. The tables'
 rows are, as Python tuples by key: a batch is looked up once for each distinct key that it has, and
 all else is done in Arrow.
@@ -42,7 +42,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)
-class _Rows:
+class _JoinedRows:
     """Some rows, joined so far, each with its weight, its LSN and that of the main log's row."""
 
     columns: list[pa.Array]
@@ -53,14 +53,14 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.weights)
 
-    def take(self, places: pa.Array) -> _Rows:
+    def take(self, places: pa.Array) -> _JoinedRows:
         """The rows at some places."""
         columns = [each.take(places) for each in self.columns]
         rest = (each.take(places) for each in (self.weights, self.lsns, self.row_lsns))
-        return _Rows(columns, *rest)
+        return _JoinedRows(columns, *rest)
 
 
-class Joiner:
+class LookupJoin:
     """The tables of one feed at one place of the log, as it moves on.
 
     Args:
@@ -86,7 +86,7 @@ class Joiner:
         self.schema = Schema((*columns, Column(ROW_LSN, BIGINT)))
         starts = _starts(self._order, schemas)
         self._tables = [
-            _Table(each, schemas[each.table], self.schema.columns, starts, schemas)
+            _JoinedTable(each, schemas[each.table], self.schema.columns, starts, schemas)
             for each in lookups
         ]
 
@@ -97,27 +97,27 @@ class Joiner:
                 table.change(batch)
 
     def join(self, log: int, batch: ChangeBatch) -> ChangeBatch | None:
-        """What a batch of a log means for the joined rows."""
+        """The changes of the joined rows that a batch of a log brings; None when there are none."""
         if log == 0 and len(batch) <= _FEW:
             with contextlib.suppress(SchemaMismatchError):  # Arrow can hold what Python cannot
-                return self._joined_rows(batch)
-        joined = [self._joined(self._main(batch))] if log == 0 else self._corrected(log, batch)
+                return self._join_few(batch)
+        joined = [self._join_all(self._main(batch))] if log == 0 else self._corrected(log, batch)
         return self._made([each for each in joined if len(each)], batch)
 
-    def _main(self, batch: ChangeBatch) -> _Rows:
+    def _main(self, batch: ChangeBatch) -> _JoinedRows:
         """The rows of the main log, without columns that were added after the view was made."""
         columns = batch.arrow.columns[: self._width]
         lsns = batch.lsns_arrow()
-        return _Rows(columns, batch.weights_arrow(), lsns, lsns)
+        return _JoinedRows(columns, batch.weights_arrow(), lsns, lsns)
 
-    def _joined(self, rows: _Rows) -> _Rows:
+    def _join_all(self, rows: _JoinedRows) -> _JoinedRows:
         for table in self._tables:
             if len(rows):
                 rows = table.joined(rows)
         return rows
 
-    def _joined_rows(self, batch: ChangeBatch) -> ChangeBatch | None:
-        """The same for a few rows of Python, without the way to Arrow and back."""
+    def _join_few(self, batch: ChangeBatch) -> ChangeBatch | None:
+        """A few rows of Python with the tables' columns, without the way to Arrow and back."""
         rows: list[Row] = []
         weights: list[int] = []
         lsns: list[int] = []
@@ -130,24 +130,26 @@ class Joiner:
             lsns += [lsn] * len(found)
         return self._batch(batch, rows, None, pa.array(weights, pa.int64()), lsns)
 
-    def _corrected(self, log: int, batch: ChangeBatch) -> list[_Rows]:
+    def _corrected(self, log: int, batch: ChangeBatch) -> list[_JoinedRows]:
         """The rows that the change of a table alters: as they were, and as they are."""
         first = next((each for each in self._tables if each.log == log), None)
         if first is None:
             return []
         touched = first.keys(batch)
-        past = [first.asking(self._main(each), touched) for each in self._history(batch.first_lsn)]
+        past = [
+            first.with_keys(self._main(each), touched) for each in self._history(batch.first_lsn)
+        ]
         past = [each for each in past if len(each)]
-        before = [self._joined(each) for each in past]
+        before = [self._join_all(each) for each in past]
         self.load(log, batch)
-        after = [self._joined(each) for each in past]
+        after = [self._join_all(each) for each in past]
         for each in before:
             each.weights = pc.negate(each.weights)
         for each in (*before, *after):
             each.lsns = pa.repeat(pa.scalar(batch.lsn, pa.int64()), len(each))
         return before + after
 
-    def _made(self, parts: list[_Rows], batch: ChangeBatch) -> ChangeBatch | None:
+    def _made(self, parts: list[_JoinedRows], batch: ChangeBatch) -> ChangeBatch | None:
         if not parts:
             return None
         arrow = self.schema.arrow
@@ -182,7 +184,7 @@ class Joiner:
         )
 
 
-class _Table:
+class _JoinedTable:
     """The rows of one table by the columns that it is joined on.
 
     Args:
@@ -227,15 +229,15 @@ class _Table:
                     del self._rows[key]
 
     def keys(self, batch: ChangeBatch) -> set[Key]:
-        """What rows of the table answer to."""
+        """The keys that rows of the table are found by."""
         return {self._key([row[place] for place in self._right]) for row in batch.held_rows}
 
-    def asking(self, rows: _Rows, keys: set[Key]) -> _Rows:
-        """The rows that ask for some keys; all of them, when they ask by way of other tables."""
+    def with_keys(self, rows: _JoinedRows, keys: set[Key]) -> _JoinedRows:
+        """The rows that are looked up by some keys; all, when the key comes from other tables."""
         if not self._is_on_main or not len(rows):
             return rows
-        asked, codes = self._asked(rows)
-        wanted = np.array([each in keys for each in asked], np.bool_)[codes]
+        distinct, codes = self._distinct_keys(rows)
+        wanted = np.array([each in keys for each in distinct], np.bool_)[codes]
         return rows if wanted.all() else rows.take(pa.array(np.flatnonzero(wanted)))
 
     def matches(self, row: Row) -> list[Row]:
@@ -245,12 +247,12 @@ class _Table:
     def _matches(self, key: Key) -> list[Row]:
         return (None not in key and self._rows.get(key)) or self._nothing
 
-    def joined(self, rows: _Rows) -> _Rows:
+    def joined(self, rows: _JoinedRows) -> _JoinedRows:
         """Each row with the columns of each row of the table that fits."""
-        asked, codes = self._asked(rows)
+        distinct, codes = self._distinct_keys(rows)
         found: list[Row] = []
-        starts, counts = np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64)
-        for place, key in enumerate(asked):
+        starts, counts = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
+        for place, key in enumerate(distinct):
             matches = self._matches(key)
             starts[place], counts[place] = len(found), len(matches)
             found += matches
@@ -262,10 +264,10 @@ class _Table:
             rows, first = rows.take(pa.array(lefts)), first[lefts] + nth
         table = self._schema.rows_to_arrow(found)
         more = [each.take(pa.array(first)) for each in table.columns]
-        return _Rows([*rows.columns, *more], rows.weights, rows.lsns, rows.row_lsns)
+        return _JoinedRows([*rows.columns, *more], rows.weights, rows.lsns, rows.row_lsns)
 
-    def _asked(self, rows: _Rows) -> tuple[list[Key], NDArray[np.int64]]:
-        """The distinct keys that some rows ask for, and for each row which of them."""
+    def _distinct_keys(self, rows: _JoinedRows) -> tuple[list[Key], NDArray[np.int64]]:
+        """The distinct keys that some rows are looked up by, and for each row which of them."""
         values: list[list[Any]] = []
         codes: list[NDArray[np.int64]] = []
         for place, column in self._left:
@@ -299,6 +301,6 @@ def _starts(order: Sequence[int], schemas: Sequence[Schema]) -> dict[int, int]:
 def _remove(rows: list[Row], row: Row) -> None:
     try:
         rows.remove(row)
-    except ValueError:  # it has a NaN in it, which equals none, not even itself
+    except ValueError:  # it has a NaN in it, which equals nothing, not even itself
         text = repr(row)
         del rows[next(place for place, each in enumerate(rows) if repr(each) == text)]

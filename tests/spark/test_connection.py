@@ -7,15 +7,14 @@ import threading
 
 import pytest
 
-from millstream.spark.bridge.receiver import Receiver
-from millstream.spark.bridge.server import Connection
+from millstream.spark.bridge.connection import Connection, SharedReceiver
 
 from ..held import Doing, until  # noqa: TID252 - tests have no name
 
 
 @pytest.fixture
 def receiver():
-    made = Receiver()
+    made = SharedReceiver()
     yield made
     made.close()
 

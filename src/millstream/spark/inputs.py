@@ -1,0 +1,290 @@
+"""The input of a view's feed: which logs it reads, which rows are late, and the rows in between.
+
+Whether a row is late is decided by its place in the log, once, before Spark sees it: it is late
+when every window that it belongs to has closed before its batch, that is, when the watermark before
+the batch, less the allowed lateness, has reached the end of its last window. Rows of one batch are
+never late against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.model.batch import ChangeBatch
+from millstream.model.clock import from_datetime
+from millstream.model.watermark import combine
+from millstream.spark.checkpoint import Offset
+from millstream.spark.lookup_join import LookupJoin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.log import Log
+    from millstream.model.schema import Schema
+    from millstream.spark.columns import Part
+    from millstream.sql.views.plan import Lookup, Window
+
+Keep = Callable[[ChangeBatch], ChangeBatch]
+"""Takes a batch of a log, gives some of its rows; LSNs and watermark stay those of the batch."""
+
+_RUN_ROWS: Final = 1 << 16
+_RUN_BATCHES: Final = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class FeedInputs:
+    """What a feed reads.
+
+    Attributes:
+        topics: the logs.
+        schemas: their columns.
+        window: the view's window, by which rows are late; None when none is.
+        event_times: the place of the event-time column in each log, or None.
+        lateness: for how long after its end a window still takes rows, in microseconds.
+        start: the first LSN that is read.
+        lookups: joins with tables.
+        keep: filters each batch before anything else sees it; None: all rows are read.
+    """
+
+    topics: tuple[str, ...]
+    schemas: tuple[Schema, ...]
+    window: Window | None = None
+    event_times: tuple[int | None, ...] = ()
+    lateness: int = 0
+    start: int = 1
+    lookups: tuple[Lookup, ...] = ()
+    keep: Keep | None = None
+
+
+class WatermarkTracker:
+    """The watermarks of a feed's logs at one place, as it moves on; splits late rows off. Pure.
+
+    Args:
+        window: the view's window; None when no row can be late.
+        columns: the place of the event-time column in each log, or None.
+        lateness: for how long after its end a window still takes rows, in microseconds.
+        watermarks: of each log, at the beginning.
+        late: how many rows came too late before.
+
+    Attributes:
+        watermarks: of each log, where it is.
+        late: how many rows came too late up to there.
+    """
+
+    def __init__(
+        self,
+        window: Window | None,
+        columns: Sequence[int | None],
+        lateness: int,
+        watermarks: Sequence[int | None],
+        late: int = 0,
+    ) -> None:
+        self._window = window
+        self._columns = columns
+        self._lateness = lateness
+        self.watermarks = list(watermarks)
+        self.late = late
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark of all logs together."""
+        timed = zip(self.watermarks, self._columns, strict=True)
+        return combine(mark for mark, column in timed if column is not None)
+
+    def advance(self, log: int, batch: ChangeBatch) -> None:
+        """Take in the watermark that a batch brings."""
+        if batch.watermark is not None:
+            known = self.watermarks[log]
+            self.watermarks[log] = batch.watermark if known is None else max(known, batch.watermark)
+
+    def split(
+        self, log: int, batch: ChangeBatch
+    ) -> tuple[ChangeBatch | None, ChangeBatch | None, int | None]:
+        """Advance past a batch; the rows in time, the late ones, and the watermark before it."""
+        before = self.watermark
+        self.advance(log, batch)
+        column = self._columns[log]
+        if self._window is None or column is None or before is None or not len(batch):
+            return batch, None, before
+        border = before - self._lateness
+        if len(batch) == 1:
+            moment = _only_moment(batch, column)
+            late = moment is not None and self._end(moment) <= border
+            self.late += late
+            return (None, batch, before) if late else (batch, None, before)
+        mask = self._late(batch.arrow.column(column), border)
+        count = mask.true_count
+        self.late += count
+        if not count:
+            return batch, None, before
+        if count == len(batch):
+            return None, batch, before
+        return batch.keep_mask(pc.invert(mask)), batch.keep_mask(mask), before
+
+    def _end(self, moment: int) -> int:
+        """The end of the last window that a moment is in."""
+        window = self._window
+        if window is None:
+            raise AssertionError("asked only with a window")
+        if window.kind == "session":
+            return moment + window.size
+        step = window.size if window.kind == "cumulate" else window.slide
+        return moment - (moment - window.offset) % step + window.size
+
+    def _late(self, times: pa.Array, border: int) -> pa.BooleanArray:
+        """Which moments of a column have their last window end at the border or before.
+
+        The end grows with the moment, so the question is only from which moment on it is later.
+        """
+        first = self._first_in_time(border)
+        late = pc.less(times.cast(pa.int64()), first)
+        return pc.fill_null(late, fill_value=False)
+
+    def _first_in_time(self, border: int) -> int:
+        """The first moment whose last window ends after the border."""
+        window = self._window
+        if window is None:
+            raise AssertionError("asked only with a window")
+        if window.kind == "session":
+            return border - window.size + 1
+        step = window.size if window.kind == "cumulate" else window.slide
+        # The last window starts at a multiple of the step; the first start beyond border - size.
+        after = border - window.size - window.offset
+        return (after // step + 1) * step + window.offset
+
+
+def _only_moment(batch: ChangeBatch, column: int) -> int | None:
+    """The moment of the only row of a batch, in microseconds."""
+    if batch.is_arrow:
+        moment: int | None = batch.arrow.column(column)[0].value
+        return moment
+    held = batch.held_rows[0][column]
+    return None if held is None else from_datetime(held)
+
+
+class FeedLogs:
+    """Reads what a feed has between two places: batches of its logs, merged in LSN order.
+
+    Args:
+        inputs: what the feed reads.
+        log: the durable log.
+    """
+
+    def __init__(self, inputs: FeedInputs, log: Log) -> None:
+        self._inputs = inputs
+        self._log = log
+
+    @property
+    def beginning(self) -> Offset:
+        """The place before the first row that the view reads."""
+        return Offset(self._inputs.start - 1, (None,) * len(self._inputs.topics))
+
+    def read(self, first: int, last: int) -> Iterator[tuple[int, ChangeBatch]]:
+        """The batches between two LSNs, both included, each with the number of its log."""
+        places = {topic: place for place, topic in enumerate(self._inputs.topics)}
+        keep = self._inputs.keep
+        kept = max(self._log.topic(each).low_lsn for each in places)
+        start: int | Literal["earliest"] = first if kept <= first else "earliest"
+        with self._log.read(*places, start=start) as reader:
+            for batch in reader:
+                if batch.first_lsn > last:
+                    return
+                if batch.gap is not None:  # damage, which the user has chosen to skip
+                    continue
+                low, high = max(first - batch.first_lsn, 0), last - batch.first_lsn + 1
+                if batch.lsn >= first:
+                    inside = low == 0 and batch.lsn <= last
+                    wanted = batch if inside else batch.slice(low, high)
+                    yield places[batch.topic], wanted if keep is None else keep(wanted)
+
+    def read_in_time(
+        self, tracker: WatermarkTracker, first: int, last: int, late: list[ChangeBatch]
+    ) -> Iterator[tuple[int, Part]]:
+        """As ``read``, each batch with the watermark before it; late rows go to ``late``."""
+        for log, batch in self.read(first, last):
+            kept, missed, before = tracker.split(log, batch)
+            if missed is not None:
+                late.append(missed)
+            if kept is not None and len(kept):
+                yield log, (kept, before)
+
+    def count_after(self, place: Offset | None, enough: int) -> int:
+        """How many rows there are after a place, counted no further than enough."""
+        start = self.beginning if place is None else place
+        rows = 0
+        for _, batch in self.read(start.lsn + 1, self._log.lsn):
+            rows += len(batch)
+            if rows >= enough:
+                break
+        return rows
+
+    def tracker_at(self, place: Offset) -> WatermarkTracker:
+        """The watermarks as they were at a place."""
+        inputs = self._inputs
+        return WatermarkTracker(
+            inputs.window, inputs.event_times, inputs.lateness, place.watermarks, place.late
+        )
+
+    def join_at(self, place: Offset) -> LookupJoin | None:
+        """The view's joins, with its tables as they were at a place; None when it has none."""
+        inputs = self._inputs
+        if not inputs.lookups:
+            return None
+        join = LookupJoin(inputs.lookups, inputs.schemas, self._history)
+        for log, batch in self.read(inputs.start, place.lsn):
+            if log > 0:
+                join.load(log, batch)
+        return join
+
+    def _history(self, lsn: int) -> Iterator[ChangeBatch]:
+        """The rows of the first log before an LSN, without those that came too late."""
+        tracker = self.tracker_at(self.beginning)
+        kept = self.read_in_time(tracker, self._inputs.start, lsn - 1, late=[])
+        for _, parts in runs(each for each in kept if each[0] == 0):
+            yield ChangeBatch.concat([batch for batch, _ in parts])
+
+
+def runs(batches: Iterator[tuple[int, Part]]) -> Iterator[tuple[int, list[Part]]]:
+    """Group batches into runs of a handy size: small ones of one log together, large ones sliced.
+
+    Gives each run with the number of its log.
+    """
+    run: list[Part] = []
+    rows = of = 0
+    for log, (batch, before) in batches:
+        fits = rows + len(batch) <= _RUN_ROWS and len(run) < _RUN_BATCHES
+        if run and not (fits and log == of and batch.schema is run[0][0].schema):
+            yield of, run
+            run, rows = [], 0
+        of = log
+        if len(batch) <= _RUN_ROWS:
+            run.append((batch, before))
+            rows += len(batch)
+            continue
+        for start in range(0, len(batch), _RUN_ROWS):
+            yield log, [(batch.slice(start, min(len(batch), start + _RUN_ROWS)), before)]
+    if run:
+        yield of, run
+
+
+def joined_runs(
+    join: LookupJoin, parts: Iterator[tuple[int, list[Part]]], *, merge: bool
+) -> Iterator[tuple[int, list[Part]]]:
+    """Runs of batches, joined with tables.
+
+    Args:
+        join: the joins, at the place where the runs begin.
+        parts: the runs.
+        merge: join a whole run at once; its batches lose their watermarks.
+    """
+    for log, run in parts:
+        batches = run
+        if merge and log == 0:
+            batches = [(ChangeBatch.concat([batch for batch, _ in run]), None)]
+        made = ((join.join(log, batch), before) for batch, before in batches)
+        yield from runs((0, (batch, before)) for batch, before in made if batch is not None)
