@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millstream.errors import ClosedError, Error, ExpressionError, SqlUnsupportedError
 from millstream.sql.adhoc.physical import duck_type, physical_schema, physical_type
-from millstream.sql.expressions.failures import overflow
+from millstream.sql.expressions.runtime import overflow
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:

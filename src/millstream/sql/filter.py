@@ -12,12 +12,11 @@ from sqlglot import exp
 from millstream.errors import Error, SchemaMismatchError, SqlColumnError, SqlTypeError
 from millstream.model.schema import Column, Row, Schema
 from millstream.model.types import BOOLEAN
-from millstream.sql.expressions.assign import assign, present
 from millstream.sql.expressions.bind import Binder, columns_of
-from millstream.sql.expressions.comparisons import comparison
+from millstream.sql.expressions.casts import assign, present
 from millstream.sql.expressions.compiled import Predicate, Projection
+from millstream.sql.expressions.conditions import comparison
 from millstream.sql.expressions.fold import evaluate
-from millstream.sql.expressions.kinds import is_float
 from millstream.sql.expressions.nodes import (
     Among,
     Both,
@@ -29,6 +28,7 @@ from millstream.sql.expressions.nodes import (
     conjuncts,
     joined,
 )
+from millstream.sql.expressions.type_rules import is_float
 from millstream.sql.positions import place_at, place_of, place_of_second
 from millstream.sql.statements.parameters import COLLECTION
 from millstream.sql.statements.parse import parse_expression

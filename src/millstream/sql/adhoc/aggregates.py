@@ -18,10 +18,9 @@ from millstream.sql.adhoc.form import kernel_of
 from millstream.sql.adhoc.parts import Aggregate, AggregateTree, Parts, name_of
 from millstream.sql.adhoc.physical import duck_type
 from millstream.sql.dialect import WRITTEN
-from millstream.sql.expressions.casts import unit_and_limit
-from millstream.sql.expressions.comparing import comparable
-from millstream.sql.expressions.kinds import is_decimal, is_float, is_integer
+from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import Call, ColumnRef, Node, Op
+from millstream.sql.expressions.type_rules import is_decimal, is_float, is_integer, unit_and_limit
 from millstream.sql.function_names import AGGREGATES
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from millstream.errors import SqlColumnError
 from millstream.model.types import BOOLEAN
 from millstream.sql.adhoc import over
 from millstream.sql.adhoc.names import is_aggregate, time_word
-from millstream.sql.expressions import converting
-from millstream.sql.expressions.bind import Binder
-from millstream.sql.expressions.comparing import comparable
+from millstream.sql.expressions.bind import Binder, struct_field
+from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import ColumnRef, Node
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class RowBinder(Binder):
             self._missing(tree, parts)
         node, fields = found
         for name in fields:
-            node = converting.struct_field(self, tree, node, name)
+            node = struct_field(self, tree, node, name)
         return node
 
     def resolve(self, tree: exp.Expr, parts: Sequence[str]) -> Found | None:

@@ -13,7 +13,7 @@ from millstream.sql.adhoc.binder import RowBinder
 from millstream.sql.adhoc.grouping import WINDOW_COLUMNS, GroupTable
 from millstream.sql.adhoc.names import TIME_WINDOWS, beyond_rows, time_word
 from millstream.sql.adhoc.times import TimeWindow, bind_window
-from millstream.sql.expressions.comparing import comparable
+from millstream.sql.expressions.conditions import comparable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

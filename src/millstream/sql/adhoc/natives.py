@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from millstream.model.types import REAL
 from millstream.sql.adhoc.physical import duck_type, name_text
-from millstream.sql.expressions.kinds import INTEGERS, is_decimal, is_float, is_integer
+from millstream.sql.expressions.type_rules import INTEGERS, is_decimal, is_float, is_integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

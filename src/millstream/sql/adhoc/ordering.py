@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.sql.expressions.comparing import comparable
+from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import Literal, Node
 
 if TYPE_CHECKING:

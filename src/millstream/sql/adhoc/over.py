@@ -10,10 +10,10 @@ from millstream.model.types import DOUBLE, INTEGER
 from millstream.sql.adhoc.aggregates import bind_aggregate
 from millstream.sql.adhoc.ordering import order_text
 from millstream.sql.adhoc.parts import Aggregate, Tail
-from millstream.sql.expressions.comparing import comparable
-from millstream.sql.expressions.fold import cast
-from millstream.sql.expressions.kinds import is_integer
+from millstream.sql.expressions.casts import cast
+from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import Literal, Node
+from millstream.sql.expressions.type_rules import is_integer
 from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from millstream.model.types import DOUBLE
-from millstream.sql.expressions.kinds import is_number
 from millstream.sql.expressions.nodes import Choice, Literal, Node
+from millstream.sql.expressions.type_rules import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from millstream.sql.adhoc.binder import RowBinder
 from millstream.sql.adhoc.draft import Bound, Draft, Output
 from millstream.sql.adhoc.scope import Scope
 from millstream.sql.adhoc.select import bind_select, ordered_rows
-from millstream.sql.expressions.comparing import comparable
+from millstream.sql.expressions.conditions import comparable
 from millstream.sql.positions import place_of_second
 from millstream.sql.refusals import check_parts
 

@@ -14,7 +14,7 @@ from millstream.sql.adhoc.names import TIME_WINDOWS, groups, time_word
 from millstream.sql.adhoc.ordering import order_text
 from millstream.sql.adhoc.scope import Relation, Scope
 from millstream.sql.adhoc.tables import Tables
-from millstream.sql.expressions.comparing import comparable
+from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import ColumnRef, Node
 from millstream.sql.refusals import check_parts
 

@@ -11,7 +11,7 @@ from millstream.model.types import BIGINT
 from millstream.sql.adhoc.draft import LSN, Bound, Draft
 from millstream.sql.adhoc.physical import name_text
 from millstream.sql.adhoc.scope import Relation, Scope
-from millstream.sql.expressions.comparing import compare
+from millstream.sql.expressions.conditions import compare
 from millstream.sql.expressions.nodes import Both, Call, ColumnRef, FirstOf, Node, joined
 from millstream.sql.refusals import check_parts
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from millstream.errors import SqlColumnError, SqlError, SqlTypeError, SqlUnsupportedError
-from millstream.model.types import BINARY, BOOLEAN, INTERVAL, VARCHAR
+from millstream.model.names import quote_name
+from millstream.model.types import BOOLEAN, VARCHAR
 from millstream.sql.dialect import Millstream
-from millstream.sql.expressions import calculating, comparing, converting, functions, literals
-from millstream.sql.expressions.fold import cast, is_null
-from millstream.sql.expressions.kinds import common_type
+from millstream.sql.expressions import functions
+from millstream.sql.expressions.casts import cast
+from millstream.sql.expressions.fold import call
+from millstream.sql.expressions.literals import text_as
 from millstream.sql.expressions.nodes import (
     NULL_TYPE,
-    Both,
     ColumnRef,
-    Either,
-    Inverse,
-    IsTruth,
     Literal,
     Node,
-    joined,
+    Op,
 )
+from millstream.sql.expressions.type_rules import common_type
 from millstream.sql.positions import place_of, words_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Binder:
     def coerce(self, tree: exp.Expr, node: Node, target: SqlType) -> Node:
         """Return a node as one of the target type, which Spark would convert it to unasked."""
         if isinstance(node, Literal) and node.type == VARCHAR and target != VARCHAR:
-            node = self._text_as(tree, node, target)
+            node = text_as(self, tree, node, target)
         made = cast(node, target)
         if made is None:
             self.mismatch(
@@ -158,7 +158,7 @@ class Binder:
         """Raise the error of types that do not fit."""
         self.error(SqlTypeError, tree, message, hint)
 
-    # --- Columns and literals ---------------------------------------------------------------------
+    # --- Columns ---------------------------------------------------------------------------------
 
     def column(self, tree: exp.Column) -> Node:
         """Bind a column, perhaps behind the name of its table, perhaps with fields of it."""
@@ -172,7 +172,7 @@ class Binder:
             self._no_column(tree, parts)
         found: Node = node
         for name in parts[1:]:
-            found = converting.struct_field(self, tree, found, name)
+            found = struct_field(self, tree, found, name)
         return found
 
     def check_table(self, tree: exp.Expr) -> None:
@@ -206,83 +206,57 @@ class Binder:
         )
         self.error(SqlColumnError, tree, f"there is no column {name}", hint)
 
-    def no_field(self, tree: exp.Expr, node: Node, name: str) -> NoReturn:
-        """Raise the error of a field that a STRUCT does not have."""
-        near = difflib.get_close_matches(name, node.type.names, n=1)
-        names = ", ".join(node.type.names)
-        hint = f"Did you mean {near[0]}?" if near else f"Available fields: {names}."
-        self.error(SqlColumnError, tree, f"there is no field {name} in {node.sql}", hint)
 
-    def literal(self, tree: exp.Literal) -> Node:
-        """Bind a number or a text."""
-        if tree.is_string:
-            return Literal(tree.this, VARCHAR)
-        made = literals.number(tree.this)
-        if made is None:
-            short = tree.this if len(tree.this) < 40 else f"{tree.this[:40]}..."
-            hint = "A DECIMAL has 38 digits at most, a DOUBLE goes up to 1.8e308."
-            self.refuse(tree, f"the number {short} is too large", hint)
-        return made
+# --- Fields of STRUCT, elements of ARRAY and MAP --------------------------------------------------
 
-    def interval(self, tree: exp.Interval) -> Node:
-        """Bind INTERVAL '...' with days, hours, minutes and seconds."""
-        unit = tree.args.get("unit")
-        text = tree.this.name if isinstance(tree.this, exp.Literal) else ""
-        if isinstance(tree.this, exp.Neg):
-            text = "-" + tree.this.this.name
-        plain = unit is None or isinstance(unit, exp.Var)
-        value = literals.parse_interval(text, unit.name if unit else "") if plain else None
-        if value is None:
-            self.refuse(
-                tree,
-                "this INTERVAL is not supported",
-                "Write INTERVAL '90' SECOND, or INTERVAL '1 day 2 hours'; "
-                "months and years have no fixed length.",
-            )
-        return Literal(value, INTERVAL)
 
-    def _text_as(self, tree: exp.Expr, node: Literal, target: SqlType) -> Node:
-        read: Callable[[str], Any] | None = _TEXTS.get(target.kind)
-        if read is None:
-            self.mismatch(
-                tree,
-                f"expected {target.sql}, got a text",
-                "Write the value without quotes, or CAST it.",
-            )
-        if node.value is None:  # CAST(NULL AS VARCHAR)
-            return Literal(None, target)
-        value = read(node.value)
-        if value is None:
-            self.mismatch(
-                tree,
-                f"{node.sql} is not a valid {target.sql}",
-                "Write '2026-01-31' or '2026-01-31 12:30:00'.",
-            )
-        return Literal(value, target)
+def struct_field(binder: Binder, tree: exp.Expr, node: Node, name: str) -> Node:
+    """Return a field of a STRUCT."""
+    if node.type.kind != "STRUCT":
+        binder.mismatch(tree, f"{node.sql} is {node.type.sql}, and has no fields", "Leave it out.")
+    names = [each.lower() for each in node.type.names]
+    if name.lower() not in names:
+        _no_field(binder, tree, node, name)
+    place = names.index(name.lower())
+    exact, of = node.type.names[place], node.type.children[place]
+    op = Op(
+        f"FIELD {exact!r}",
+        "{0}." + quote_name(exact).replace("{", "{{").replace("}", "}}"),
+        "{0}[{p0}]",
+        lambda value: pc.struct_field(value, [place]),
+        params=(exact,),
+        partial=True,
+    )
+    return call(op, node, of=of)
 
-    # --- Logic ------------------------------------------------------------------------------------
 
-    def both(self, tree: exp.And) -> Node:
-        """Bind AND, all of a chain at once."""
-        return joined(Both, [self.bind_boolean(each) for each in tree.flatten(unnest=False)])
+def _dot(binder: Binder, tree: exp.Dot) -> Node:
+    if not isinstance(tree.expression, exp.Identifier):
+        binder.refuse(tree, "only fields can follow a point", "Write column.field.")
+    return struct_field(binder, tree, binder.bind(tree.this), tree.expression.name)
 
-    def either(self, tree: exp.Or) -> Node:
-        """Bind OR, all of a chain at once."""
-        return joined(Either, [self.bind_boolean(each) for each in tree.flatten(unnest=False)])
 
-    def inverse(self, tree: exp.Not) -> Node:
-        """Bind NOT."""
-        return Inverse(self.bind_boolean(tree.this))
+def _bracket(binder: Binder, tree: exp.Bracket) -> Node:
+    if len(tree.expressions) != 1 or tree.args.get("offset") or tree.args.get("safe"):
+        binder.refuse(tree, "this way into an ARRAY is not supported", "Write a[0], or m['key'].")
+    node, key = binder.bind(tree.this), binder.bind(tree.expressions[0])
+    if node.type.kind == "ARRAY" and key.type.kind in {"TINYINT", "SMALLINT", "INTEGER"}:
+        op = Op("ELEMENT", "{0}[{1}]", "element({0}, {1})", raises=True, partial=True)
+        return call(op, node, key, of=node.type.children[0])
+    if node.type.kind == "MAP" and node.type.children[0].kind not in {"REAL", "DOUBLE"}:
+        key = binder.coerce(tree.expressions[0], key, node.type.children[0])
+        op = Op("ENTRY", "{0}[{1}]", "{0}.get({1})", partial=True)
+        return call(op, node, key, of=node.type.children[1])
+    return binder.mismatch(
+        tree, f"{node.type.sql}[{key.type.sql}] does not exist", "Brackets are for ARRAY and MAP."
+    )
 
-    def is_something(self, tree: exp.Is) -> Node:
-        """Bind IS NULL, IS TRUE and IS FALSE."""
-        if isinstance(tree.expression, exp.Null):
-            node: Node = is_null(self.bind(tree.this))
-        elif isinstance(tree.expression, exp.Boolean):
-            node = IsTruth(self.bind_boolean(tree.this), tree.expression.this)
-        else:
-            self.refuse(tree, "IS takes NULL, TRUE or FALSE", "Write a = b, or a <=> b.")
-        return Inverse(node) if tree.args.get("negate") else node
+
+def _no_field(binder: Binder, tree: exp.Expr, node: Node, name: str) -> NoReturn:
+    near = difflib.get_close_matches(name, node.type.names, n=1)
+    names = ", ".join(node.type.names)
+    hint = f"Did you mean {near[0]}?" if near else f"Available fields: {names}."
+    binder.error(SqlColumnError, tree, f"there is no field {name} in {node.sql}", hint)
 
 
 _DEEPEST = 60
@@ -294,26 +268,10 @@ _REFUSED = (
 )
 """What sqlglot keeps beside the operands; to pass over it would change the meaning."""
 
-_TEXTS: dict[str, Callable[[str], Any]] = {
-    "DATE": literals.parse_date,
-    "TIMESTAMP": literals.parse_timestamp,
-}
-
 _BINDERS: dict[type, Callable[[Binder, Any], Node]] = {
     exp.Column: Binder.column,
-    exp.Literal: Binder.literal,
-    exp.Interval: Binder.interval,
-    exp.Null: lambda _self, _tree: Literal(None, NULL_TYPE),
-    exp.Boolean: lambda _self, tree: Literal(tree.this, BOOLEAN),
-    exp.RawString: lambda _self, tree: Literal(tree.this, VARCHAR),
-    exp.HexString: lambda _self, tree: Literal(literals.hex_bytes(tree.this), BINARY),
+    exp.Dot: _dot,
+    exp.Bracket: _bracket,
     exp.Paren: lambda self, tree: self.bind(tree.this),
-    exp.And: Binder.both,
-    exp.Or: Binder.either,
-    exp.Not: Binder.inverse,
-    exp.Is: Binder.is_something,
-    **comparing.BINDERS,
-    **calculating.BINDERS,
-    **converting.BINDERS,
     **functions.BINDERS,
 }

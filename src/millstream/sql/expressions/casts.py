@@ -1,32 +1,40 @@
-"""CAST: from one type to another, where both forms and Spark agree on every value."""
+"""CAST, TRY_CAST and assignment: from one type to another, where all forms and Spark agree."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+import math
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
-from millstream.model.types import BIGINT, VARCHAR
-from millstream.sql.expressions import kernels
-from millstream.sql.expressions.kinds import (
+from millstream.errors import SchemaError, SchemaMismatchError
+from millstream.model.type_text import parse_type
+from millstream.model.types import BIGINT, REAL, VARCHAR
+from millstream.sql.expressions import kernels, literals
+from millstream.sql.expressions.fold import call
+from millstream.sql.expressions.nodes import Datum, Literal, Node, Op, Tree, Value
+from millstream.sql.expressions.runtime import missing
+from millstream.sql.expressions.to_python import one_value
+from millstream.sql.expressions.type_rules import (
     as_decimal,
     integer_range,
     is_decimal,
     is_float,
     is_integer,
     is_number,
+    unit_and_limit,
 )
-from millstream.sql.expressions.nodes import Op, Value
-from millstream.sql.expressions.to_python import one_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.model.types import SqlType
+    from millstream.sql.expressions.bind import Binder
 
     Kernel = Callable[[Any], Any]
+
 
 _LONG_DIGITS = 18  # a DECIMAL of more, Spark makes a DOUBLE before it makes an INTEGER of it
 
@@ -69,10 +77,14 @@ def try_cast_op(source: SqlType, target: SqlType) -> Op | None:
     )
 
 
-def unit_and_limit(of: SqlType) -> tuple[Decimal, Decimal]:
-    """Return one unit of a DECIMAL's last place, and the power of ten that it cannot hold."""
-    precision, scale = of.arrow.precision, of.arrow.scale
-    return Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale)
+def cast(node: Node, target: SqlType) -> Node | None:
+    """Return a node as one of another type; None when there is no such CAST."""
+    if node.type == target:
+        return node
+    if isinstance(node, Literal) and node.value is None:
+        return Literal(None, target)
+    op = cast_op(node.type, target)
+    return None if op is None else call(op, node, of=target)
 
 
 def _form(python: str, arrow: Kernel | None = None, *params: Value, raises: bool = False) -> Op:
@@ -202,3 +214,163 @@ _CASTS: tuple[tuple[Callable[[SqlType, SqlType], bool], Callable[[SqlType, SqlTy
     (_between("DATE", "TIMESTAMP"), lambda _, t: _form("midnight({0})", _arrow_cast(t))),
     (_between("TIMESTAMP", "DATE"), lambda _, t: _form("{0}.date()", _arrow_cast(t))),
 )
+
+
+# --- Binding CAST ---------------------------------------------------------------------------------
+
+
+def _bind_cast(binder: Binder, tree: Tree) -> Node:
+    target = target_of(binder, tree)
+    if any(tree.args.get(name) for name in ("format", "action", "default")):
+        binder.refuse(tree, "CAST takes a type alone", "Write CAST(x AS TYPE).")
+    node = binder.bind(tree.this)
+    if node.type == target:
+        return node
+    if isinstance(node, Literal):
+        known = _cast_literal(binder, tree, node, target)
+        if known is not None:
+            return known
+    op = (try_cast_op if isinstance(tree, exp.TryCast) else cast_op)(node.type, target)
+    if op is None:
+        binder.refuse(
+            tree,
+            f"CAST of {node.type.sql} to {target.sql} is not exact, so it is not supported",
+            "Cast in two steps, or convert before the row comes in.",
+        )
+    return call(op, node, of=target)
+
+
+def _cast_literal(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node | None:
+    """Return the CAST of a literal, where more is known than of a column; None: no more is."""
+    if node.value is None:
+        return Literal(None, target)
+    if node.type.kind == "VARCHAR" and target.kind in {"DATE", "TIMESTAMP"}:
+        # TRY_CAST of a text that is none is refused, too: Spark reads more forms than we do.
+        return binder.coerce(tree, node, target)
+    if literals.is_suffixed(tree):
+        return _suffixed(binder, tree, node, target)
+    if target == REAL and isinstance(node.value, int) and abs(node.value) <= 1 << 24:
+        return Literal(float(node.value), REAL)
+    return None
+
+
+def _suffixed(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Node:
+    """Return a number with its type behind it, such as ``100Y``."""
+    made = cast(node, target)
+    if not isinstance(made, Literal) or made.value in {math.inf, -math.inf}:
+        hint = f"It is out of the range of {target.sql}: leave the letters behind it out."
+        binder.refuse(tree, f"the number {tree.this.name} is no {target.sql}", hint)
+    return Literal(made.value, target, number=True)
+
+
+def target_of(binder: Binder, tree: Tree) -> SqlType:
+    """Return the type that a CAST is to."""
+    text = tree.args["to"].sql(dialect="spark")
+    try:
+        return parse_type(text)
+    except SchemaError as error:
+        binder.mismatch(tree, error.message, error.hint)
+
+
+# --- Assignment: INSERT and UPDATE ----------------------------------------------------------------
+
+
+def assign(binder: Binder, tree: exp.Expr, node: Node, target: SqlType, where: str) -> Node:
+    """Return a node as a value of a column.
+
+    Known numbers are taken if the column can hold them; others only if it can hold all of them.
+
+    Args:
+        binder: for errors.
+        tree: what the node was made of.
+        node: the value.
+        target: the type of the column.
+        where: the column, and perhaps the row, for errors.
+    """
+    if node.type == target:
+        return node
+    if isinstance(node, Literal):
+        return _assign_literal(binder, tree, node, target, where)
+    if _holds_all(target, node.type):
+        made = cast(node, target)
+        if made is not None:
+            return made
+    return binder.mismatch(
+        tree,
+        f"{where}: expected {target.sql}, got {node.type.sql}",
+        f"Write CAST(... AS {target.sql}) if it may be converted.",
+    )
+
+
+def _assign_literal(
+    binder: Binder, tree: exp.Expr, node: Literal, target: SqlType, where: str
+) -> Literal:
+    value = node.value
+    if value is not None and node.type == VARCHAR and target.kind in {"DATE", "TIMESTAMP"}:
+        coerced = binder.coerce(tree, node, target)
+        value = coerced.value if isinstance(coerced, Literal) else None
+    elif value is not None and is_decimal(node.type) and is_float(target):
+        value = float(value)  # 1.5 is a DECIMAL in SQL, and nobody would write 1.5D
+    elif value is not None and not (is_number(node.type) and is_number(target)):
+        binder.mismatch(
+            tree,
+            f"{where}: expected {target.sql}, got {node.type.sql} {node.sql}",
+            _assign_hint(target),
+        )
+    try:
+        return Literal(target.check(value), target)
+    except SchemaMismatchError:
+        binder.mismatch(
+            tree, f"{where}: {target.sql} cannot hold {node.sql} exactly", _assign_hint(target)
+        )
+
+
+def _assign_hint(target: SqlType) -> str:
+    if target.kind in {"DATE", "TIMESTAMP"}:
+        return "Write '2026-01-31' or '2026-01-31 12:30:00'."
+    if target == VARCHAR:
+        return "A text is written in single quotes: '...'."
+    return f"Write a value of {target.sql}, or CAST(... AS {target.sql})."
+
+
+def _holds_all(target: SqlType, source: SqlType) -> bool:
+    """Whether every value of one type is, unchanged, a value of another."""
+    if is_integer(source) and is_integer(target):
+        return bool(source.arrow.bit_width <= target.arrow.bit_width)
+    if is_decimal(target) and (is_integer(source) or is_decimal(source)):
+        inner, outer = as_decimal(source).arrow, target.arrow
+        before = outer.precision - outer.scale >= inner.precision - inner.scale
+        return bool(before and outer.scale >= inner.scale)
+    if target.kind == "DOUBLE":
+        return source.kind in {"REAL", "TINYINT", "SMALLINT", "INTEGER"}
+    return target.kind == "TIMESTAMP" and source.kind == "DATE"
+
+
+def present(binder: Binder, tree: exp.Expr, node: Node, name: str) -> Node:
+    """Return a node that raises where it would be NULL, for a column that is NOT NULL."""
+    if not node.nullable:
+        return node
+    if isinstance(node, Literal):
+        binder.mismatch(tree, f"column {name} is NOT NULL", "Give it a value.")
+
+    def arrow(value: Datum) -> Datum:
+        if value.as_py() is None if isinstance(value, pa.Scalar) else value.null_count:
+            raise missing(name)
+        return value
+
+    op = Op(
+        f"PRESENT {name}",
+        "{0}",
+        "present({0}, {p0})",
+        arrow,
+        params=(name,),
+        raises=True,
+        strict=False,
+    )
+    return call(op, node, of=node.type)
+
+
+BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
+    exp.Cast: _bind_cast,
+    exp.TryCast: _bind_cast,
+}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millstream.model.names import quote_name
 from millstream.sql.expressions.nodes import ColumnRef, Node
-from millstream.sql.expressions.text import quoted
 from millstream.sql.expressions.to_arrow import compile_array, compile_condition
 from millstream.sql.expressions.to_python import Function, PythonForm, compile_function
 
@@ -121,4 +121,4 @@ class Projection:
 
 def _named(node: Node, name: str) -> str:
     plain = isinstance(node, ColumnRef) and node.name == name
-    return node.sql if plain else f"{node.sql} AS {quoted(name)}"
+    return node.sql if plain else f"{node.sql} AS {quote_name(name)}"

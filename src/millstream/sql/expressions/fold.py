@@ -1,4 +1,4 @@
-"""Making nodes: conversions written out, and what depends on no column evaluated at once."""
+"""Constant folding: ``call`` makes nodes, and evaluates at once what depends on no column."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import ExpressionError
 from millstream.model.types import BOOLEAN
-from millstream.sql.expressions.casts import cast_op
 from millstream.sql.expressions.nodes import Call, IsNull, Literal, Node, Op, Value
 from millstream.sql.expressions.to_python import PythonForm, compile_function
 
@@ -44,13 +43,3 @@ def call(op: Op, *args: Node, of: SqlType) -> Node:
 def is_null(node: Node) -> Node:
     """Return whether a node is NULL."""
     return Literal(node.value is None, BOOLEAN) if isinstance(node, Literal) else IsNull(node)
-
-
-def cast(node: Node, target: SqlType) -> Node | None:
-    """Return a node as one of another type; None when there is no such CAST."""
-    if node.type == target:
-        return node
-    if isinstance(node, Literal) and node.value is None:
-        return Literal(None, target)
-    op = cast_op(node.type, target)
-    return None if op is None else call(op, node, of=target)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.model.types import SqlType
     from millstream.sql.expressions.nodes import Datum
 
+
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
 _LONGEST = 106751991 * 86400 * 10**6

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from millstream.model.types import BINARY, BOOLEAN, INTERVAL, VARCHAR
+from millstream.sql.expressions.nodes import NULL_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.model.types import SqlType
+    from millstream.sql.expressions.bind import Binder
+    from millstream.sql.expressions.nodes import Node, Tree
+
 import math
 import re
 from datetime import UTC, date, datetime, time, timedelta
@@ -10,8 +22,8 @@ from decimal import Decimal
 from sqlglot import exp
 
 from millstream.model.types import DOUBLE, INTEGER, MAX_PRECISION, decimal_type
-from millstream.sql.expressions.kinds import integer_of
 from millstream.sql.expressions.nodes import Literal
+from millstream.sql.expressions.type_rules import integer_of
 
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", re.ASCII)
 _TIMESTAMP = re.compile(
@@ -166,3 +178,68 @@ def _micros(amount: str, word: str) -> int | None:
     if "." in amount and word != "SECOND":
         return None
     return int(Decimal(amount) * _MICROS[word])
+
+
+# --- Binding --------------------------------------------------------------------------------------
+
+
+def bind_literal(binder: Binder, tree: exp.Literal) -> Node:
+    """Return the node of a number or a text."""
+    if tree.is_string:
+        return Literal(tree.this, VARCHAR)
+    made = number(tree.this)
+    if made is None:
+        short = tree.this if len(tree.this) < 40 else f"{tree.this[:40]}..."
+        hint = "A DECIMAL has 38 digits at most, a DOUBLE goes up to 1.8e308."
+        binder.refuse(tree, f"the number {short} is too large", hint)
+    return made
+
+
+def _interval(binder: Binder, tree: exp.Interval) -> Node:
+    unit = tree.args.get("unit")
+    text = tree.this.name if isinstance(tree.this, exp.Literal) else ""
+    if isinstance(tree.this, exp.Neg):
+        text = "-" + tree.this.this.name
+    plain = unit is None or isinstance(unit, exp.Var)
+    value = parse_interval(text, unit.name if unit else "") if plain else None
+    if value is None:
+        binder.refuse(
+            tree,
+            "this INTERVAL is not supported",
+            "Write INTERVAL '90' SECOND, or INTERVAL '1 day 2 hours'; "
+            "months and years have no fixed length.",
+        )
+    return Literal(value, INTERVAL)
+
+
+def text_as(binder: Binder, tree: exp.Expr, node: Literal, target: SqlType) -> Literal:
+    """Return a literal text as the DATE or TIMESTAMP that it says."""
+    read = _READERS.get(target.kind)
+    if read is None:
+        binder.mismatch(
+            tree,
+            f"expected {target.sql}, got a text",
+            "Write the value without quotes, or CAST it.",
+        )
+    if node.value is None:  # CAST(NULL AS VARCHAR)
+        return Literal(None, target)
+    value = read(node.value)
+    if value is None:
+        binder.mismatch(
+            tree,
+            f"{node.sql} is not a valid {target.sql}",
+            "Write '2026-01-31' or '2026-01-31 12:30:00'.",
+        )
+    return Literal(value, target)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"DATE": parse_date, "TIMESTAMP": parse_timestamp}
+
+BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
+    exp.Literal: bind_literal,
+    exp.Interval: _interval,
+    exp.Null: lambda _binder, _tree: Literal(None, NULL_TYPE),
+    exp.Boolean: lambda _binder, tree: Literal(tree.this, BOOLEAN),
+    exp.RawString: lambda _binder, tree: Literal(tree.this, VARCHAR),
+    exp.HexString: lambda _binder, tree: Literal(hex_bytes(tree.this), BINARY),
+}

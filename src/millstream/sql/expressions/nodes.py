@@ -1,24 +1,29 @@
-"""Typed expressions: what ``bind`` makes of a tree and what both compilers read.
+"""Typed expressions: what ``bind`` makes of a tree and what every compiler reads.
 
 All conversions are written out: the arguments of a node have exactly the types that it works on.
 
 The order of evaluation is part of the meaning, since an operand that is not reached cannot raise:
 AND, OR, CASE and COALESCE stop when they know; every other operation that gives NULL for a NULL
 stops at the first NULL among its arguments.
+
+The canonical text of a node is read back as the same node: equal texts mean equal filters.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.model.names import quote_name
 from millstream.model.types import BOOLEAN, SqlType
-from millstream.sql.expressions.text import literal_text, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 
 Value = Any
 """A value in canonical form; None is NULL."""
@@ -41,7 +46,7 @@ class Op:
         name: says all there is to say; two operations of one name are the same.
         sql: its text, with ``{0}``, ``{1}`` for the arguments.
         python: a Python expression of the arguments ``{0}``, ``{1}``, the ``params`` ``{p0}`` and
-            the functions of ``python_values``.
+            the functions of ``runtime``.
         arrow: a function of arrays and scalars; None when only Python can do it.
         params: values that the Python form needs.
         raises: whether some values make it raise.
@@ -76,7 +81,7 @@ class ColumnRef:
     @property
     def sql(self) -> str:
         """The canonical text."""
-        return quoted(self.name)
+        return quote_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,3 +372,63 @@ def joined(kind: type[Both | Either], parts: Sequence[Node]) -> Node:
         return parts[0]
     half = (len(parts) + 1) // 2
     return kind(joined(kind, parts[:half]), joined(kind, parts[half:]))
+
+
+# --- Canonical text of values ---------------------------------------------------------------------
+
+
+def string_text(value: str) -> str:
+    r"""Return a string as a literal.
+
+    >>> print(string_text("it's a \\"))
+    'it''s a \\'
+    """
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def literal_text(value: object, of: SqlType) -> str:
+    """Return a value of a type as text that is read as the same value of the same type.
+
+    >>> from millstream.model.types import BIGINT, DOUBLE
+    >>> literal_text(7, BIGINT), literal_text(100.0, DOUBLE)
+    ('7L', '100.0D')
+    """
+    if value is None:
+        return "NULL" if of.kind == "NULL" else f"CAST(NULL AS {of.sql})"
+    make = _TEXTS.get(of.kind)
+    return make(value) if make else f"CAST({value} AS {of.sql})"
+
+
+def _bigint(value: int) -> str:
+    # The minus is no part of the number that L follows, and without it the least is too large.
+    return f"{value}L" if value > -(1 << 63) else str(value)
+
+
+def _double(value: float) -> str:
+    if math.isfinite(value):
+        return f"{value!r}D"
+    return f"CAST('{value}' AS DOUBLE)"
+
+
+def _timestamp(value: datetime) -> str:
+    return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(sep=' ')}'"
+
+
+def _interval(value: timedelta) -> str:
+    micros = value // timedelta(microseconds=1)
+    whole, part = divmod(abs(micros), 1_000_000)
+    return f"INTERVAL '{'-' if micros < 0 else ''}{whole}.{part:06}' SECOND"
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "BOOLEAN": lambda value: str(value).upper(),
+    "INTEGER": str,
+    "BIGINT": _bigint,
+    "DOUBLE": _double,
+    "REAL": lambda value: f"CAST({_double(value)} AS REAL)",
+    "VARCHAR": string_text,
+    "BINARY": lambda value: f"X'{value.hex().upper()}'",
+    "DATE": lambda value: f"DATE '{value.isoformat()}'",
+    "TIMESTAMP": _timestamp,
+    "INTERVAL": _interval,
+}

@@ -1,4 +1,4 @@
-"""Operations on DATE, TIMESTAMP and INTERVAL."""
+"""DATE, TIMESTAMP and INTERVAL: arithmetic, fields, DATE_TRUNC; each operation with its binding."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
-from millstream.model.types import DATE, INTERVAL, TIMESTAMP, SqlType
-from millstream.sql.expressions import kernels
-from millstream.sql.expressions.nodes import Datum, Op
+from millstream.model.types import DATE, INTEGER, INTERVAL, TIMESTAMP, SqlType
+from millstream.sql.expressions import kernels, literals
+from millstream.sql.expressions.fold import call
+from millstream.sql.expressions.nodes import Datum, Node, Op, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from millstream.sql.expressions.bind import Binder
+
+
+# --- Operations -----------------------------------------------------------------------------------
 
 _DURATION = pa.duration("us")
 
@@ -73,7 +80,7 @@ OPERATIONS: dict[tuple[str, str, str], tuple[Op, SqlType]] = {
 }
 """By the kinds of the operands and the symbol between them: the operation and its type."""
 
-NEGATIVE = Op("NEG INTERVAL", "-{0}", "-{0}", pc.negate)
+NEGATIVE_INTERVAL = Op("NEG INTERVAL", "-{0}", "-{0}", pc.negate)
 
 
 def add_days(symbol: str) -> Op:
@@ -104,7 +111,7 @@ def _weekday(value: Datum, *, first: int) -> Datum:
     return pc.day_of_week(value, count_from_zero=False, week_start=7)
 
 
-def field(name: str, of: SqlType) -> Op | None:
+def field_op(name: str, of: SqlType) -> Op | None:
     """Return the operation that reads a field of a DATE or TIMESTAMP; None when it has none."""
     if name not in _FIELDS or (of == DATE and name in {"HOUR", "MINUTE", "SECOND"}):
         return None
@@ -149,3 +156,119 @@ def truncation(unit: str) -> Op:
         arrow,
         raises=unit == "WEEK",  # the first week of the year 1 begins before it
     )
+
+
+# --- Binding --------------------------------------------------------------------------------------
+
+
+def time_arithmetic(binder: Binder, tree: Tree, symbol: str, left: Node, right: Node) -> Node:
+    """Return ``+`` or ``-`` of two operands of which one at least is no number."""
+    kinds = (left.type.kind, symbol, right.type.kind)
+    if kinds in {("INTERVAL", "+", "TIMESTAMP"), ("INTERVAL", "+", "DATE")}:
+        left, right, kinds = right, left, (kinds[2], "+", kinds[0])
+    if kinds[0] == "DATE" and kinds[2] == "INTERVAL" and symbol in {"+", "-"}:
+        return _date_and_interval(binder, tree, symbol, left)
+    if kinds[0] == "DATE" and kinds[2] in {"TINYINT", "SMALLINT", "INTEGER"} and symbol in "+-":
+        return call(add_days(symbol), left, right, of=DATE)
+    if kinds in {("DATE", "-", "TIMESTAMP"), ("TIMESTAMP", "-", "DATE")}:
+        left, right = (binder.coerce(tree, each, TIMESTAMP) for each in (left, right))
+        kinds = ("TIMESTAMP", "-", "TIMESTAMP")
+    found = OPERATIONS.get(kinds)
+    if found is None:
+        binder.mismatch(
+            tree,
+            f"{left.type.sql} {symbol} {right.type.sql} does not exist",
+            "CAST one operand, or see whether parentheses are missing.",
+        )
+    op, of = found
+    return call(op, left, right, of=of)
+
+
+def _date_and_interval(binder: Binder, tree: Tree, symbol: str, left: Node) -> Node:
+    side = tree.expression if left.type == DATE and not _is_interval(tree.this) else tree.this
+    days = literals.whole_days(side) if isinstance(side, exp.Interval) else None
+    if days is None:
+        binder.refuse(
+            tree,
+            "to a DATE only days can be added",
+            "Write INTERVAL '1' DAY, or CAST the DATE AS TIMESTAMP first.",
+        )
+    return call(add_days(symbol), left, literals.small_integer(days), of=DATE)
+
+
+def _is_interval(tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Interval)
+
+
+def time_of(binder: Binder, tree: exp.Expr) -> Node:
+    """Return the node of a tree that must be a DATE or a TIMESTAMP."""
+    # sqlglot wraps the argument of YEAR and its kin in a conversion, which changes nothing here.
+    tree = tree.this if isinstance(tree, exp.TsOrDsToDate) else tree
+    node = binder.bind(tree)
+    if node.type not in {DATE, TIMESTAMP}:
+        binder.mismatch(
+            tree, f"expected DATE or TIMESTAMP, got {node.type.sql}", "Write TIMESTAMP '...'."
+        )
+    return node
+
+
+def _field(name: str) -> Callable[[Binder, Tree], Node]:
+    def bind(binder: Binder, tree: Tree) -> Node:
+        return field(binder, tree, name, time_of(binder, tree.this))
+
+    return bind
+
+
+def field(binder: Binder, tree: exp.Expr, name: str, node: Node) -> Node:
+    """Return a field of a DATE or TIMESTAMP."""
+    if name in {"HOUR", "MINUTE", "SECOND"}:
+        node = binder.coerce(tree, node, TIMESTAMP)
+    op = field_op(name, node.type)
+    if op is None:
+        binder.refuse(tree, f"there is no {name} of a time", "Use YEAR, MONTH, DAY, HOUR, MINUTE.")
+    return call(op, node, of=INTEGER)
+
+
+_EXTRACT = {
+    **{name: name for name in ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")},
+    "WEEK": "WEEKOFYEAR",
+    "DOW": "DAYOFWEEK",
+    "DOY": "DAYOFYEAR",
+    "DAYOFWEEK": "DAYOFWEEK",
+}
+
+
+def _extract(binder: Binder, tree: exp.Extract) -> Node:
+    name = _EXTRACT.get(tree.this.name.upper())
+    if name is None:
+        binder.refuse(
+            tree,
+            f"EXTRACT({tree.this.name.upper()} ...) is not supported",
+            f"EXTRACT takes {', '.join(_EXTRACT)}; for whole seconds, use SECOND(time).",
+        )
+    return field(binder, tree, name, time_of(binder, tree.expression))
+
+
+def _truncate(binder: Binder, tree: exp.TimestampTrunc) -> Node:
+    unit = UNITS.get(tree.args["unit"].name.upper())
+    if unit is None:
+        binder.refuse(tree, "DATE_TRUNC does not know this unit", f"It knows {', '.join(UNITS)}.")
+    node = binder.coerce(tree, time_of(binder, tree.this), TIMESTAMP)
+    return call(truncation(unit), node, of=TIMESTAMP)
+
+
+BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
+    exp.Year: _field("YEAR"),
+    exp.Quarter: _field("QUARTER"),
+    exp.Month: _field("MONTH"),
+    exp.Day: _field("DAY"),
+    exp.DayOfMonth: _field("DAY"),
+    exp.DayOfWeek: _field("DAYOFWEEK"),
+    exp.DayOfYear: _field("DAYOFYEAR"),
+    exp.WeekOfYear: _field("WEEKOFYEAR"),
+    exp.Hour: _field("HOUR"),
+    exp.Minute: _field("MINUTE"),
+    exp.Second: _field("SECOND"),
+    exp.Extract: _extract,
+    exp.TimestampTrunc: _truncate,
+}

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.sql.expressions import kernels
-from millstream.sql.expressions.failures import division_by_zero, overflow
 from millstream.sql.expressions.nodes import (
     Among,
     Both,
@@ -33,10 +32,12 @@ from millstream.sql.expressions.nodes import (
     Node,
     conjuncts,
 )
+from millstream.sql.expressions.runtime import division_by_zero, overflow
 from millstream.sql.expressions.to_python import compile_elements
 
 if TYPE_CHECKING:
     from millstream.errors import ExpressionError
+
 
 Reach = Any
 """The rows that an expression is evaluated for, as a mask; None for all."""

@@ -8,11 +8,9 @@ Python condition.
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import SqlUnsupportedError
-from millstream.sql.expressions import failures, python_numbers, python_values
 from millstream.sql.expressions.nodes import (
     Among,
     Both,
@@ -31,9 +29,11 @@ from millstream.sql.expressions.nodes import (
     conjuncts,
     disjuncts,
 )
+from millstream.sql.expressions.runtime import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 
 Function = Any
 """A compiled function: what it takes and gives, its caller knows."""
@@ -41,28 +41,20 @@ Function = Any
 AnyNode = Any
 """A node of the class that a method is registered for."""
 
-_FUNCTIONS: dict[str, Any] = {
-    **{name: getattr(python_values, name) for name in python_values.__all__},
-    **{name: getattr(python_numbers, name) for name in python_numbers.__all__},
-    "Decimal": Decimal,
-    "failures": failures.failures,
-    "failed": failures.failed,
-    "too_large": failures.too_large,
-}
-"""All that the text of a Python form may call."""
-
 _INLINE = (bool, int, str, bytes)
 
 
 class PythonForm:
     """Writes Python expressions, and keeps the values that they refer to by name.
 
+    One method for each class of node as a value and one for each as a condition: hence so many.
+
     Args:
         column: the text of a column; ``row[index]`` when nothing else is said.
     """
 
     def __init__(self, column: Callable[[ColumnRef], str] | None = None) -> None:
-        self.names: dict[str, Any] = dict(_FUNCTIONS)
+        self.names: dict[str, Any] = dict(FUNCTIONS)
         self._column = column or (lambda node: f"row[{node.index}]")
         self._count = 0
 
@@ -305,7 +297,7 @@ def compile_elements(node: Node, columns: Sequence[str]) -> Callable[..., list[A
 def one_value(op: Op) -> Callable[[Any], Any]:
     """Return an operation of one argument, which is not NULL, as a Python function."""
     params = {f"p{place}": f"k{place}" for place in range(len(op.params))}
-    names = _FUNCTIONS | {f"k{place}": each for place, each in enumerate(op.params)}
+    names = FUNCTIONS | {f"k{place}": each for place, each in enumerate(op.params)}
     text = op.python.format("value", **params)
     made: Callable[[Any], Any] = compile_function("value", text, names, raises=op.raises)
     return made

@@ -1,8 +1,9 @@
-"""Families of types, and the type that several values have in common."""
+"""Families of types, their ranges, and the type that several values have in common."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from millstream.model.types import (
     BIGINT,
@@ -17,7 +18,10 @@ from millstream.model.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    Kernel = Callable[[Any], Any]
+
 
 INTEGERS = (TINYINT, SMALLINT, INTEGER, BIGINT)
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INTEGER": 10, "BIGINT": 20}
@@ -107,3 +111,9 @@ def _common_number(left: SqlType, right: SqlType) -> SqlType | None:
     scale = max(one.scale, two.scale)
     digits = max(one.precision - one.scale, two.precision - two.scale) + scale
     return decimal_type(digits, scale) if digits <= MAX_PRECISION else None
+
+
+def unit_and_limit(of: SqlType) -> tuple[Decimal, Decimal]:
+    """Return one unit of a DECIMAL's last place, and the power of ten that it cannot hold."""
+    precision, scale = of.arrow.precision, of.arrow.scale
+    return Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale)
