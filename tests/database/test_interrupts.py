@@ -247,7 +247,7 @@ def test_recv_loses_nothing(world, style, way):
     end = db.flush()
     while not got or got[-1] < end:
         receive()
-    lsns = [lsn for batch in db._engine.kept(("s",), end) for lsn in batch.lsns]
+    lsns = [lsn for batch in db._engine.relations.logged(("s",), end) for lsn in batch.lsns]
     assert got == lsns
     assert reader.metrics.delivered == len(got)
     reader.cancel()

@@ -462,7 +462,7 @@ def test_the_collector_waits_for_no_lock(tmp_path, held):
         with ms.open() as db:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT n FROM s")
-            routes, registry = db._engine.dispatcher.routes("s"), db._registry
+            routes, registry = db._engine.dispatcher.routes("s"), db._engine.registry
             locks = {"routes": routes, "registry": registry, "inbox": subscription._inbox}
             lock = locks[sys.argv[1]]._lock
             del locks
@@ -626,7 +626,7 @@ WAITING = {
         source = db.source("s")
         for n in range(10): source.push((n,))
         def soon():
-            while not db._engine.inlet(db._engine.catalog["s"])._waiting: pass
+            while not db._engine.inlets[db._engine.catalog["s"]]._waiting: pass
             ready()
         threading.Thread(target=soon, daemon=True).start()
         try:

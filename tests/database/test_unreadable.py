@@ -88,7 +88,7 @@ def let_in(db, name, data):
         ms.ChangeBatch(definition.schema, None, definition.schema.conform(each), None)
         for each in data.to_batches()
     ]
-    db._engine.inlet(definition).enter(batches)
+    db._engine.inlets[definition].enter(batches)
 
 
 @pytest.fixture

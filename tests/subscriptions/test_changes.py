@@ -14,7 +14,7 @@ import millstream as ms
 from millstream.errors import Error, InvalidOptionError, ObjectNotFoundError, TenantError
 from millstream.log import Retention
 from millstream.model import ChangeBatch, Schema
-from millstream.subscriptions import EventMaker, Events, NotificationMaker, Subscription
+from millstream.subscriptions import EventMaker, Events, NotificationMaker
 
 from ..held import PATIENCE  # noqa: TID252 - tests have no name
 
@@ -478,7 +478,7 @@ class TestGaps:
 
     def test_of_notifications(self, small):
         log = small._engine.log
-        lagging = small._opener.listen(Subscription, ("a",), None)
+        lagging = small.listen("a").subscription
         lagging._inbox.backlog.limit = 2
         for n in range(30):
             small.notify("a", str(n) + "x" * 100)

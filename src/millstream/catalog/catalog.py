@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.catalog.options import Options
 from millstream.errors import (
+    BrokenDefinitionError,
     Error,
     InvalidNameError,
     InvalidOptionError,
@@ -77,6 +78,19 @@ class Definition:
     def is_derived(self) -> bool:
         """Whether a query writes it, and nobody else may."""
         return self.kind in {"view", "stream"}
+
+    def check_usable(self) -> None:
+        """Raise if what was stored of it cannot be read.
+
+        Raises:
+            BrokenDefinitionError: it cannot be used, only shown and dropped.
+        """
+        if self.broken:
+            raise BrokenDefinitionError(
+                f"{self.name} cannot be used: {self.broken}",
+                hint=f"SHOW CREATE {self.name}; DROP {self.kind.upper()} "
+                f"{self.name} removes it and its rows",
+            )
 
     @property
     def file_name(self) -> str:
@@ -169,6 +183,11 @@ class Catalog:
                 hint="give the name of a source, table or view as a str",
             )
         return self._objects.get(name.lower())
+
+    def has(self, definition: Definition) -> bool:
+        """Whether the object of a definition still exists; columns may have been added to it."""
+        found = self._objects.get(definition.name.lower())
+        return found is not None and found.born == definition.born
 
     def of_kind(self, kind: Kind, name: str) -> Definition:
         """The same, which must be of a kind.

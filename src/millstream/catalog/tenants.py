@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import TenantError
+from millstream.errors import ObjectNotFoundError, TenantError
 from millstream.sql import plan_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.catalog.catalog import Definition
+    from millstream.catalog.catalog import Catalog, Definition
     from millstream.model.batch import Row
     from millstream.sql import SelectPlan
 
@@ -79,6 +79,31 @@ def own_rows(definition: Definition, tenant: str | None) -> OwnRows | None:
             hint="CREATE it WITH (tenant = 'column') to let each tenant see its own rows",
         )
     return OwnRows(definition, column, tenant)
+
+
+def find(catalog: Catalog, name: str, tenant: str | None) -> Definition:
+    """The definition of a source, table or view that a tenant may see; None: of any.
+
+    Raises:
+        ObjectNotFoundError: there is none of that name.
+        TenantError: it has no tenant column, so no tenant may see it.
+    """
+    if tenant is None:
+        return catalog[name]
+    definition = catalog.get(name)
+    if definition is None:  # the catalog's own hint has names that tenants may not see
+        names = ", ".join(visible_names(catalog, tenant))
+        raise ObjectNotFoundError(
+            f"there is no source, table or view {name!r}",
+            hint=f"available to tenants: {names}" if names else "",
+        )
+    own_rows(definition, tenant)
+    return definition
+
+
+def visible_names(catalog: Catalog, tenant: str | None) -> tuple[str, ...]:
+    """The names of all relations; for a tenant, of those with a tenant column."""
+    return tuple(each.name for each in catalog if tenant is None or each.options.tenant is not None)
 
 
 class SelectAll:

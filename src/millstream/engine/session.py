@@ -1,73 +1,47 @@
-"""``Session``: who runs statements. Everything that reads or writes rows goes through one."""
+"""``Session``: the public face of a database for one tenant, or for all."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from millstream.engine.execute import Executor, shown_to
-from millstream.engine.subscribe import Opener
-from millstream.errors import (
-    ClosedError,
-    InvalidOptionError,
-    SqlUnsupportedError,
-    TenantError,
-    WrongObjectError,
-)
+from millstream.engine import dml, notifications, subscribe
+from millstream.engine.context import Context
+from millstream.engine.statements import check_query, run
+from millstream.errors import ClosedError, TenantError
 from millstream.formats.batches import as_batches
 from millstream.formats.csv_text import csv_rows
 from millstream.formats.json_text import json_rows
 from millstream.model.result import Result
-from millstream.model.schema import Schema
 from millstream.model.shown import public_names
 from millstream.sources import Writer
-from millstream.sql import (
-    Describe,
-    Explain,
-    Listen,
-    Query,
-    Select,
-    Show,
-    ShowChanges,
-    ShowCreate,
-    Unlisten,
-    parse,
-)
+from millstream.sql import parse
 from millstream.subscriptions import (
     AsyncEvents,
     AsyncSubscription,
     CallbackSubscription,
-    Channels,
     Events,
-    InlineSubscription,
     NotificationMaker,
-    Registry,
     SubscribeOptions,
     Subscription,
-    check_callback,
 )
-from millstream.subscriptions.base import deadline_of, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.catalog import Definition
     from millstream.engine.engine import Engine
     from millstream.formats.text import TextInput
     from millstream.model.batch import ChangeBatch
     from millstream.sources import Source
-    from millstream.sql import ParameterValues, Statement
+    from millstream.sql import ParameterValues
     from millstream.subscriptions import (
         AsyncListener,
         ChangeEvent,
         Include,
+        InlineSubscription,
         Listener,
         Notification,
         Start,
     )
-
-_CHANNELS = Schema.of(name="VARCHAR NOT NULL")
-_QUERIES = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
 
 
 class Session:
@@ -87,7 +61,6 @@ class Session:
 
     Args:
         engine: what it acts on.
-        registry: the subscriptions that are open.
         tenant: whose rows it sees; None: all.
         check_open: raises when the database is closed.
 
@@ -98,19 +71,15 @@ class Session:
     def __init__(
         self,
         engine: Engine,
-        registry: Registry,
         tenant: str | None,
         check_open: Callable[[], None],
     ) -> None:
         self.tenant = tenant
         self._engine = engine
-        self._registry = registry
         self._check_open = check_open
         self._is_closed = False
-        opener = self._opener = Opener(engine, registry)
-        self._channels = Channels(
-            lambda: Events(opener.listen(Subscription, (), tenant), NotificationMaker())
-        )
+        self._channels = notifications.channels_of(Context(engine, tenant))
+        self._context = Context(engine, tenant, self._channels)
 
     # ---- SQL
 
@@ -139,11 +108,10 @@ class Session:
                 Nothing of the whole text was run if it cannot be read; statements before the one
                 that failed stay done.
         """
-        tenant = self._as(tenant)
-        statements = parse(sql, parameters)
+        context = self._context_of(tenant)
         result: Result | Subscription = Result.of_status("")
-        for statement in statements:
-            result = self._run(statement, tenant)
+        for statement in parse(sql, parameters):
+            result = run(context, statement)
         return result
 
     def query(
@@ -163,19 +131,12 @@ class Session:
             parameters: the values of ``?`` or ``:name``, as for ``execute``.
             tenant: only this tenant's rows.
         """
-        tenant = self._as(tenant)
+        context = self._context_of(tenant)
         statements = parse(sql, parameters)
         for statement in statements:
-            is_live = isinstance(statement, Select | Query) and statement.live
-            if is_live or not isinstance(statement, _QUERIES):
-                raise SqlUnsupportedError(
-                    "query is for SELECT, SHOW, DESCRIBE and EXPLAIN",
-                    sql=sql,
-                    line=statement.line,
-                    column=statement.column,
-                    hint="use db.subscribe" if is_live else "use db.execute",
-                )
-        return [self._answer(statement, tenant) for statement in statements][-1]
+            check_query(statement, sql)
+        results = [run(context, statement) for statement in statements]
+        return cast("Result", results[-1])
 
     sql = query
 
@@ -186,30 +147,6 @@ class Session:
         rows = self.query(sql, parameters)
         return "\n".join(line for (line,) in rows)
 
-    def _run(self, statement: Statement, tenant: str | None) -> Result | Subscription:
-        if isinstance(statement, Select | Query) and statement.live:
-            return self._opener.query(Subscription, statement, tenant=tenant)
-        if isinstance(statement, Listen | Unlisten) and tenant != self.tenant:
-            raise TenantError(
-                "LISTEN belongs to a session, and tenant= is for one call",
-                hint="db.session(tenant=...) listens for a tenant; or call db.listen(..., tenant=)",
-            )
-        if isinstance(statement, Listen):
-            self._channels.listen(statement.channel)
-            status = "LISTEN"
-        elif isinstance(statement, Unlisten):
-            self._channels.unlisten(statement.channel)
-            status = "UNLISTEN"
-        else:
-            return self._answer(statement, tenant)
-        return Result.of_status(status)
-
-    def _answer(self, statement: Statement, tenant: str | None) -> Result:
-        """Carry out a statement that opens nothing."""
-        if isinstance(statement, Show) and statement.kind == "channels" and tenant == self.tenant:
-            return Result.of_rows(_CHANNELS, [(name,) for name in self._channels.names])
-        return Executor(self._engine, self._registry, tenant)(statement)
-
     # ---- pushing in
 
     def source(self, name: str, record: type | None = None) -> Source:
@@ -219,12 +156,7 @@ class Session:
             ObjectNotFoundError: there is no such source.
             SchemaMismatchError: the dataclass does not have the source's columns.
         """
-        tenant = self._as(None)
-        definition = self._engine.find(name, tenant)
-        check = None
-        if tenant is not None:
-            check = partial(Executor(self._engine, self._registry, tenant).check_tenant, definition)
-        return self._engine.source(definition, record, check)
+        return dml.source(self._context_of(None), name, record)
 
     def writer(self, name: str, *, batch_rows: int = 1024) -> Writer:
         """A handle that gathers rows and pushes them in batches."""
@@ -251,9 +183,10 @@ class Session:
             RowError: a value that does not fit; it names the row and the column.
             DuplicateKeyError: a key of a table that is there already.
         """
-        tenant = self._as(tenant)
-        definition = self._engine.find(name, tenant)
-        return self._insert(definition, as_batches(data, definition.schema), replace, tenant)
+        context = self._context_of(tenant)
+        definition = context.find(name)
+        batches = as_batches(data, definition.schema)
+        return dml.insert_batches(context, definition, batches, "replace" if replace else "error")
 
     def insert_json(self, name: str, data: TextInput, *, tenant: str | None = None) -> int:
         """Add rows from JSON: an array of objects, one object, or one object a line.
@@ -275,8 +208,7 @@ class Session:
             SchemaMismatchError: it is no JSON; it names line and column.
             OSError: the path cannot be read.
         """
-        tenant = self._as(tenant)
-        rows = json_rows(data, self._engine.find(name, tenant).schema)
+        rows = json_rows(data, self._context_of(tenant).find(name).schema)
         return self.insert(name, rows, tenant=tenant)
 
     def insert_csv(
@@ -309,25 +241,10 @@ class Session:
             SchemaMismatchError: an unknown column, or a NOT NULL one that is missing.
             OSError: the path cannot be read.
         """
-        tenant = self._as(tenant)
-        definition = self._engine.find(name, tenant)
+        context = self._context_of(tenant)
+        definition = context.find(name)
         batches = csv_rows(data, definition.schema, header=bool(header), delimiter=delimiter)
-        return self._insert(definition, batches, replace=False, tenant=tenant)
-
-    def _insert(
-        self, definition: Definition, batches: list[ChangeBatch], replace: bool, tenant: str | None
-    ) -> int:
-        if tenant is not None:
-            check = Executor(self._engine, self._registry, tenant).check_tenant
-            for batch in batches:
-                check(definition, batch.held_rows)
-        if definition.kind == "source":
-            if batches:
-                self._engine.inlet(definition).enter(batches)
-            return sum(map(len, batches))
-        rows = [row for batch in batches for row in batch.held_rows]
-        conflict = "replace" if replace else "error"
-        return self._engine.insert_rows(definition, rows, conflict, tenant)
+        return dml.insert_batches(context, definition, batches)
 
     def flush(self) -> int:
         """Wait until all that was pushed is on the disk and handed to subscribers.
@@ -358,21 +275,7 @@ class Session:
             InvalidOptionError: a timeout or an LSN that is none.
         """
         self._check()
-        deadline = deadline_of(timeout)
-        if lsn is not None and (type(lsn) is not int or lsn < 0):
-            raise InvalidOptionError(f"lsn is {lsn!r}", hint="a whole number from 0 on, or None")
-        if lsn is None:
-            lsn = self._engine.dispatcher.barrier(complete=True)
-        definition = self._engine.find(view, self.tenant)
-        self._engine.check_opened(definition)
-        if definition.name not in self._engine.views:
-            raise WrongObjectError(
-                f"{definition.name} is a {definition.kind}, not a view",
-                hint="what db.flush() returns is on the disk and handed to subscribers",
-            )
-        with shown_to(self.tenant):
-            self._engine.wait_for(definition.name, lsn, time_left(deadline, None))
-        return lsn
+        return dml.wait_for(self._context, view, lsn, timeout)
 
     # ---- pushing out
 
@@ -409,7 +312,7 @@ class Session:
                 a restart.
             tenant: only this tenant's rows.
         """
-        tenant = self._as(tenant)
+        context = self._context_of(tenant)
         options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
@@ -419,7 +322,7 @@ class Session:
             demand=demand,
             name=name,
         )
-        return self._opener.query(Subscription, query, parameters, options, tenant=tenant)
+        return subscribe.query(context, Subscription, query, parameters, options)
 
     def subscribe_callback(
         self,
@@ -460,11 +363,8 @@ class Session:
             name: makes it durable.
             tenant: only this tenant's rows.
         """
-        tenant = self._as(tenant)
-        given = {"on_change": on_change, "on_error": on_error, "on_complete": on_complete}
-        for each, function in given.items():
-            if each == "on_change" or function is not None:
-                check_callback(each, function)
+        context = self._context_of(tenant)
+        callbacks = subscribe.checked_callbacks(on_change, on_error, on_complete)
         options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
@@ -475,25 +375,10 @@ class Session:
             name=name,
         )
         if inline:
-            _check_inline(options)
-            return self._opener.inline(
-                query,
-                parameters,
-                tenant=tenant,
-                on_change=on_change,
-                on_error=on_error,
-                on_complete=on_complete,
-            )
-        return self._opener.query(
-            CallbackSubscription,
-            query,
-            parameters,
-            options,
-            tenant=tenant,
-            on_change=on_change,
-            on_error=on_error,
-            on_complete=on_complete,
-        )
+            subscribe.check_inline(options)
+            return subscribe.inline(context, query, parameters, **callbacks)
+        style = CallbackSubscription
+        return subscribe.query(context, style, query, parameters, options, **callbacks)
 
     def subscribe_stream(
         self,
@@ -510,7 +395,7 @@ class Session:
         tenant: str | None = None,
     ) -> AsyncSubscription:
         """The changes of a query's result, for ``async for``; arguments are those of subscribe."""
-        tenant = self._as(tenant)
+        context = self._context_of(tenant)
         options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
@@ -520,7 +405,7 @@ class Session:
             demand=demand,
             name=name,
         )
-        return self._opener.query(AsyncSubscription, query, parameters, options, tenant=tenant)
+        return subscribe.query(context, AsyncSubscription, query, parameters, options)
 
     # ---- the change bus
 
@@ -554,14 +439,10 @@ class Session:
             backpressure: what happens when the reader is too slow, as for ``subscribe``.
             buffer_rows: how many rows wait for it in memory.
         """
-        tenant = self._as(tenant)
-        maker = self._opener.event_maker(collection, fields, include, tenant)
-        options = SubscribeOptions(
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
-        )
-        subscription = self._opener.changes(Subscription, collection, options, tenant)
+        context = self._context_of(tenant)
+        maker = subscribe.event_maker(context, collection, fields, include)
+        options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
+        subscription = subscribe.changes(context, Subscription, collection, options)
         return Events(subscription, maker)
 
     def changes_stream(
@@ -576,20 +457,15 @@ class Session:
         buffer_rows: int = 65536,
     ) -> AsyncEvents[ChangeEvent]:
         """Every committed mutation, for ``async for``; arguments are those of ``changes``."""
-        tenant = self._as(tenant)
-        maker = self._opener.event_maker(collection, fields, include, tenant)
-        options = SubscribeOptions(
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
-        )
-        subscription = self._opener.changes(AsyncSubscription, collection, options, tenant)
+        context = self._context_of(tenant)
+        maker = subscribe.event_maker(context, collection, fields, include)
+        options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
+        subscription = subscribe.changes(context, AsyncSubscription, collection, options)
         return AsyncEvents(subscription, maker)
 
     def notify(self, channel: str, payload: str = "", *, tenant: str | None = None) -> None:
-        """Send a message to whoever listens to a channel."""
-        tenant = self._as(tenant)
-        self._engine.notify(channel, payload, tenant)
+        """Send a message to the listeners of a channel."""
+        notifications.send(self._context_of(tenant), channel, payload)
 
     def listen(self, *channels: str, tenant: str | None = None) -> Listener:
         """The messages on some channels, or on all.
@@ -601,13 +477,14 @@ class Session:
         ...     listener.recv(timeout=10).payload
         '42 is ready'
         """
-        tenant = self._as(tenant)
-        return Events(self._opener.listen(Subscription, channels, tenant), NotificationMaker())
+        context = self._context_of(tenant)
+        subscription = notifications.subscribe_to(context, Subscription, channels)
+        return Events(subscription, NotificationMaker())
 
     def listen_stream(self, *channels: str, tenant: str | None = None) -> AsyncListener:
-        """The same for ``async for``."""
-        tenant = self._as(tenant)
-        subscription = self._opener.listen(AsyncSubscription, channels, tenant)
+        """The messages on some channels, or on all, for ``async for``."""
+        context = self._context_of(tenant)
+        subscription = notifications.subscribe_to(context, AsyncSubscription, channels)
         return AsyncEvents(subscription, NotificationMaker())
 
     def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
@@ -639,23 +516,13 @@ class Session:
         if self._is_closed:
             raise ClosedError("the session is closed", hint="db.session(...) opens another one")
 
-    def _as(self, tenant: str | None) -> str | None:
-        """The tenant that a call runs as; raises when the session is closed, or another's."""
+    def _context_of(self, tenant: str | None) -> Context:
+        """What a call runs in; raises when the session is closed, or the tenant is another one."""
         self._check()
         if tenant is None or tenant == self.tenant:
-            return self.tenant
+            return self._context
         if self.tenant is not None:
             raise TenantError(
                 "a session of one tenant cannot run as another", hint="leave tenant= out"
             )
-        return tenant
-
-
-def _check_inline(options: SubscribeOptions) -> None:
-    """Refuse the options that need a place in the log, or a buffer."""
-    given = options.given()
-    if given:
-        raise InvalidOptionError(
-            f"an inline callback has no {', '.join(given)}",
-            hint="leave inline out, or the options",
-        )
+        return Context(self._engine, tenant)

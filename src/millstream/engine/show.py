@@ -1,17 +1,17 @@
-"""What SHOW, DESCRIBE and EXPLAIN give: results made of what there is."""
+"""Statements that show what exists and what runs: SHOW, DESCRIBE."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import deque
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
-from millstream.errors import SqlError
-from millstream.model.clock import to_datetime
+from millstream.model.clock import from_datetime, system_clock, to_datetime
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
@@ -20,15 +20,16 @@ from millstream.subscriptions import EventMaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from millstream.catalog import Definition
+    from millstream.engine.context import Context
     from millstream.engine.engine import Engine
+    from millstream.log import Log
     from millstream.model.batch import Row
     from millstream.model.change import Gap
-    from millstream.sql import Emit, SelectPlan, Show, ViewPlan
-    from millstream.sql.adhoc import AdhocPlan
-    from millstream.subscriptions.registry import Registry
-    from millstream.views.planning import Planned
+    from millstream.sql import Describe, Show, ShowChanges, ShowCreate
+    from millstream.sql.statements.statement import ShowKind
 
 _SOURCES: Final = Schema.of(
     name="VARCHAR NOT NULL",
@@ -114,25 +115,21 @@ _CHANGES: Final = Schema.of(
 )
 
 
-def targeted(plan: SelectPlan, name: str) -> SelectPlan:
-    """A plan that names its target as the catalog does, however the query wrote it."""
-    return plan if plan.target == name else replace(plan, target=name)
-
-
-def objects(statement: Show, engine: Engine, registry: Registry, tenant: str | None) -> Result:
+def show(context: Context, statement: Show) -> Result:
     """SHOW SOURCES and the like; to a tenant, the relations that it may read, and no counters."""
-    if tenant is None:
-        schema, rows = _listed(statement.kind, engine, registry)
-    else:
-        schema, rows = _READABLE, list(_readable(statement.kind, engine))
+    schema, rows = listed(context, statement.kind)
     if statement.like is not None:
         pattern = _pattern(statement.like)
         place = schema.names.index("name")
         rows = [row for row in rows if row[place] and pattern.fullmatch(row[place])]
-    return Result.of_rows(schema, rows, lsn=engine.dispatcher.lsn, whole=True)
+    return Result.of_rows(schema, rows, lsn=context.engine.dispatcher.lsn, whole=True)
 
 
-def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list[Row]]:
+def listed(context: Context, kind: ShowKind) -> tuple[Schema, list[Row]]:
+    """The columns and rows of SHOW, for one kind of objects."""
+    engine = context.engine
+    if context.tenant is not None:
+        return _READABLE, list(_readable(kind, engine))
     if kind == "sources":
         return _SOURCES, [_source(d, engine) for d in engine.catalog if d.kind == "source"]
     if kind == "tables":
@@ -144,7 +141,7 @@ def _listed(kind: str, engine: Engine, registry: Registry) -> tuple[Schema, list
             for each in derived
         ]
     if kind == "subscriptions":
-        return _SUBSCRIPTIONS, list(_subscriptions(engine, registry))
+        return _SUBSCRIPTIONS, list(_subscriptions(engine))
     return Schema.of(name="VARCHAR NOT NULL"), []
 
 
@@ -158,7 +155,7 @@ def _source(definition: Definition, engine: Engine) -> Row:
     options, mark = definition.options, definition.watermark
     counts = (0, 0, 0, 0)
     if not definition.broken:
-        inlet = engine.inlet(definition)
+        inlet = engine.inlets[definition]
         counts = (len(inlet.watchers), len(inlet.items), inlet.pushed, inlet.dropped)
     return (
         definition.name,
@@ -175,12 +172,13 @@ def _source(definition: Definition, engine: Engine) -> Row:
 
 
 def _table(definition: Definition, engine: Engine) -> Row:
+    table = engine.tables.get(definition.name)
     return (
         definition.name,
         definition.schema.ddl,
         ", ".join(definition.schema.key),
         definition.options.tenant,
-        engine.row_count(definition),
+        0 if table is None else len(table),
         *_condition(definition, engine),
     )
 
@@ -232,8 +230,8 @@ def _not_running(definition: Definition, engine: Engine) -> Row:
     )
 
 
-def _subscriptions(engine: Engine, registry: Registry) -> Iterator[Row]:
-    for each in registry.all():
+def _subscriptions(engine: Engine) -> Iterator[Row]:
+    for each in engine.registry.all():
         if each.style == "inline":
             yield (None, None, "inline", each.state, each.sql, None, each.delivered) + (None,) * 6  # type: ignore[union-attr]
             continue
@@ -244,7 +242,7 @@ def _subscriptions(engine: Engine, registry: Registry) -> Iterator[Row]:
             m.acknowledged,
         )
     for durable in engine.positions.all():
-        if not registry.is_open(durable.name):
+        if not engine.registry.is_open(durable.name):
             lag = max(0, engine.dispatcher.lsn - max(0, durable.lsn))
             yield (
                 *(None, durable.name, None, "closed", durable.sql, None, None, None, None),
@@ -257,109 +255,55 @@ def gaps(found: Sequence[Gap]) -> Result:
     return Result.of_rows(_GAPS, [(each.first_lsn, each.last_lsn, each.count) for each in found])
 
 
-def create(definition: Definition) -> Result:
+def show_create(context: Context, statement: ShowCreate) -> Result:
     """SHOW CREATE."""
+    definition = context.engine.catalog[statement.name]
     schema = Schema.of(name="VARCHAR NOT NULL", sql="VARCHAR NOT NULL")
     return Result.of_rows(schema, [(definition.name, definition.sql)], whole=True)
 
 
-def describe(definition: Definition) -> Result:
+def describe(context: Context, statement: Describe) -> Result:
     """DESCRIBE."""
-    schema = definition.schema
+    schema = context.find(statement.name).schema
     rows = [(c.name, c.type.sql, c.nullable, c.name in schema.key) for c in schema.columns]
     return Result.of_rows(_COLUMNS, rows, whole=True)
 
 
-def explain(definition: Definition, plan: SelectPlan) -> Result:
-    """EXPLAIN: where a query runs, and how."""
-    lines = [f"read {definition.kind} {definition.name}: in process, by the dispatcher; no Spark"]
-    if plan.equality is not None:
-        column, values = plan.equality
-        name = definition.schema.names[column]
-        lines.append(f"index on {name}: {', '.join(map(repr, sorted(values, key=repr)))}")
-    rest = plan.predicate if plan.equality is None else plan.residual
-    if rest is not None:
-        lines.append(f"filter {rest.sql}")
-    lines.append(f"give {plan.schema.ddl}")
-    if plan.limit is not None:
-        lines.append(f"at most {plan.limit} rows")
-    return _lines(lines)
-
-
-def explain_view(planned: Planned) -> Result:
-    """EXPLAIN of a view."""
-    if planned.plan is not None:
-        lines = list(_on_spark(planned.plan, planned.statement.emit))
-    elif planned.select is not None:
-        lines = [f"follow {planned.select.target}: in process; no Spark"]
+def show_changes(context: Context, statement: ShowChanges) -> Result:
+    """SHOW CHANGES: what was committed from an LSN or a time on, and gaps where it is gone."""
+    engine = context.engine
+    if statement.collection is None:
+        names = context.names()
     else:
-        raise AssertionError("one of them runs it")
-    lines.append(f"give {planned.definition.schema.ddl}")
-    return _lines(lines)
-
-
-def explain_query(adhoc: AdhocPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
-    """EXPLAIN of a query with joins, groups and so on, ad hoc and subscribed to."""
-    if isinstance(adhoc, SqlError):
-        lines = [f"ad hoc: refused: {adhoc.message}"]
-    else:
-        lines = [
-            f"ad hoc: read {', '.join(adhoc.tables)} in process, by DuckDB; no Spark",
-            f"  SQL: {adhoc.sql}",
-            f"  give {adhoc.schema.ddl}",
-        ]
-    if isinstance(view, SqlError):
-        lines.append(f"subscribed to: refused: {view.message}")
-    else:
-        lines.append("subscribed to: a hidden view, shared by identical queries")
-        lines += [f"  {line}" for line in _on_spark(view, emit)]
-    return _lines(lines)
-
-
-def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
-    yield f"read {', '.join(plan.inputs)}, in LSN order, as one feed"
-    if plan.lookups:
-        tables = ", ".join(plan.inputs[each.table] for each in plan.lookups)
-        yield f"join {tables} in the feed; when it changes, rows are corrected from the log"
-    if plan.window is not None:
-        yield f"window {plan.window.kind} over {plan.window.column}"
-    yield f"Spark SQL: {plan.spark_sql}"
-    both = "catch-up (micro-batch, in parallel) and live (real-time mode, row by row)"
-    yield f"gears: {both if plan.live else 'micro-batch only'}: {plan.why}"
-    keys = f" by {', '.join(plan.keys)}" if plan.keys else ""
-    yield f"result: {plan.shape}{keys}"
-    yield f"emit {emit.mode if emit.every is None else 'every ' + duration_text(emit.every)}"
-
-
-def _lines(lines: list[str]) -> Result:
-    schema = Schema.of(plan="VARCHAR NOT NULL")
-    return Result.of_rows(schema, [(line,) for line in lines], whole=True)
-
-
-def changes(
-    engine: Engine, names: tuple[str, ...], start: int, limit: int | None, tenant: str | None
-) -> Result:
-    """SHOW CHANGES: what was committed to some logs from an LSN on, and what is gone of it."""
+        names = (context.find(statement.collection).name,)
+    start = _first_lsn(engine.log, statement.since, names)
     lsn = engine.dispatcher.barrier()
     hold = engine.log.hold(lsn=FIRST_LSN)  # what is gone, and what is kept, at one moment
     try:
-        rows = list(islice(_change_rows(engine, names, start, lsn, tenant), limit))
+        rows = list(islice(_change_rows(context, names, start, lsn), statement.limit))
     finally:
         hold.release()
     return Result.of_rows(_CHANGES, rows, lsn=lsn)
 
 
-def _change_rows(
-    engine: Engine, names: tuple[str, ...], start: int, until: int, tenant: str | None
-) -> Iterator[Row]:
-    lost = [(engine.log.lost(engine.log.topic(name), start), name) for name in names]
+def _first_lsn(log: Log, since: int | timedelta | datetime | None, names: tuple[str, ...]) -> int:
+    if since is None or isinstance(since, int):
+        return since or FIRST_LSN
+    if isinstance(since, timedelta):
+        return log.lsn_since(system_clock() - since // timedelta(microseconds=1), *names)
+    return log.lsn_since(from_datetime(since), *names)
+
+
+def _change_rows(context: Context, names: tuple[str, ...], start: int, until: int) -> Iterator[Row]:
+    log = context.engine.log
+    lost = [(log.lost(log.topic(name), start), name) for name in names]
     gaps = deque(sorted((gap.last_lsn, name, gap) for gap, name in lost if gap is not None))
-    maker = EventMaker(engine.tenant_of, include="both")
+    maker = EventMaker(context.tenant_column, include="both")
     # An update has the LSN of its new row; the old one is just before it.
-    for batch in engine.kept(names, until, max(start - 1, FIRST_LSN)):
+    for batch in context.engine.relations.logged(names, until, max(start - 1, FIRST_LSN)):
         while gaps and gaps[0][0] < batch.first_lsn:
             yield _gap_row(*gaps.popleft())
-        plan = engine.select_all(batch.topic, tenant)
+        plan = context.select_all(batch.topic)
         kept = None if plan is None else select(batch, plan)
         for event in maker(kept) if kept is not None else ():
             if event.lsn >= start:

@@ -1,13 +1,12 @@
-"""Opening subscriptions: from a query, a collection or a channel to something that can be read."""
+"""Opening subscriptions: to the result of a query, to the changes of a collection."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.delivery.feed import LogFeed, MultiLogFeed
-from millstream.engine.engine import NOTIFICATIONS
-from millstream.engine.execute import Executor, shown_to
+from millstream.engine.ddl import run_new_view
 from millstream.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
@@ -15,14 +14,15 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.model.arguments import check_text
-from millstream.sql import Query, Select, parse, plan_all, plan_select
+from millstream.sql import Query, Select, parse, plan_all
 from millstream.subscriptions import (
     EventMaker,
     InlineSubscription,
-    Registry,
     SubscribedQuery,
     SubscribeOptions,
+    Subscription,
     SubscriptionBase,
+    check_callback,
 )
 from millstream.threads import uninterrupted
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Definition
     from millstream.delivery.inbox import Inbox
+    from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.sql import ParameterValues, SelectPlan
@@ -42,221 +43,214 @@ R = TypeVar("R", bound=SubscriptionBase)
 _DEFAULTS: Final = SubscribeOptions()
 
 
-def _cancel(subscription: SubscriptionBase | InlineSubscription) -> None:
+def cancel(subscription: SubscriptionBase | InlineSubscription) -> None:
+    """Cancel a subscription whose opening was interrupted."""
     subscription.cancel()
 
 
-class Opener:
-    """Opens subscriptions of every style.
+# ---- queries
+
+
+def live(context: Context, statement: Select | Query) -> Subscription:
+    """LIVE SELECT."""
+    return query(context, Subscription, statement)
+
+
+@uninterrupted(undo=cancel)
+def query(
+    context: Context,
+    style: type[R],
+    sql: str | Select | Query,
+    parameters: ParameterValues = None,
+    options: SubscribeOptions = _DEFAULTS,
+    **callbacks: Any,  # noqa: ANN401 - of the style
+) -> R:
+    """A subscription to the changes of a query's result.
 
     Args:
-        engine: what they read.
-        registry: which keeps them.
+        context: what it runs in.
+        style: the kind of subscription.
+        sql: the query, or its text.
+        parameters: the values of the parameters in the text.
+        options: where it starts, and how rows are delivered.
+        callbacks: those of the style.
     """
+    engine = context.engine
+    select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
+    if isinstance(select, Query):
+        hidden, plan = _hidden_view(context, select, options.name)
+        definition = hidden.planned.definition
+        feed_of: type[LogFeed] = partial(SharedFeed, engine.views, hidden)  # type: ignore[assignment]
+    else:
+        definition, plan = _plan(context, select)
+        with context.filtered_errors():
+            engine.relations.check(definition)
+        feed_of = LogFeed
+    snapshot = engine.relations.snapshot(definition, plan)
+    subscribed = SubscribedQuery(
+        sql=select.text,
+        schema=plan.schema,
+        target=definition.name,
+        tenant=context.tenant,
+        has_state=snapshot is not None,
+        born=definition.born,
+        check_exists=lambda: _check_exists(engine, definition),
+    )
+    feed = feed_of(engine.log, engine.dispatcher, plan, snapshot)
+    engine.dispatcher.barrier()  # rows pushed before by this thread are before the subscription
+    return engine.registry.open(style, feed, subscribed, options, **callbacks)
 
-    def __init__(self, engine: Engine, registry: Registry) -> None:
-        self._engine = engine
-        self._registry = registry
 
-    @uninterrupted(undo=_cancel)
-    def query(
-        self,
-        style: type[R],
-        sql: str | Select | Query,
-        parameters: ParameterValues = None,
-        options: SubscribeOptions = _DEFAULTS,
-        *,
-        tenant: str | None = None,
-        **callbacks: Any,  # noqa: ANN401 - of the style
-    ) -> R:
-        """A subscription to the changes of a query's result."""
-        select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
-        if isinstance(select, Query):
-            hidden, plan = self._hidden(select, tenant, options.name)
-            definition = hidden.planned.definition
-            feed_of: type[LogFeed] = partial(SharedFeed, self._engine.views, hidden)  # type: ignore[assignment]
-        else:
-            definition, plan = self.plan(select, tenant)
-            with shown_to(tenant):
-                self._engine.check_view(definition)
-            feed_of = LogFeed
-        snapshot = self._engine.snapshot(definition, plan)
-        subscribed = SubscribedQuery(
-            sql=select.text,
-            schema=plan.schema,
-            target=definition.name,
-            tenant=tenant,
-            has_state=snapshot is not None,
-            born=definition.born,
-            check_exists=lambda: self._check_exists(definition),
+def _hidden_view(context: Context, query: Query, name: str | None) -> tuple[Running, SelectPlan]:
+    """The hidden view of a query, shared by identical queries of a tenant; it is up to date."""
+    if name is not None:
+        raise InvalidOptionError(
+            "a durable subscription to such a query needs a view that lasts",
+            hint="CREATE MATERIALIZED VIEW v AS ...; then subscribe to SELECT * FROM v",
         )
-        feed = feed_of(self._engine.log, self._engine.dispatcher, plan, snapshot)
-        return self._open(style, feed, subscribed, options, **callbacks)
+    engine = context.engine
+    running = engine.views.share(
+        query, partial(run_new_view, engine), context.inputs(), context.tenant
+    )
+    try:
+        with context.filtered_errors():
+            for read in running.planned.inputs:
+                engine.relations.check(engine.catalog[read])
+            engine.relations.wait_for(running.view.name, engine.dispatcher.barrier(), None)
+    except BaseException:
+        engine.views.release(running)
+        raise
+    definition = running.planned.definition
+    return running, plan_all(definition.name, definition.schema, None)
 
-    def _hidden(
-        self, query: Query, tenant: str | None, name: str | None
-    ) -> tuple[Running, SelectPlan]:
-        """The view that answers a query which nobody has created one for, up to date."""
-        if name is not None:
-            raise InvalidOptionError(
-                "a durable subscription to such a query needs a view that lasts",
-                hint="CREATE MATERIALIZED VIEW v AS ...; then subscribe to SELECT * FROM v",
-            )
-        engine = self._engine
-        running = engine.share_view(query, tenant)
-        try:
-            with shown_to(tenant):
-                for read in running.planned.inputs:
-                    engine.check_view(engine.catalog[read])
-                engine.wait_for(running.view.name, engine.dispatcher.barrier(), None)
-        except BaseException:
-            engine.views.release(running)
-            raise
-        definition = running.planned.definition
-        return running, plan_all(definition.name, definition.schema, None)
 
-    def _check_exists(self, definition: Definition | None) -> None:
-        if definition is not None and not self._engine.is_current(definition):
-            raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
-
-    @uninterrupted(undo=_cancel)
-    def inline(
-        self,
-        sql: str,
-        parameters: ParameterValues,
-        *,
-        tenant: str | None,
-        on_change: Callable[[ChangeBatch], object],
-        on_error: Callable[[BaseException], object] | None,
-        on_complete: Callable[[], object] | None,
-    ) -> InlineSubscription:
-        """A callback on the pusher's own thread."""
-        select = _select(sql, parameters)
-        if isinstance(select, Query):
-            raise WrongObjectError(
-                "inline callbacks are for a SELECT of one source, with WHERE and columns",
-                hint="leave inline out: the callback runs on a thread of its own",
-            )
-        definition, plan = self.plan(select, tenant)
-        if definition.kind != "source":
-            raise WrongObjectError(
-                f"inline callbacks are for sources, and {definition.name} is a {definition.kind}",
-                hint="leave inline out: the callback runs on a thread of its own",
-            )
-        inlet = self._engine.inlet(definition)
-        made = InlineSubscription(
-            inlet,
-            plan,
-            sql=select.text,
-            on_change=on_change,
-            on_error=on_error,
-            on_complete=on_complete,
+@uninterrupted(undo=cancel)
+def inline(
+    context: Context,
+    sql: str,
+    parameters: ParameterValues,
+    *,
+    on_change: Callable[[ChangeBatch], object],
+    on_error: Callable[[BaseException], object] | None,
+    on_complete: Callable[[], object] | None,
+) -> InlineSubscription:
+    """A callback on the pusher's own thread."""
+    select = _select(sql, parameters)
+    if isinstance(select, Query):
+        raise WrongObjectError(
+            "inline callbacks are for a SELECT of one source, with WHERE and columns",
+            hint="leave inline out: the callback runs on a thread of its own",
         )
-        self._registry.add_inline(made)
-        self._engine.dispatcher.call(lambda: inlet.add_inline(made))
-        return made
-
-    @uninterrupted(undo=_cancel)
-    def changes(
-        self,
-        style: type[R],
-        collection: str | None,
-        options: SubscribeOptions,
-        tenant: str | None,
-    ) -> R:
-        """A subscription to every mutation of a collection, or of all of them."""
-        check_text(tenant, "tenant", optional=True)
-        engine = self._engine
-        definition = None if collection is None else engine.find(collection, tenant)
-        feed: LogFeed
-        if definition is not None:
-            plan = engine.select_all(definition.name, tenant)
-            if plan is None:
-                raise AssertionError("the catalog knows it")
-            feed = LogFeed(engine.log, engine.dispatcher, plan)
-        else:
-            feed = MultiLogFeed(
-                engine.log,
-                engine.dispatcher,
-                lambda topic: engine.select_all(topic, tenant),
-                lambda: engine.collections(tenant),
-            )
-        subscribed = SubscribedQuery(
-            sql=f"changes of {collection or 'everything'}",
-            schema=feed.plan.schema,
-            tenant=tenant,
-            born=0 if definition is None else definition.born,
-            check_exists=lambda: self._check_exists(definition),
+    definition, plan = _plan(context, select)
+    if definition.kind != "source":
+        raise WrongObjectError(
+            f"inline callbacks are for sources, and {definition.name} is a {definition.kind}",
+            hint="leave inline out: the callback runs on a thread of its own",
         )
-        return self._registry.open(style, feed, subscribed, options)
+    engine = context.engine
+    inlet = engine.inlets[definition]
+    made = InlineSubscription(
+        inlet,
+        plan,
+        sql=select.text,
+        on_change=on_change,
+        on_error=on_error,
+        on_complete=on_complete,
+    )
+    engine.registry.add_inline(made)
+    engine.dispatcher.call(lambda: inlet.add_inline(made))
+    return made
 
-    def event_maker(
-        self,
-        collection: str | None,
-        fields: Sequence[str] | None,
-        include: Include,
-        tenant: str | None,
-    ) -> EventMaker:
-        """What makes events of the batches."""
-        definition = None if collection is None else self._engine.find(collection, tenant)
-        name = "" if definition is None else definition.name
-        maker = EventMaker(self._engine.tenant_of, fields, include, name)
-        known = () if definition is None else definition.schema.names
-        for name in fields or ():
-            if known and name not in known:
-                raise InvalidOptionError(
-                    f"{collection} has no column {name!r}", hint=f"it has {', '.join(known)}"
-                )
-        return maker
 
-    @uninterrupted(undo=_cancel)
-    def listen(self, style: type[R], channels: Sequence[str], tenant: str | None) -> R:
-        """A subscription to notifications on some channels, or on all."""
-        check_text(tenant, "tenant", optional=True)
-        for channel in channels:
-            check_text(channel, "a channel")
-        engine = self._engine
-        sql = f"SELECT channel, payload FROM {NOTIFICATIONS}"  # noqa: S608 - a name of ours
-        extra = None if tenant is None else ("tenant", tenant)
-        # One log, a filter, two columns: a plain SELECT.
-        if channels:
-            select = cast("Select", _select(f"{sql} WHERE channel IN (?)", [channels]))
-        else:
-            select = cast("Select", _select(sql, None))
-        plan = plan_select(select, engine.notifications.schema, extra=extra)
+def checked_callbacks(
+    on_change: Callable[[ChangeBatch], object],
+    on_error: Callable[[BaseException], object] | None,
+    on_complete: Callable[[], object] | None,
+) -> dict[str, Any]:
+    """The callbacks of a subscription by name; raises if one cannot be called."""
+    callbacks = {"on_change": on_change, "on_error": on_error, "on_complete": on_complete}
+    for name, function in callbacks.items():
+        if name == "on_change" or function is not None:
+            check_callback(name, function)
+    return callbacks
+
+
+def check_inline(options: SubscribeOptions) -> None:
+    """Refuse the options that need a place in the log, or a buffer."""
+    given = options.given()
+    if given:
+        raise InvalidOptionError(
+            f"an inline callback has no {', '.join(given)}",
+            hint="leave inline out, or the options",
+        )
+
+
+def _plan(context: Context, select: Select) -> tuple[Definition, SelectPlan]:
+    """The relation that a query reads, and its plan."""
+    if select.limit is not None:
+        raise SqlUnsupportedError(
+            "a subscription has no LIMIT: its changes never end",
+            sql=select.sql,
+            line=select.line,
+            column=select.column,
+            hint="leave LIMIT out, or run it once with db.query",
+        )
+    definition = context.find(select.target)
+    return definition, context.plan(definition, select)
+
+
+def _check_exists(engine: Engine, definition: Definition | None) -> None:
+    if definition is not None and not engine.is_current(definition):
+        raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
+
+
+# ---- the change bus
+
+
+@uninterrupted(undo=cancel)
+def changes(
+    context: Context, style: type[R], collection: str | None, options: SubscribeOptions
+) -> R:
+    """A subscription to every change of a collection, or of all of them."""
+    check_text(context.tenant, "tenant", optional=True)
+    engine = context.engine
+    definition = None if collection is None else context.find(collection)
+    feed: LogFeed
+    if definition is not None:
+        plan = context.select_all(definition.name)
+        if plan is None:
+            raise AssertionError("the catalog knows it")
         feed = LogFeed(engine.log, engine.dispatcher, plan)
-        names = ", ".join(channels) or "*"
-        subscribed = SubscribedQuery(sql=f"LISTEN {names}", schema=plan.schema)
-        return self._open(style, feed, subscribed, _DEFAULTS)
+    else:
+        feed = MultiLogFeed(engine.log, engine.dispatcher, context.select_all, context.names)
+    subscribed = SubscribedQuery(
+        sql=f"changes of {collection or 'everything'}",
+        schema=feed.plan.schema,
+        tenant=context.tenant,
+        born=0 if definition is None else definition.born,
+        check_exists=lambda: _check_exists(engine, definition),
+    )
+    return engine.registry.open(style, feed, subscribed, options)
 
-    def _open(
-        self,
-        style: type[R],
-        feed: LogFeed,
-        query: SubscribedQuery,
-        options: SubscribeOptions,
-        **callbacks: Any,  # noqa: ANN401 - of the style
-    ) -> R:
-        # As for a query: what this thread pushed before is committed before.
-        self._engine.dispatcher.barrier()
-        return self._registry.open(style, feed, query, options, **callbacks)
 
-    def plan(self, select: Select, tenant: str | None) -> tuple[Definition, SelectPlan]:
-        """What a query reads, and how."""
-        if select.limit is not None:
-            raise SqlUnsupportedError(
-                "a subscription has no LIMIT: its changes never end",
-                sql=select.sql,
-                line=select.line,
-                column=select.column,
-                hint="leave LIMIT out, or run it once with db.query",
+def event_maker(
+    context: Context, collection: str | None, fields: Sequence[str] | None, include: Include
+) -> EventMaker:
+    """Makes events of the batches of a subscription to changes."""
+    definition = None if collection is None else context.find(collection)
+    name = "" if definition is None else definition.name
+    maker = EventMaker(context.tenant_column, fields, include, name)
+    known = () if definition is None else definition.schema.names
+    for name in fields or ():
+        if known and name not in known:
+            raise InvalidOptionError(
+                f"{collection} has no column {name!r}", hint=f"it has {', '.join(known)}"
             )
-        definition = self._engine.find(select.target, tenant)
-        return definition, Executor(self._engine, self._registry, tenant).plan(definition, select)
+    return maker
 
 
 class SharedFeed(LogFeed):
-    """The changes of a view that goes with its last subscriber."""
+    """The changes of a hidden view, which is dropped with its last subscriber."""
 
     __slots__ = ("_release",)
 

@@ -1,10 +1,12 @@
 """Tables: rows by primary key, changed by INSERT, UPDATE and DELETE.
 
 Takes: rows and compiled predicates.
-Gives: the changes that a statement means, and the current rows with the LSN at which they hold.
-Never knows: SQL text, subscribers, threads other than the one that applies and those that read.
+Gives: the changes that a statement means, committed; the current rows and the LSN at which they
+hold.
+Never knows: SQL text, subscribers, views.
 """
 
 from millstream.tables.table import Changes, Table
+from millstream.tables.tables import Tables
 
-__all__ = ["Changes", "Table"]
+__all__ = ["Changes", "Table", "Tables"]

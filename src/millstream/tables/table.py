@@ -1,8 +1,8 @@
-"""A table: its current rows by key, and what INSERT, UPDATE and DELETE make of them.
+"""A table: its current rows by key, and the changes that INSERT, UPDATE and DELETE make of them.
 
-A statement is worked out by the thread that runs it, while no other statement changes the table,
-and committed and applied by the dispatcher's. So a statement sees all that came before it, and
-readers see each commit whole.
+The changes of a statement are computed by the thread that runs it, while no other statement changes
+the table, and committed and applied by the dispatcher's thread. So a statement sees all that was
+committed before it, and readers see each commit entirely or not at all.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from millstream.errors import DuplicateKeyError, LogCorruptError, RowError
+from millstream.errors import DuplicateKeyError, LogCorruptError, RowError, TenantError
 from millstream.model.batch import ChangeBatch
 from millstream.state.saved import NEVER, Saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from millstream.catalog.tenants import OwnRows
     from millstream.log import Log
     from millstream.model.batch import Row
     from millstream.model.schema import Schema
@@ -32,7 +33,7 @@ Key = tuple[Any, ...]
 
 
 class Changes:
-    """Weighted rows that a statement has worked out, and how many rows it was about."""
+    """The weighted rows that a statement changes, and how many rows it matched."""
 
     __slots__ = ("count", "rows", "weights")
 
@@ -73,12 +74,12 @@ class Table:
         schema: its columns and its key.
 
     Attributes:
-        changing: held by whoever works out and commits a change.
-        unsettled: whether the last change may still be on its way, though nobody waits for it.
+        changing: held by the thread that computes and commits a change.
+        unsettled: whether the last commit may still be under way, though no thread waits for it.
         lsn: the LSN at which the rows hold.
         written: how many rows its changes had, old and new, besides what was saved.
         due: when so many were written, ``on_due`` is called, once.
-        error: why its rows are not known, or None.
+        error: why its rows could not be read, or None.
     """
 
     def __init__(self, name: str, schema: Schema) -> None:
@@ -179,17 +180,25 @@ class Table:
             rows, lsn, schema = list(self._rows.values()), self.lsn, self.schema
         return (copy.deepcopy(rows) if schema.is_nested else rows), lsn, schema
 
-    # ---- what statements do; call these with ``changing`` held
+    # ---- what statements change; call these with ``changing`` held
 
-    def insert(self, rows: Iterable[Row], conflict: Conflict = "error") -> Changes:
-        """New rows.
+    def insert(
+        self, rows: Iterable[Row], conflict: Conflict = "error", own: OwnRows | None = None
+    ) -> Changes:
+        """The changes that add rows.
+
+        Args:
+            rows: the new rows, checked.
+            conflict: what to do about a key that exists.
+            own: the rows of the tenant that inserts; None: of everyone.
 
         Raises:
-            DuplicateKeyError: a row with that key is there.
+            DuplicateKeyError: a row with that key exists.
+            TenantError: a row of another tenant would be replaced.
         """
         changes = Changes()
         new: dict[Key, Row] = {}
-        for row in map(self._whole, rows):
+        for row in map(self._widened, rows):
             key = self._key_of(row)
             taken = key in new or key in self._rows
             if taken and conflict == "error":
@@ -198,17 +207,32 @@ class Table:
                 new[key] = row
         for key, row in new.items():
             changes.replace(self._rows.get(key), row)
+        if own is not None and len(own.places(changes.rows)) < len(changes.rows):
+            raise TenantError(
+                "a row of another tenant has that key", hint="insert it with another key"
+            )
         return changes
 
-    def update(self, predicate: Predicate | None, projection: Projection) -> Changes:
-        """The rows that a predicate keeps, replaced by what a projection makes of them.
+    def update(
+        self, predicate: Predicate | None, projection: Projection, own: OwnRows | None = None
+    ) -> Changes:
+        """The changes that replace rows.
+
+        Args:
+            predicate: selects the rows; None: all.
+            projection: makes the new row of an old one.
+            own: the rows of the tenant that updates, others are not read; None: of everyone.
 
         Raises:
             DuplicateKeyError: two rows would have one key.
             RowError: a value that does not fit.
+            TenantError: a new row would be another tenant's.
         """
-        old = self._kept(predicate)
-        new = self._checked([self._whole(row) for row in projection.rows(old)])
+        old = self._selected(predicate, own)
+        made = projection.rows(old)
+        if own is not None:
+            own.check(made)
+        new = self._checked([self._widened(row) for row in made])
         left = {self._key_of(row) for row in old}
         taken: set[Key] = set()
         moved: list[tuple[Row, Row]] = []
@@ -225,15 +249,17 @@ class Table:
         changes.move(moved)
         return changes
 
-    def delete(self, predicate: Predicate | None) -> Changes:
-        """The rows that a predicate keeps, gone."""
+    def delete(self, predicate: Predicate | None, own: OwnRows | None = None) -> Changes:
+        """The changes that remove the rows that a predicate selects; arguments as in ``update``."""
         changes = Changes()
-        for row in self._kept(predicate):
+        for row in self._selected(predicate, own):
             changes.replace(row, None)
         return changes
 
-    def _kept(self, predicate: Predicate | None) -> list[Row]:
+    def _selected(self, predicate: Predicate | None, own: OwnRows | None) -> list[Row]:
         rows = list(self._rows.values())
+        if own is not None:  # the predicate must not be evaluated on rows of other tenants
+            rows = [rows[place] for place in own.places(rows)]
         return rows if predicate is None else [rows[place] for place in predicate.places(rows)]
 
     def _checked(self, rows: list[Row]) -> list[Row]:
@@ -244,8 +270,8 @@ class Table:
                 f"{self.name}: {error.message}", row=error.row, column=error.column, hint=error.hint
             ) from error
 
-    def _whole(self, row: Row) -> Row:
-        """A row that was worked out before the last ALTER, with NULLs in the columns it lacks."""
+    def _widened(self, row: Row) -> Row:
+        """A row that was computed before the last ALTER, with NULL in the columns that it lacks."""
         missing = len(self.schema.columns) - len(row)
         return row + (None,) * missing if missing else row
 

@@ -1,0 +1,264 @@
+"""Statements that change what exists: CREATE, DROP, ALTER.
+
+What they change is changed by the dispatcher's thread, between two commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millstream.catalog import Definition, options_of
+from millstream.engine import show
+from millstream.errors import (
+    InUseError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    SubscriptionEndedError,
+    SubscriptionExistsError,
+)
+from millstream.model.clock import system_clock
+from millstream.threads import uninterrupted
+
+if TYPE_CHECKING:
+    from millstream.engine.context import Context
+    from millstream.engine.engine import Engine
+    from millstream.model.result import Result
+    from millstream.sql import AddColumn, CreateSource, CreateTable, CreateView, Drop, SkipDamage
+    from millstream.views.planning import Planned
+
+
+# ---- sources and tables
+
+
+@uninterrupted
+def create_source(context: Context, statement: CreateSource) -> Result:
+    """CREATE SOURCE."""
+    definition = Definition(
+        "source",
+        statement.name,
+        statement.schema,
+        options_of(statement.options, statement.schema, statement.sql),
+        statement.watermark,
+        system_clock(),
+    )
+    return _create(context, definition, if_not_exists=statement.if_not_exists)
+
+
+@uninterrupted
+def create_table(context: Context, statement: CreateTable) -> Result:
+    """CREATE TABLE."""
+    options = options_of(statement.options, statement.schema, statement.sql, "table")
+    definition = Definition(
+        "table", statement.name, statement.schema, options, created_at=system_clock()
+    )
+    return _create(context, definition, if_not_exists=statement.if_not_exists)
+
+
+def _create(context: Context, definition: Definition, *, if_not_exists: bool) -> Result:
+    """Create a source or a table; it is on the disk when this returns."""
+    engine = context.engine
+
+    def create() -> None:
+        if not (if_not_exists and definition.name in engine.catalog):
+            engine.open_relation(engine.catalog.create(definition))
+
+    engine.dispatcher.call(create)
+    return context.done(f"CREATE {definition.kind.upper()}")
+
+
+@uninterrupted
+def add_column(context: Context, statement: AddColumn) -> Result:
+    """ALTER ... ADD COLUMN; rows from before have NULL in it."""
+    engine, column = context.engine, statement.added
+    name = engine.catalog.of_kind(statement.kind, statement.name).name
+    table = engine.tables.get(name)
+
+    def add() -> None:
+        known = {each.lower() for each in engine.catalog[name].schema.names}
+        if statement.if_not_exists and column.name.lower() in known:
+            return
+        schema = engine.catalog.add_column(name, column).schema
+        engine.inlets.evolve(name, schema)
+        if table is not None:
+            table.evolve(schema)
+
+    if table is None:
+        engine.dispatcher.call(add)
+    else:
+        with table.changing:  # no statement has computed changes with the old columns
+            engine.dispatcher.call(add)
+    return context.done(f"ALTER {statement.kind.upper()}")
+
+
+def skip_damage(context: Context, statement: SkipDamage) -> Result:
+    """ALTER ... SKIP DAMAGE: go on without the damaged part of a source or a table.
+
+    Readers of a source are given gaps in its place.
+
+    Raises:
+        InUseError: views read the table, and would count its rows twice.
+    """
+    engine = context.engine
+    definition = engine.catalog.of_kind(statement.kind, statement.name)
+    definition.check_usable()
+    table = engine.tables.get(definition.name)
+    if table is None:
+        return show.gaps(engine.log.skip_damage(definition.name))
+    readers = engine.views.readers_of(definition.name)
+    if readers:
+        raise InUseError(
+            f"{definition.name} is read by {', '.join(readers)}",
+            hint="drop them, skip the damage, and create them again",
+        )
+    gaps = engine.tables.skip_damage(table)
+    if gaps:
+        engine.views.saver.forget(definition)
+        engine.views.saver.keep(definition, table)
+    return show.gaps(gaps)
+
+
+# ---- views
+
+
+def create_view(context: Context, statement: CreateView) -> Result:
+    """CREATE MATERIALIZED VIEW, CREATE STREAM."""
+    engine = context.engine
+    known = engine.catalog.get(statement.name)
+    if known is None:
+        planned = engine.views.plan(statement)
+        run_new_view(engine, planned, if_not_exists=statement.if_not_exists)
+    elif statement.or_replace and known.query and not statement.if_not_exists:
+        planned = engine.views.plan(statement)
+        check_replacement(engine, known, planned)
+        _replace(engine, known, planned)
+    elif not statement.if_not_exists:
+        raise ObjectExistsError(
+            f"there is a {known.kind} {known.name} already",
+            hint="use another name, or IF NOT EXISTS, or DROP it first",
+        )
+    stream = statement.kind == "stream"
+    return context.done("CREATE STREAM" if stream else "CREATE MATERIALIZED VIEW")
+
+
+@uninterrupted
+def run_new_view(engine: Engine, planned: Planned, *, if_not_exists: bool = False) -> None:
+    """Create a view that was planned, and start it."""
+
+    def create() -> bool:
+        if if_not_exists and planned.definition.name in engine.catalog:
+            return False
+        engine.views.create(planned)
+        return True
+
+    if engine.dispatcher.call(create):
+        engine.views.start(engine.views.run(planned))
+
+
+def check_replacement(engine: Engine, old: Definition, planned: Planned) -> None:
+    """Raise unless a view can be created once the one that it replaces is dropped.
+
+    Raises:
+        InUseError: it reads the one that it replaces.
+        ObjectExistsError: the log for its late rows has the name of something else.
+    """
+    dropped = _dropped_with(engine, old)
+    read = [name for name in planned.inputs if name in dropped]
+    if read:
+        raise InUseError(
+            f"{old.name} cannot be replaced by a view that reads {read[0]}",
+            hint="create it under another name, or read what the old one reads",
+        )
+    late = planned.statement.late_to
+    if late is not None and late.lower() not in {name.lower() for name in dropped[1:]}:
+        engine.catalog.check_new(replace(planned.definition, kind="stream", name=late))
+
+
+@uninterrupted
+def _replace(engine: Engine, old: Definition, new: Planned) -> None:
+    _drop(engine, old)
+    run_new_view(engine, new)
+
+
+# ---- dropping
+
+
+@uninterrupted
+def drop(context: Context, statement: Drop) -> Result:
+    """DROP."""
+    if statement.kind == "subscription":
+        return _drop_subscription(context, statement)
+    catalog = context.engine.catalog
+    if statement.kind not in {"source", "table", "view", "stream"}:
+        if not statement.if_exists:
+            raise ObjectNotFoundError(f"there is no {statement.kind} {statement.name!r}")
+    elif not (statement.if_exists and statement.name not in catalog):
+        definition = catalog.of_kind(statement.kind, statement.name)
+        _drop(context.engine, definition, cascade=statement.cascade)
+    return context.done(f"DROP {statement.kind.upper()}")
+
+
+def _drop_subscription(context: Context, statement: Drop) -> Result:
+    engine = context.engine
+    if engine.registry.is_open(statement.name):
+        raise SubscriptionExistsError(
+            f"the subscription {statement.name!r} is open", hint="cancel it first"
+        )
+    if not (statement.if_exists and statement.name not in engine.positions):
+        engine.positions.drop(statement.name)
+    return context.done("DROP SUBSCRIPTION")
+
+
+def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> None:
+    """Remove a source, a table or a view, its rows, and with CASCADE the views that read it.
+
+    Raises:
+        InUseError: a view reads it, and is not to be dropped with it.
+    """
+    names = _dropped_with(engine, definition)
+    readers = [
+        reader
+        for name in names
+        for reader in engine.views.readers_of(name)
+        if reader != definition.name
+    ]
+    if readers and not cascade:
+        raise _in_use(engine, definition, readers)
+    for reader in readers:
+        if reader in engine.catalog:
+            _drop(engine, engine.catalog[reader], cascade=True)
+        else:
+            engine.views.end_shared(
+                reader, SubscriptionEndedError(f"{definition.name} was dropped")
+            )
+
+    def forget() -> None:
+        for name in names:
+            if name in engine.catalog:  # a log of late rows may have been dropped with its view
+                ended = SubscriptionEndedError(f"{name} was dropped")
+                engine.dispatcher.call(partial(engine.remove_relation, name, ended))
+
+    if definition.name in engine.views or definition.name in engine.views.failed:
+        engine.views.drop(definition.name, forget)
+    else:
+        forget()
+
+
+def _dropped_with(engine: Engine, definition: Definition) -> list[str]:
+    """The names that DROP removes: the object and, of a view, the log of its late rows."""
+    late = engine.views.late_log(definition.name)
+    return [definition.name] if late is None else [definition.name, engine.catalog[late].name]
+
+
+def _in_use(engine: Engine, definition: Definition, readers: list[str]) -> InUseError:
+    named = [engine.catalog[name] for name in readers if name in engine.catalog]
+    first = [f"DROP {each.kind.upper()} {each.name}" for each in named]
+    shown = [each.name for each in named]
+    if len(named) < len(readers):
+        first.append("cancel the subscriptions whose queries read it")
+        shown.append("a query that is subscribed to")
+    return InUseError(
+        f"{definition.name} is read by {', '.join(shown)}",
+        hint=f"{'; '.join(first)} first, or write CASCADE",
+    )

@@ -1,0 +1,125 @@
+"""Statements and calls that change and read rows: INSERT, UPDATE, DELETE, SELECT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import InvalidOptionError, WrongObjectError
+from millstream.model.batch import ChangeBatch
+from millstream.sources import Source
+from millstream.sql import plan_insert, plan_update, plan_where
+from millstream.sql.adhoc import plan_adhoc
+from millstream.subscriptions.base import deadline_of, time_left
+
+if TYPE_CHECKING:
+    from millstream.catalog import Definition
+    from millstream.engine.context import Context
+    from millstream.model.batch import Row
+    from millstream.model.result import Result
+    from millstream.sql import Delete, Insert, Query, Select, Update
+    from millstream.tables.table import Conflict
+
+
+# ---- adding rows
+
+
+def insert(context: Context, statement: Insert) -> Result:
+    """INSERT."""
+    definition = context.find(statement.target)
+    rows = plan_insert(statement, definition.schema)
+    own = context.own_rows(definition)
+    if own is not None:
+        own.check(rows)
+    if definition.kind == "source":
+        if rows:
+            batch = ChangeBatch(definition.schema, rows, None, None)
+            context.engine.inlets[definition].enter([batch])
+        count = len(rows)
+    else:
+        count = context.engine.tables.insert(definition, rows, statement.conflict, own)
+    return context.done(f"INSERT {count}", count)
+
+
+def insert_batches(
+    context: Context,
+    definition: Definition,
+    batches: list[ChangeBatch],
+    conflict: Conflict = "error",
+) -> int:
+    """Add checked batches to a source or a table, all or none; returns how many rows."""
+    own = context.own_rows(definition)
+    if own is not None:
+        for batch in batches:
+            own.check(batch.held_rows)
+    if definition.kind == "source":
+        if batches:
+            context.engine.inlets[definition].enter(batches)
+        return sum(map(len, batches))
+    rows: list[Row] = [row for batch in batches for row in batch.held_rows]
+    return context.engine.tables.insert(definition, rows, conflict, own)
+
+
+def source(context: Context, name: str, record: type | None) -> Source:
+    """A producer's handle on a source, which refuses rows of other tenants."""
+    engine, definition = context.engine, context.find(name)
+    own = context.own_rows(definition)
+    inlet = engine.inlets[definition]
+    return Source(inlet, engine.flush, record, check=None if own is None else own.check)
+
+
+# ---- changing rows
+
+
+def update(context: Context, statement: Update) -> Result:
+    """UPDATE."""
+    definition = context.find(statement.target)
+    predicate, projection = plan_update(statement, definition.schema)
+    own = context.own_rows(definition)
+    count = context.engine.tables.update(definition, predicate, projection, own)
+    return context.done(f"UPDATE {count}", count)
+
+
+def delete(context: Context, statement: Delete) -> Result:
+    """DELETE."""
+    definition = context.find(statement.target)
+    predicate = plan_where(statement.where, definition.schema, statement.sql)
+    own = context.own_rows(definition)
+    count = context.engine.tables.delete(definition, predicate, own)
+    return context.done(f"DELETE {count}", count)
+
+
+# ---- reading rows
+
+
+def select(context: Context, statement: Select) -> Result:
+    """SELECT of one relation, with WHERE and columns."""
+    definition = context.find(statement.target)
+    return context.engine.relations.select(definition, context.plan(definition, statement))
+
+
+def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None) -> int:
+    """Wait until a view runs and includes everything up to an LSN, or all pushed so far.
+
+    Returns that LSN.
+    """
+    engine, deadline = context.engine, deadline_of(timeout)
+    if lsn is not None and (type(lsn) is not int or lsn < 0):
+        raise InvalidOptionError(f"lsn is {lsn!r}", hint="a whole number from 0 on, or None")
+    if lsn is None:
+        lsn = engine.dispatcher.barrier(complete=True)
+    definition = context.find(view)
+    engine.relations.check_opened(definition)
+    if definition.name not in engine.views:
+        raise WrongObjectError(
+            f"{definition.name} is a {definition.kind}, not a view",
+            hint="what db.flush() returns is on the disk and handed to subscribers",
+        )
+    with context.filtered_errors():
+        engine.relations.wait_for(definition.name, lsn, time_left(deadline, None))
+    return lsn
+
+
+def query(context: Context, statement: Query) -> Result:
+    """SELECT with joins, groups, an order and so on."""
+    plan = plan_adhoc(statement, context.inputs())
+    return context.engine.relations.adhoc(plan, context.tenant)

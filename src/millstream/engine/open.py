@@ -1,0 +1,120 @@
+"""Opening a database: recovery as a list of steps, in the order of ``open_engine``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.catalog import Catalog
+from millstream.dispatch import Dispatcher
+from millstream.engine import notifications
+from millstream.engine.engine import Engine
+from millstream.engine.inlets import Inlets
+from millstream.log import Log
+from millstream.model.lsn import FIRST_LSN
+from millstream.queries.relations import Relations
+from millstream.spark.session import Spark
+from millstream.subscriptions import Positions, Registry
+from millstream.tables import Tables
+from millstream.views.views import Views
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from millstream.catalog import Definition
+
+
+def open_engine(
+    path: Path,
+    *,
+    sync_interval: float,
+    retention_interval: float,
+    segment_bytes: int,
+    repair: bool,
+    spark: Any,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
+    master: str | None,
+    spark_options: Mapping[str, str] | None,
+) -> Engine:
+    """Open a directory, and recover what a crash has left; arguments are those of ``Database``.
+
+    The views are loaded, but do not run yet: see ``start_views``.
+    """
+    log = Log(  # locks the directory; the log ends with the last commit that is entire
+        path,
+        sync_interval=sync_interval,
+        retention_interval=retention_interval,
+        segment_bytes=segment_bytes,
+        repair=repair,
+    )
+    hold = log.hold(lsn=FIRST_LSN)  # until durable subscriptions and views hold what they need
+    try:
+        cluster = Spark(path / "spark", session=spark, master=master, options=spark_options)
+        engine = assemble(log, cluster)
+        open_tables(engine)
+        open_sources(engine)
+        load_views(engine)
+    except BaseException:
+        log.close()
+        raise
+    finally:
+        hold.release()
+    return engine
+
+
+def assemble(log: Log, spark: Spark) -> Engine:
+    """The parts, in the order in which they read what is theirs from the log."""
+    catalog = Catalog(log)  # what exists; topics that CREATE has left half made are dropped
+    dispatcher = Dispatcher(log)  # its thread starts: from now on it makes the commits
+    inlets = Inlets(log, dispatcher, catalog)
+    positions = Positions(log, dispatcher, inlets.watermarks)  # durable subscriptions take holds
+    tables = Tables(log, dispatcher, catalog)
+    views = Views(log, dispatcher, catalog, spark=spark)  # what DROP VIEW has left is dropped
+    return Engine(
+        log=log,
+        catalog=catalog,
+        dispatcher=dispatcher,
+        inlets=inlets,
+        notifications=inlets.open_system(notifications.TOPIC, notifications.SCHEMA),
+        tables=tables,
+        views=views,
+        relations=Relations(log, dispatcher, catalog, tables, views),
+        positions=positions,
+        registry=Registry(log, positions),
+    )
+
+
+def open_tables(engine: Engine) -> None:
+    """Read the rows of the tables: those that were saved, and the changes after them."""
+    for definition in engine.catalog:
+        if definition.kind == "table" and not definition.broken:
+            engine.open_relation(definition)
+
+
+def open_sources(engine: Engine) -> None:
+    """Let rows be pushed to the sources; event time goes on from the last watermark."""
+    for definition in engine.catalog:
+        if definition.kind == "source" and not definition.broken:
+            engine.open_relation(definition, _last_watermark(engine, definition))
+
+
+def _last_watermark(engine: Engine, definition: Definition) -> int | None:
+    """The last watermark in the log, or the one that was stored with the positions."""
+    positions = engine.positions
+    stored = positions.loaded_watermarks.get(definition.name)
+    start = max(positions.loaded_lsn + 1, engine.log.topic(definition.name).low_lsn)
+    later = engine.log.watermark(definition.name, start)
+    known = [each for each in (stored, later) if each is not None]
+    return max(known, default=None)
+
+
+def load_views(engine: Engine) -> None:
+    """Load the views, the oldest first: a view reads only what was created before it."""
+    for definition in sorted(engine.catalog, key=lambda each: each.born):
+        if definition.query:
+            engine.views.load(definition)
+
+
+def start_views(engine: Engine) -> None:
+    """Let the views run."""
+    for each in engine.views:
+        engine.views.start(each)

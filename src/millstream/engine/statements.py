@@ -1,0 +1,95 @@
+"""The statements of SQL, each with the function that runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.engine import ddl, dml, notifications, show, subscribe
+from millstream.engine.explain import explain
+from millstream.errors import SqlUnsupportedError
+from millstream.sql import (
+    AddColumn,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Listen,
+    Notify,
+    Query,
+    Select,
+    Show,
+    ShowChanges,
+    ShowCreate,
+    SkipDamage,
+    Statement,
+    Unlisten,
+    Update,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.engine.context import Context
+    from millstream.model.result import Result
+    from millstream.subscriptions import Subscription
+
+_RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
+    CreateSource: ddl.create_source,
+    CreateTable: ddl.create_table,
+    CreateView: ddl.create_view,
+    Drop: ddl.drop,
+    AddColumn: ddl.add_column,
+    SkipDamage: ddl.skip_damage,
+    Insert: dml.insert,
+    Update: dml.update,
+    Delete: dml.delete,
+    Select: dml.select,
+    Query: dml.query,
+    Notify: notifications.notify,
+    Show: show.show,
+    ShowCreate: show.show_create,
+    ShowChanges: show.show_changes,
+    Describe: show.describe,
+    Explain: explain,
+}
+_QUERIES: Final = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
+
+
+def run(context: Context, statement: Statement) -> Result | Subscription:
+    """Run one statement; LIVE SELECT gives a Subscription, every other one a Result.
+
+    Raises:
+        TenantError: it is not for tenants.
+    """
+    if isinstance(statement, Select | Query) and statement.live:
+        return subscribe.live(context, statement)
+    if isinstance(statement, Listen):
+        return notifications.listen(context, statement)
+    if isinstance(statement, Unlisten):
+        return notifications.unlisten(context, statement)
+    if isinstance(statement, Show) and statement.kind == "channels" and context.channels:
+        return notifications.show_channels(context.channels)
+    context.check_allowed(statement)
+    with context.filtered_errors():
+        return _RUN[type(statement)](context, statement)
+
+
+def check_query(statement: Statement, sql: str) -> None:
+    """Raise unless a statement only reads, and reads once.
+
+    Raises:
+        SqlUnsupportedError: it changes something, or it is a LIVE SELECT.
+    """
+    is_live = isinstance(statement, Select | Query) and statement.live
+    if is_live or not isinstance(statement, _QUERIES):
+        raise SqlUnsupportedError(
+            "query is for SELECT, SHOW, DESCRIBE and EXPLAIN",
+            sql=sql,
+            line=statement.line,
+            column=statement.column,
+            hint="use db.subscribe" if is_live else "use db.execute",
+        )

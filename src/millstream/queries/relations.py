@@ -1,0 +1,281 @@
+"""The current rows of sources, tables and views, read for queries and for new subscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.catalog.tenants import find, own_rows
+from millstream.dispatch import select
+from millstream.errors import ViewNotReadyError
+from millstream.model.batch import ChangeBatch
+from millstream.model.lsn import FIRST_LSN
+from millstream.model.result import Result
+from millstream.queries.duckdb import AdhocRunner
+from millstream.sql import plan_all
+from millstream.state.bag import Bag
+from millstream.threads import uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from millstream.catalog import Catalog, Definition
+    from millstream.dispatch import Dispatcher
+    from millstream.log import Log, Reader
+    from millstream.model.batch import Row
+    from millstream.model.schema import Schema
+    from millstream.sql import SelectPlan
+    from millstream.sql.adhoc import AdhocPlan
+    from millstream.tables import Table, Tables
+    from millstream.views.running import Running
+    from millstream.views.views import Views
+
+Snapshot = tuple[list[ChangeBatch], int]
+"""Current rows, and the LSN at which they hold."""
+
+_LSN: Final = pa.field("_lsn", pa.int64(), nullable=False)
+
+
+class Relations:
+    """Reads the rows of everything that a query can name.
+
+    Args:
+        log: the rows of sources and streams.
+        dispatcher: commits what was pushed before a query.
+        catalog: what exists.
+        tables: the rows of tables.
+        views: the rows of views.
+    """
+
+    def __init__(
+        self, log: Log, dispatcher: Dispatcher, catalog: Catalog, tables: Tables, views: Views
+    ) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._catalog = catalog
+        self._tables = tables
+        self._views = views
+        self._adhoc = AdhocRunner()
+
+    # ---- queries
+
+    def select(self, definition: Definition, plan: SelectPlan) -> Result:
+        """The rows that a SELECT of one relation gives now, those just pushed included."""
+        lsn = self._dispatcher.barrier()
+        batches, left = [], plan.limit
+        for batch in self._stored(definition, lsn):
+            kept = select(batch, plan)
+            if kept is None:
+                continue
+            arrow = kept.arrow if left is None else kept.arrow.slice(0, left)
+            if arrow.num_columns > len(plan.schema.columns):  # some were added just now
+                arrow = plan.schema.conform(arrow.select(plan.schema.names))
+            batches.append(arrow)
+            if left is not None:
+                left -= arrow.num_rows
+                if left <= 0:
+                    break
+        return Result(plan.schema, batches, lsn=lsn)
+
+    def adhoc(self, plan: AdhocPlan, tenant: str | None) -> Result:
+        """The rows that a query with joins, groups or an order gives now.
+
+        Args:
+            plan: the query.
+            tenant: the relations have the rows of this tenant only, so no SQL can read others;
+                None: all rows.
+        """
+        lsn = self._dispatcher.barrier()
+        relations = {
+            name: self._relation(name, plan.columns[name], lsn, tenant) for name in plan.tables
+        }
+        table = self._adhoc.run(plan, relations)
+        return Result(plan.schema, table.to_batches(), lsn=lsn)
+
+    def _relation(
+        self, name: str, columns: Sequence[str], lsn: int, tenant: str | None
+    ) -> pa.Table:
+        """The current rows of a relation as one Arrow table; of a source with their LSNs."""
+        definition = find(self._catalog, name, tenant)
+        own = own_rows(definition, tenant)
+        plan = None
+        if own is not None:
+            plan = plan_all(definition.name, definition.schema, own.equality)
+        schema = definition.schema.arrow.remove_metadata().append(_LSN)
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [*definition.schema.conform(batch.arrow).columns, batch.lsns_arrow()], schema=schema
+            )
+            for stored in self._stored(definition, lsn)
+            for batch in [stored if plan is None else select(stored, plan)]
+            if batch is not None
+        ]
+        # Without any column the number of rows would be lost.
+        return pa.Table.from_batches(batches, schema).select(list(columns) or [_LSN.name])
+
+    # ---- the beginning of a subscription
+
+    def snapshot(self, definition: Definition, plan: SelectPlan) -> Callable[[], Snapshot] | None:
+        """A function that returns the current rows of a query; None for a source or a stream."""
+        if definition.kind == "view":
+            return self._view_snapshot(definition, plan)
+        table = self._tables.get(definition.name)
+        return None if table is None else self._table_snapshot(table, plan)
+
+    def _table_snapshot(self, table: Table, plan: SelectPlan) -> Callable[[], Snapshot]:
+        def snapshot() -> Snapshot:
+            rows, lsn, schema = table.snapshot()
+            kept = select(_state(self._log, table.name, schema, rows, lsn), plan)
+            if kept is None:  # an empty state is a state, too
+                kept = _state(self._log, table.name, plan.schema, [], lsn)
+            return [kept], lsn
+
+        return snapshot
+
+    def _view_snapshot(self, definition: Definition, plan: SelectPlan) -> Callable[[], Snapshot]:
+        view = self._views[definition.name].view
+
+        def snapshot() -> Snapshot:
+            table, lsn = view.snapshot()
+            states = []
+            for part in table.to_batches():
+                kept = select(_arrow_state(self._log, view.name, view.schema, part, lsn), plan)
+                if kept is not None:
+                    states.append(kept)
+            return states or [_state(self._log, view.name, plan.schema, [], lsn)], lsn
+
+        return snapshot
+
+    # ---- views
+
+    def check(self, definition: Definition) -> None:
+        """Raise if a relation cannot be read: a view that failed, a broken definition."""
+        self.check_opened(definition)
+        if definition.name in self._views:
+            error = self._views[definition.name].view.error
+            if error is not None:
+                raise error.again()
+
+    def check_opened(self, definition: Definition) -> None:
+        """Raise if a relation could not be opened."""
+        definition.check_usable()
+        if definition.name in self._views.failed:
+            raise self._views.failed[definition.name].again()
+
+    def wait_for(self, name: str, lsn: int, seconds: float | None) -> None:
+        """Wait until a view runs and includes everything up to an LSN.
+
+        Raises:
+            ViewNotReadyError: the time is up.
+            ViewFailedError: its query cannot go on.
+        """
+        running = self._views[name]
+        uninterrupted(running.probe)(lsn)
+        if not running.view.wait_for(lsn, seconds):
+            raise ViewNotReadyError(
+                f"{name} is at LSN {running.view.reached:,}, not at {lsn:,}, and the time is up",
+                hint=f"its query is {running.runner.state}; wait longer, or look at SHOW VIEWS",
+            )
+
+    # ---- stored rows
+
+    def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        """The current rows of a relation; of a log, what it has up to an LSN."""
+        self.check(definition)
+        if definition.name in self._views:
+            running = self._views[definition.name]
+            if running.planned.keeps_rows or running.planned.retracts:
+                schema = definition.schema
+                for part in self._view_rows(running).to_batches():
+                    yield ChangeBatch(schema, None, schema.conform(part), None)
+                return
+        table = self._tables.get(definition.name)
+        if table is None:
+            yield from self.logged((definition.name,), lsn)
+            return
+        rows, _, schema = table.snapshot()
+        if rows:
+            yield ChangeBatch(schema, rows, None, None)
+
+    def _view_rows(self, running: Running) -> pa.Table:
+        """The rows of a view; of a stream that keeps none, the sum of the changes in its log."""
+        if running.planned.keeps_rows:
+            return running.view.snapshot()[0]
+        rows = Bag(running.view.schema)
+        for batch in self.logged((running.view.name,), self._dispatcher.lsn):
+            rows.load(batch)
+        return rows.snapshot()
+
+    def logged(
+        self, topics: tuple[str, ...], until: int, start: int = FIRST_LSN
+    ) -> Iterator[ChangeBatch]:
+        """The batches that the log has of some topics, from an LSN on, up to another one."""
+        if not topics:
+            return
+        hold = self._log.hold(lsn=FIRST_LSN)  # retention waits until this was read
+        try:
+            with self._log.read_kept(*topics, start=start)[0] as reader:
+                yield from self._up_to(until, reader)
+        finally:
+            hold.release()
+
+    def _up_to(self, until: int, reader: Reader) -> Iterator[ChangeBatch]:
+        while reader.position < until:
+            batch = reader.next_nowait()
+            if batch is None:
+                if self._log.written_lsn >= until:
+                    return
+                if self._log.is_stalled:  # the disk is full: rows wait for room in memory
+                    for rest in reader.rest():
+                        if rest.first_lsn <= until:
+                            yield _first_rows(rest, until)
+                    return
+                self._log.write_soon()
+                batch = reader.next(timeout=0.05)
+            if batch is None:
+                continue
+            if batch.first_lsn > until:
+                return
+            yield _first_rows(batch, until)
+
+    def close(self) -> None:
+        """Let go of DuckDB; queries that run are finished first."""
+        self._adhoc.close()
+
+
+def _first_rows(batch: ChangeBatch, until: int) -> ChangeBatch:
+    """The rows of a batch up to an LSN."""
+    return batch if batch.lsn <= until else batch.slice(0, until - batch.first_lsn + 1)
+
+
+def _state(log: Log, topic: str, schema: Schema, rows: list[Row], lsn: int) -> ChangeBatch:
+    """Rows as a snapshot that holds at an LSN."""
+    return ChangeBatch(
+        schema,
+        rows,
+        None,
+        None,
+        topic=topic,
+        lsn=lsn,
+        lsns=[lsn] * len(rows),
+        kind="snapshot",
+        origin=log.origin,
+    )
+
+
+def _arrow_state(
+    log: Log, topic: str, schema: Schema, rows: pa.RecordBatch, lsn: int
+) -> ChangeBatch:
+    """Arrow rows as a snapshot that holds at an LSN."""
+    return ChangeBatch(
+        schema,
+        None,
+        schema.conform(rows),
+        None,
+        topic=topic,
+        lsn=lsn,
+        lsns=pa.repeat(pa.scalar(lsn, pa.int64()), rows.num_rows),
+        kind="snapshot",
+        origin=log.origin,
+    )
