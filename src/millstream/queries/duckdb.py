@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import ClosedError, Error, ExpressionError, SqlUnsupportedError
-from millstream.sql.adhoc.physical import duck_type, physical_schema, physical_type
+from millstream.sql.adhoc.duckdb_types import duck_type, physical_schema, physical_type
 from millstream.sql.expressions.runtime import overflow
 from millstream.threads import uninterrupted
 

@@ -2,7 +2,7 @@
 
 Takes: text, and the schema of what a statement names.
 Gives: checked statements; plans whose expressions are compiled for rows and for Arrow alike.
-Never knows: what exists, where rows are, who asks; it does no I/O and reads no clock.
+Never knows: what exists, where rows are, whose statement it is; it does no I/O and reads no clock.
 """
 
 from millstream.sql.dialect import Millstream

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from millstream.model.types import (
-    BIGINT,
-    BOOLEAN,
-    DOUBLE,
-    MAX_PRECISION,
-    array_type,
-    decimal_type,
-)
-from millstream.sql.adhoc.form import kernel_of
-from millstream.sql.adhoc.parts import Aggregate, AggregateTree, Parts, name_of
-from millstream.sql.adhoc.physical import duck_type
+from millstream.model.types import BIGINT, BOOLEAN, DOUBLE, MAX_PRECISION, array_type, decimal_type
+from millstream.sql.adhoc.duckdb_types import duck_type
+from millstream.sql.adhoc.to_duckdb import kernel_of
 from millstream.sql.dialect import WRITTEN
 from millstream.sql.expressions.conditions import comparable
-from millstream.sql.expressions.nodes import Call, ColumnRef, Node, Op
-from millstream.sql.expressions.type_rules import is_decimal, is_float, is_integer, unit_and_limit
+from millstream.sql.expressions.nodes import Call, Choice, ColumnRef, Literal, Node, Op
+from millstream.sql.expressions.type_rules import (
+    is_decimal,
+    is_float,
+    is_integer,
+    is_number,
+    unit_and_limit,
+)
 from millstream.sql.function_names import AGGREGATES
 
 if TYPE_CHECKING:
@@ -28,27 +27,136 @@ if TYPE_CHECKING:
 
     from millstream.model.types import SqlType
     from millstream.sql.adhoc.binder import RowBinder
-    from millstream.sql.adhoc.parts import Tail
 
 
-def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> Aggregate:
+AggregateTree = Any
+"""One of sqlglot's trees of an aggregate, of the class that has the parts that are read of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSuffix:
+    """What follows an aggregate in SQL: the conditions of FILTER, and OVER."""
+
+    conditions: tuple[str, ...] = ()
+    over: str = ""
+
+    def where(self, condition: str) -> AggregateSuffix:
+        """Return a suffix with one condition more."""
+        return AggregateSuffix((*self.conditions, condition), self.over)
+
+    def __str__(self) -> str:
+        kept = f" FILTER (WHERE {' AND '.join(self.conditions)})" if self.conditions else ""
+        return kept + self.over
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAggregate:
+    """An aggregate that is bound.
+
+    Attributes:
+        write: returns its text, with a suffix behind each of its functions.
+        type: the type of the result.
+        nullable: whether it can be NULL.
+        ordered: whether it looks at rows in an order of its own, which no OVER can have.
+    """
+
+    write: Callable[[AggregateSuffix], str]
+    type: SqlType
+    nullable: bool = True
+    ordered: bool = False
+
+
+class AggregateArguments:
+    """The arguments of one aggregate, each bound when it is read."""
+
+    def __init__(
+        self, rows: RowBinder, tree: AggregateTree, when: Node | None, *, skips_nulls: bool
+    ) -> None:
+        self.rows = rows
+        self.tree = tree
+        self.when = when
+        self.skips_nulls = skips_nulls
+        self.draft = rows.draft
+
+    @property
+    def args(self) -> list[exp.Expr]:
+        """The arguments, without DISTINCT."""
+        this = self.tree.this
+        if isinstance(self.tree, exp.Anonymous):
+            return list(self.tree.expressions)
+        if isinstance(this, exp.Distinct):
+            return list(this.expressions)
+        more = [self.tree.args.get("expression"), *self.tree.expressions]
+        return [each for each in (this, *more) if each is not None]
+
+    @property
+    def distinct(self) -> str:
+        """DISTINCT, if it was written."""
+        return "DISTINCT " if isinstance(self.tree.this, exp.Distinct) else ""
+
+    def node(self, tree: exp.Expr) -> Node:
+        """Bind an argument; where FILTER leaves a row out, it is not evaluated."""
+        node = self.rows.bind(tree)
+        if node.type.kind == "NULL":
+            self.rows.refuse(tree, "NULL has no type here", "Write CAST(NULL AS INT).")
+        if self.when is not None and node.raises:
+            return Choice(((self.when, node),), Literal(None, node.type), node.type)
+        return node
+
+    def one(self) -> Node:
+        """Bind the only argument."""
+        if len(self.args) != 1:
+            self.rows.mismatch(
+                self.tree,
+                f"{self.rows.words(self.tree)} takes one argument here",
+                "Check the number of arguments.",
+            )
+        return self.node(self.args[0])
+
+    def number(self) -> Node:
+        """Bind the only argument, a number."""
+        node = self.one()
+        if not is_number(node.type):
+            message = f"expected a number, got {node.type.sql}"
+            self.rows.mismatch(self.args[0], message, "CAST it to a number.")
+        return node
+
+    def double(self) -> Node:
+        """Bind the only argument as a DOUBLE."""
+        return self.rows.coerce(self.tree, self.number(), DOUBLE)
+
+    def text(self, node: Node) -> str:
+        """Return the text of an argument; of a DISTINCT one, as a key."""
+        return self.draft.key_text(node) if self.distinct else self.draft.text(node)
+
+    def simple(self, name: str, node: Node, of: SqlType) -> BoundAggregate:
+        """Return an aggregate that DuckDB has as it is."""
+        return BoundAggregate(
+            lambda suffix: f"{name}({self.distinct}{self.text(node)}){suffix}", of
+        )
+
+
+# --- Binding --------------------------------------------------------------------------------------
+
+
+def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> BoundAggregate:
     """Return an aggregate over rows, with its FILTER and IGNORE NULLS."""
     function, when, skips_nulls = _unwrapped(rows, tree)
     make = _by_name(function) or _AGGREGATES.get(type(function))
     written = function.meta.get(WRITTEN)
     if make is None or (written is not None and str(written).upper() not in AGGREGATES):
         rows.refuse(
-            function, f"{name_of(rows, function)} is not supported in a query", _hint(function)
+            function, f"{rows.words(function)} is not supported in a query", _hint(function)
         )
     if isinstance(function, exp.Anonymous) and len(function.expressions) != 1:
         rows.mismatch(function, f"{function.name.upper()} takes 1 argument", "Count them again.")
     if skips_nulls and not isinstance(function, _POSITIONAL):
         rows.refuse(tree, "IGNORE NULLS is for FIRST and LAST", "Leave it out.")
-    made = make(Parts(rows, function, when, skips_nulls=skips_nulls))
+    made = make(AggregateArguments(rows, function, when, skips_nulls=skips_nulls))
     if when is None:
         return made
-    return Aggregate(
-        lambda tail: made.write(tail.where(rows.draft.text(when))),
+    return BoundAggregate(
+        lambda suffix: made.write(suffix.where(rows.draft.text(when))),
         made.type,
         made.nullable,
         made.ordered,
@@ -67,7 +175,7 @@ def _unwrapped(rows: RowBinder, tree: exp.Expr) -> tuple[AggregateTree, Node | N
     return function, when, skips_nulls
 
 
-def _by_name(function: exp.Expr) -> Callable[[Parts], Aggregate] | None:
+def _by_name(function: exp.Expr) -> Callable[[AggregateArguments], BoundAggregate] | None:
     if not isinstance(function, exp.Anonymous):
         return None
     return _NAMED.get(function.name.upper())
@@ -82,49 +190,51 @@ def _hint(function: exp.Expr) -> str:
 # --- Counts and sums ------------------------------------------------------------------------------
 
 
-def _count(parts: Parts) -> Aggregate:
+def _count(parts: AggregateArguments) -> BoundAggregate:
     if isinstance(parts.tree.this, exp.Star):
-        return Aggregate(lambda tail: f"count(*){tail}", BIGINT, nullable=False)
+        return BoundAggregate(lambda suffix: f"count(*){suffix}", BIGINT, nullable=False)
     nodes = [parts.node(each) for each in parts.args]
     if not nodes:
         parts.rows.mismatch(parts.tree, "COUNT takes an argument", "Write COUNT(*).")
 
-    def write(tail: Tail) -> str:
+    def write(suffix: AggregateSuffix) -> str:
         texts = [parts.text(each) for each in nodes]
         if len(texts) == 1:
-            return f"count({parts.distinct}{texts[0]}){tail}"
+            return f"count({parts.distinct}{texts[0]}){suffix}"
         there = " AND ".join(f"{each} IS NOT NULL" for each in texts)
-        whole = f"row({', '.join(texts)})"
-        return f"count({parts.distinct}CASE WHEN {there} THEN {whole} END){tail}"
+        values = f"row({', '.join(texts)})"
+        return f"count({parts.distinct}CASE WHEN {there} THEN {values} END){suffix}"
 
-    return Aggregate(write, BIGINT, nullable=False)
+    return BoundAggregate(write, BIGINT, nullable=False)
 
 
-def _count_if(parts: Parts) -> Aggregate:
+def _count_if(parts: AggregateArguments) -> BoundAggregate:
     node = parts.rows.bind_boolean(parts.args[0])
-    return Aggregate(
-        lambda tail: f"count(CASE WHEN {parts.text(node)} THEN 1 END){tail}", BIGINT, nullable=False
+    return BoundAggregate(
+        lambda suffix: f"count(CASE WHEN {parts.text(node)} THEN 1 END){suffix}",
+        BIGINT,
+        nullable=False,
     )
 
 
-def _sum(parts: Parts) -> Aggregate:
+def _sum(parts: AggregateArguments) -> BoundAggregate:
     node = parts.number()
     if is_integer(node.type):
         # DuckDB adds up in 128 bits: only a result that does not fit is an error.
         made = parts.simple("sum", node, BIGINT)
-        return Aggregate(lambda tail: f"CAST({made.write(tail)} AS BIGINT)", BIGINT)
+        return BoundAggregate(lambda suffix: f"CAST({made.write(suffix)} AS BIGINT)", BIGINT)
     if not is_decimal(node.type):
         return parts.simple("sum", parts.rows.coerce(parts.tree, node, DOUBLE), DOUBLE)
     of = _sum_type(node.type)
     made = parts.simple("sum", node, of)
-    return Aggregate(lambda tail: f"CAST({made.write(tail)} AS {duck_type(of)})", of)
+    return BoundAggregate(lambda suffix: f"CAST({made.write(suffix)} AS {duck_type(of)})", of)
 
 
 def _sum_type(of: SqlType) -> SqlType:
     return decimal_type(min(MAX_PRECISION, of.arrow.precision + 10), of.arrow.scale)
 
 
-def _average(parts: Parts) -> Aggregate:
+def _average(parts: AggregateArguments) -> BoundAggregate:
     node = parts.number()
     if not is_decimal(node.type):
         # Spark adds up doubles even of integers.
@@ -137,30 +247,30 @@ def _average(parts: Parts) -> Aggregate:
     op = Op(f"AVG {node.type.sql}", "", python, params=unit_and_limit(of), raises=True)
     kernel = kernel_of(Call(op, args, of))
 
-    def write(tail: Tail) -> str:
+    def write(suffix: AggregateSuffix) -> str:
         text = f"{parts.distinct}{parts.text(node)}"
         return parts.draft.form.kernel(
             kernel,
-            f"CAST(sum({text}){tail} AS {duck_type(total)})",
-            f"CAST(count({text}){tail} AS {duck_type(count)})",
+            f"CAST(sum({text}){suffix} AS {duck_type(total)})",
+            f"CAST(count({text}){suffix} AS {duck_type(count)})",
         )
 
-    return Aggregate(write, of)
+    return BoundAggregate(write, of)
 
 
-def _of_doubles(name: str) -> Callable[[Parts], Aggregate]:
+def _of_doubles(name: str) -> Callable[[AggregateArguments], BoundAggregate]:
     return lambda parts: parts.simple(name, parts.double(), DOUBLE)
 
 
 # --- Truth and order ------------------------------------------------------------------------------
 
 
-def _of_truths(name: str) -> Callable[[Parts], Aggregate]:
+def _of_truths(name: str) -> Callable[[AggregateArguments], BoundAggregate]:
     return lambda parts: parts.simple(name, parts.rows.bind_boolean(parts.args[0]), BOOLEAN)
 
 
-def _of_bits(name: str) -> Callable[[Parts], Aggregate]:
-    def make(parts: Parts) -> Aggregate:
+def _of_bits(name: str) -> Callable[[AggregateArguments], BoundAggregate]:
+    def make(parts: AggregateArguments) -> BoundAggregate:
         node = parts.one()
         if not is_integer(node.type):
             parts.rows.mismatch(parts.tree, f"{node.type.sql} has no bits here", "Use an integer.")
@@ -169,8 +279,8 @@ def _of_bits(name: str) -> Callable[[Parts], Aggregate]:
     return make
 
 
-def _extreme(name: str) -> Callable[[Parts], Aggregate]:
-    def make(parts: Parts) -> Aggregate:
+def _extreme(name: str) -> Callable[[AggregateArguments], BoundAggregate]:
+    def make(parts: AggregateArguments) -> BoundAggregate:
         node = parts.one()
         comparable(parts.rows, parts.tree, [node])
         return parts.simple(name, node, node.type)
@@ -184,23 +294,23 @@ _OWN_FORM = {
 }
 
 
-def _by_another(name: str) -> Callable[[Parts], Aggregate]:
-    def make(parts: Parts) -> Aggregate:
+def _by_another(name: str) -> Callable[[AggregateArguments], BoundAggregate]:
+    def make(parts: AggregateArguments) -> BoundAggregate:
         if len(parts.args) != 2 or parts.tree.args.get("count"):
             parts.rows.mismatch(parts.tree, "two arguments are needed", "Write MAX_BY(x, time).")
         node, key = (parts.node(each) for each in parts.args)
         comparable(parts.rows, parts.tree, [key])
 
-        def write(tail: Tail) -> str:
+        def write(suffix: AggregateSuffix) -> str:
             texts = [parts.draft.text(each) for each in (node, key)]
             if not is_float(node.type):
-                return f"{name}({', '.join(texts)}){tail}"
+                return f"{name}({', '.join(texts)}){suffix}"
             # Where DuckDB has no form of its own for both types, it makes 0.0 of -0.0.
             kinds = [_OWN_FORM.get(each.type.kind, duck_type(each.type)) for each in (node, key)]
             made = (f"CAST({text} AS {kind})" for text, kind in zip(texts, kinds, strict=True))
-            return f"CAST({name}({', '.join(made)}){tail} AS {duck_type(node.type)})"
+            return f"CAST({name}({', '.join(made)}){suffix} AS {duck_type(node.type)})"
 
-        return Aggregate(write, node.type)
+        return BoundAggregate(write, node.type)
 
     return make
 
@@ -208,13 +318,13 @@ def _by_another(name: str) -> Callable[[Parts], Aggregate]:
 # --- By the order of the log ----------------------------------------------------------------------
 
 
-def _log_order(parts: Parts) -> Sequence[ColumnRef]:
+def _log_order(parts: AggregateArguments) -> Sequence[ColumnRef]:
     """Return the columns that give rows their order: event time, then LSN."""
-    relations = parts.rows.scope.relations
+    relations = parts.rows.scope.items
     of = relations[0].input if len(relations) == 1 else None
     lsn = relations[0].lsn if relations else None
     if of is None or lsn is None or of.retracts or of.kind not in {"source", "stream"}:
-        name = name_of(parts.rows, parts.tree)
+        name = parts.rows.words(parts.tree)
         parts.rows.refuse(
             parts.tree,
             f"{name} needs the rows of one source, in the order of its log",
@@ -226,57 +336,59 @@ def _log_order(parts: Parts) -> Sequence[ColumnRef]:
     return [*times, lsn]
 
 
-def _first(parts: Parts) -> Aggregate:
+def _first(parts: AggregateArguments) -> BoundAggregate:
     return _at_end(parts, "ASC NULLS FIRST")
 
 
-def _last(parts: Parts) -> Aggregate:
+def _last(parts: AggregateArguments) -> BoundAggregate:
     return _at_end(parts, "DESC NULLS LAST")
 
 
-def _at_end(parts: Parts, way: str) -> Aggregate:
+def _at_end(parts: AggregateArguments, way: str) -> BoundAggregate:
     node, order = parts.one(), _log_order(parts)
 
-    def write(tail: Tail) -> str:
+    def write(suffix: AggregateSuffix) -> str:
         text = parts.draft.text(node)
         keys = ", ".join(f"{parts.draft.text(each)} {way}" for each in order)
         if parts.skips_nulls:
-            tail = tail.where(f"{text} IS NOT NULL")
-        return f"first({text} ORDER BY {keys}){tail}"
+            suffix = suffix.where(f"{text} IS NOT NULL")
+        return f"first({text} ORDER BY {keys}){suffix}"
 
-    return Aggregate(write, node.type, ordered=True)
+    return BoundAggregate(write, node.type, ordered=True)
 
 
-def _list(parts: Parts) -> Aggregate:
+def _list(parts: AggregateArguments) -> BoundAggregate:
     if parts.distinct:
         parts.rows.refuse(parts.tree, "the order is not known", "Write COLLECT_SET(x).")
     node, lsn = parts.one(), _log_order(parts)[-1]
 
-    def write(tail: Tail) -> str:
+    def write(suffix: AggregateSuffix) -> str:
         text = parts.draft.text(node)
-        kept = tail.where(f"{text} IS NOT NULL")
+        kept = suffix.where(f"{text} IS NOT NULL")
         return f"coalesce(list({text} ORDER BY {parts.draft.text(lsn)}){kept}, [])"
 
-    return Aggregate(write, array_type(node.type), nullable=False, ordered=True)
+    return BoundAggregate(write, array_type(node.type), nullable=False, ordered=True)
 
 
-def _set(parts: Parts) -> Aggregate:
+def _set(parts: AggregateArguments) -> BoundAggregate:
     node = parts.one()
     comparable(parts.rows, parts.tree, [node])
     if is_float(node.type):
         message = f"COLLECT_SET of {node.type.sql} is not supported"
         parts.rows.refuse(parts.tree, message, "Spark keeps both -0.0 and 0.0; CAST it to DECIMAL.")
 
-    def write(tail: Tail) -> str:
+    def write(suffix: AggregateSuffix) -> str:
         text = parts.draft.text(node)
-        return f"coalesce(list_sort(list(DISTINCT {text}){tail.where(f'{text} IS NOT NULL')}), [])"
+        return (
+            f"coalesce(list_sort(list(DISTINCT {text}){suffix.where(f'{text} IS NOT NULL')}), [])"
+        )
 
-    return Aggregate(write, array_type(node.type), nullable=False, ordered=True)
+    return BoundAggregate(write, array_type(node.type), nullable=False, ordered=True)
 
 
 _POSITIONAL = (exp.First, exp.FirstValue, exp.AnyValue, exp.Last, exp.LastValue)
 
-_AGGREGATES: dict[type, Callable[[Parts], Aggregate]] = {
+_AGGREGATES: dict[type, Callable[[AggregateArguments], BoundAggregate]] = {
     exp.Count: _count,
     exp.CountIf: _count_if,
     exp.Sum: _sum,
@@ -303,7 +415,7 @@ _AGGREGATES: dict[type, Callable[[Parts], Aggregate]] = {
     exp.ArrayAgg: _list,
     exp.ArrayUniqueAgg: _set,
 }
-_NAMED: dict[str, Callable[[Parts], Aggregate]] = {
+_NAMED: dict[str, Callable[[AggregateArguments], BoundAggregate]] = {
     "EVERY": _of_truths("bool_and"),
     "SOME": _of_truths("bool_or"),
     "MEAN": _average,

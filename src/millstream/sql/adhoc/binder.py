@@ -8,17 +8,78 @@ from sqlglot import exp
 
 from millstream.errors import SqlColumnError
 from millstream.model.types import BOOLEAN
-from millstream.sql.adhoc import over
-from millstream.sql.adhoc.names import is_aggregate, time_word
+from millstream.sql.adhoc.window_functions import bind_over
 from millstream.sql.expressions.bind import Binder, struct_field
 from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import ColumnRef, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from millstream.sql.adhoc.draft import Bound, Draft, Output
-    from millstream.sql.adhoc.scope import Found, Scope
+    from millstream.sql.adhoc.draft import BoundQuery, Draft, OutputColumn
+    from millstream.sql.adhoc.from_clause import Found, FromScope
+
+
+AGGREGATE_NAMES = frozenset({"EVERY", "SOME", "MEAN", "STD"})
+"""Aggregates that sqlglot leaves to the names that were written."""
+
+TIME_WINDOWS = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
+_TIME_FUNCTIONS = TIME_WINDOWS | {
+    f"{kind}_{side}" for kind in (*TIME_WINDOWS, "WINDOW") for side in ("START", "END")
+}
+
+
+def is_aggregate(tree: exp.Expr) -> bool:
+    """Whether a tree is an aggregate, with what may stand around one."""
+    if isinstance(tree, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)):
+        return True
+    if isinstance(tree, exp.Anonymous):
+        return tree.name.upper() in AGGREGATE_NAMES
+    return isinstance(tree, exp.AggFunc)
+
+
+def time_function(tree: exp.Expr) -> str:
+    """Return the name of a window over event time, or of its start or end; else nothing."""
+    name = tree.name.upper() if isinstance(tree, exp.Anonymous) else ""
+    return name if name in _TIME_FUNCTIONS else ""
+
+
+def beyond_rows(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the parts of a tree that more than one row goes into."""
+    is_query = isinstance(tree, (exp.Query, exp.Exists, exp.Window))
+    if is_query or is_aggregate(tree) or time_function(tree):
+        yield tree
+        return
+    for child in tree.iter_expressions():
+        yield from beyond_rows(child)
+
+
+def groups(tree: exp.Expr) -> bool:
+    """Whether a tree needs rows to be grouped: it has an aggregate that is not OVER a window."""
+    for part in beyond_rows(tree):
+        if isinstance(part, (exp.Query, exp.Exists)):
+            continue
+        if not isinstance(part, exp.Window):
+            return True
+        function = part.this
+        while isinstance(function, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)):
+            function = function.this
+        inner = [*function.iter_expressions()]
+        around = [each for key, each in part.args.items() if key != "this"]
+        if any(map(groups, [*inner, *_trees(around)])):
+            return True
+    return False
+
+
+def _trees(values: list[object]) -> Iterator[exp.Expr]:
+    for value in values:
+        if isinstance(value, exp.Expr):
+            yield value
+        elif isinstance(value, list):
+            yield from _trees(value)
+
+
+# --- Over rows ------------------------------------------------------------------------------------
 
 
 class RowBinder(Binder):
@@ -27,30 +88,30 @@ class RowBinder(Binder):
     Args:
         draft: what the plan gathers.
         scope: the columns that can be named.
-        shared: the queries of WITH, by name.
+        ctes: the queries of WITH, by name.
         outer: the binder of the query around this one, whose columns can be named as well.
 
     Attributes:
-        first: aliases that come before columns, as in ORDER BY.
-        last: aliases that are looked at when there is no such column.
-        over: whether a window function may stand here.
+        aliases_first: aliases that come before columns, as in ORDER BY.
+        aliases_last: aliases that are looked at when there is no such column.
+        allows_over: whether a window function may stand here.
     """
 
     def __init__(
         self,
         draft: Draft,
-        scope: Scope,
-        shared: Mapping[str, Bound],
+        scope: FromScope,
+        ctes: Mapping[str, BoundQuery],
         outer: RowBinder | None = None,
     ) -> None:
         super().__init__(None, draft.sql, None)
         self.draft = draft
         self.scope = scope
-        self.shared = shared
+        self.ctes = ctes
         self.outer = outer
-        self.first: dict[str, Node] = {}
-        self.last: dict[str, Node] = {}
-        self.over = False
+        self.aliases_first: dict[str, Node] = {}
+        self.aliases_last: dict[str, Node] = {}
+        self.allows_over = False
 
     def bind(self, tree: exp.Expr | None) -> Node:
         """Return the node of a tree; subqueries and windows become columns with a text."""
@@ -61,7 +122,7 @@ class RowBinder(Binder):
             return bind(self, tree)
         if is_aggregate(tree):
             return self.aggregate(tree)
-        return self.time_part(tree) if time_word(tree) else super().bind(tree)
+        return self.time_part(tree) if time_function(tree) else super().bind(tree)
 
     # --- Columns ----------------------------------------------------------------------------------
 
@@ -81,11 +142,11 @@ class RowBinder(Binder):
     def resolve(self, tree: exp.Expr, parts: Sequence[str]) -> Found | None:
         """Return what a dotted name stands for, here or in a query around; None when nothing."""
         name = parts[0].lower()
-        if len(parts) == 1 and name in self.first:
-            return self.first[name], []
+        if len(parts) == 1 and name in self.aliases_first:
+            return self.aliases_first[name], []
         found = self.own(tree, parts)
-        if found is None and name in self.last:
-            found = self.last[name], list(parts[1:])
+        if found is None and name in self.aliases_last:
+            found = self.aliases_last[name], list(parts[1:])
         if found is None and self.outer is not None:
             found = self.outer.resolve(tree, parts)
         return found
@@ -98,7 +159,7 @@ class RowBinder(Binder):
         return found
 
     def _missing(self, tree: exp.Expr, parts: Sequence[str]) -> NoReturn:
-        names = {each.name for each in self.scope.relations}
+        names = {each.name for each in self.scope.items}
         if len(parts) > 1 and parts[0].lower() not in names:
             known = ", ".join(sorted(filter(None, names)))
             hint = f"Available in FROM: {known}." if known else ""
@@ -120,7 +181,7 @@ class RowBinder(Binder):
         """Bind the start or end of a window over event time."""
         return self.refuse(
             tree,
-            f"{time_word(tree)} is not allowed here",
+            f"{time_function(tree)} is not allowed here",
             "GROUP BY a window, such as TUMBLE(ts, INTERVAL '1 minute'), then select TUMBLE_START.",
         )
 
@@ -157,7 +218,7 @@ class RowBinder(Binder):
         rows = f"SELECT {texts[1]} FROM ({query.sql}) AS {alias}"  # noqa: S608 - all bound
         return self._truth(f"{texts[0]} IN ({rows})", nullable=value.nullable or only.nullable)
 
-    def _one_column(self, tree: exp.Expr, query: Bound) -> Output:
+    def _one_column(self, tree: exp.Expr, query: BoundQuery) -> OutputColumn:
         if len(query.columns) != 1:
             self.mismatch(
                 tree, f"this subquery has {len(query.columns)} columns", "Select one column in it."
@@ -167,7 +228,7 @@ class RowBinder(Binder):
 
 _BINDERS: dict[type, Callable[[RowBinder, Any], Node]] = {
     exp.Column: lambda self, tree: self.column(tree),
-    exp.Window: over.bind_over,
+    exp.Window: bind_over,
     exp.Subquery: RowBinder.scalar,
     exp.Exists: RowBinder.exists,
     exp.In: RowBinder.among,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.sql.adhoc.form import DuckForm
-from millstream.sql.adhoc.physical import name_text
+from millstream.sql.adhoc.duckdb_types import name_text
+from millstream.sql.adhoc.to_duckdb import DuckDBForm
 from millstream.sql.expressions.nodes import ColumnRef, Node
 
 if TYPE_CHECKING:
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from millstream.sql.adhoc.binder import RowBinder
     from millstream.sql.inputs import Input
 
+
 LSN = "_lsn"
 """The column of a relation that holds each row's place in the log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputColumn:
     """A column that a query gives; in its SQL it is called by its place, ``c0``."""
 
     name: str
@@ -32,11 +33,11 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundQuery:
     """A query that is ready: its SQL and the columns of its rows."""
 
     sql: str
-    columns: tuple[Output, ...]
+    columns: tuple[OutputColumn, ...]
 
 
 class Draft:
@@ -52,13 +53,13 @@ class Draft:
         self,
         sql: str,
         find: Callable[[str], Input],
-        subquery: Callable[[exp.Expr, RowBinder], Bound],
+        subquery: Callable[[exp.Expr, RowBinder], BoundQuery],
     ) -> None:
         self.sql = sql
         self.find = find
         self.subquery = subquery
-        self.form = DuckForm(lambda ref: self._texts[ref.index])
-        self.shared: list[tuple[str, str]] = []
+        self.form = DuckDBForm(lambda ref: self._texts[ref.index])
+        self.ctes: list[tuple[str, str]] = []
         self.reads: dict[str, dict[str, None]] = {}
         self.scans: dict[str, int] = {}
         self._texts: list[str] = []
@@ -105,7 +106,7 @@ class Draft:
         return self.form.value(node)
 
     def key_text(self, node: Node) -> str:
-        """Return an expression by which rows are told apart: Spark takes -0.0 for 0.0."""
+        """Return an expression by which rows are grouped or compared: Spark takes -0.0 for 0.0."""
         text = self.text(node)
         if node.type.kind not in {"REAL", "DOUBLE"}:
             return text

@@ -1,4 +1,4 @@
-"""The plan of an ad-hoc query: WITH, UNION and its kin, and what comes out at last."""
+"""The plan of an ad-hoc query: WITH, UNION and its kin, and the columns of the result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sqlglot import exp
 from millstream.errors import Error, SqlColumnError, SqlUnsupportedError
 from millstream.model.schema import Column, Schema
 from millstream.sql.adhoc.binder import RowBinder
-from millstream.sql.adhoc.draft import Bound, Draft, Output
-from millstream.sql.adhoc.scope import Scope
+from millstream.sql.adhoc.draft import BoundQuery, Draft, OutputColumn
+from millstream.sql.adhoc.from_clause import FromScope
 from millstream.sql.adhoc.select import bind_select, ordered_rows
 from millstream.sql.expressions.conditions import comparable
 from millstream.sql.positions import place_of_second
@@ -21,9 +21,10 @@ from millstream.sql.refusals import check_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.sql.adhoc.form import Kernel
+    from millstream.sql.adhoc.to_duckdb import Kernel
     from millstream.sql.inputs import Input
     from millstream.sql.statements.statement import Query
+
 
 _SET_PARTS = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
 
@@ -72,10 +73,10 @@ def plan_adhoc(query: Query, inputs: Callable[[str], Input]) -> AdhocPlan:
     queries = _Queries(query.sql, inputs)
     draft = queries.draft
     bound = queries.bind(query.tree, {}, None)
-    shared = ", ".join(f"{name} AS ({text})" for name, text in draft.shared)
+    ctes = ", ".join(f"{name} AS ({text})" for name, text in draft.ctes)
     tables = tuple(draft.reads)
     return AdhocPlan(
-        f"WITH {shared} {bound.sql}" if shared else bound.sql,
+        f"WITH {ctes} {bound.sql}" if ctes else bound.sql,
         tables,
         MappingProxyType({name: tuple(draft.reads[name]) for name in tables}),
         MappingProxyType(draft.scans),
@@ -84,7 +85,7 @@ def plan_adhoc(query: Query, inputs: Callable[[str], Input]) -> AdhocPlan:
     )
 
 
-def _schema(columns: Sequence[Output], query: Query) -> Schema:
+def _schema(columns: Sequence[OutputColumn], query: Query) -> Schema:
     try:
         return Schema(tuple(Column(e.name, e.type, nullable=e.nullable) for e in columns))
     except Error as error:
@@ -102,38 +103,42 @@ class _Queries:
     """Binds queries and the queries inside of them."""
 
     def __init__(self, sql: str, find: Callable[[str], Input]) -> None:
-        self.draft = Draft(sql, find, lambda tree, outer: self.bind(tree, outer.shared, outer))
-        self._plain = RowBinder(self.draft, Scope(), {})
+        self.draft = Draft(sql, find, lambda tree, outer: self.bind(tree, outer.ctes, outer))
+        self._plain = RowBinder(self.draft, FromScope(), {})
 
-    def bind(self, tree: exp.Expr, shared: Mapping[str, Bound], outer: RowBinder | None) -> Bound:
+    def bind(
+        self, tree: exp.Expr, ctes: Mapping[str, BoundQuery], outer: RowBinder | None
+    ) -> BoundQuery:
         """Return a query that is ready."""
         if isinstance(tree, exp.Subquery):
             check_parts(tree, {"this"}, "a query in parentheses", self._plain.sql)
-            return self.bind(tree.this, shared, outer)
-        shared = self._shared(tree, shared)
+            return self.bind(tree.this, ctes, outer)
+        ctes = self._with(tree, ctes)
         if isinstance(tree, exp.SetOperation):
-            return self._set(tree, shared, outer)
+            return self._set(tree, ctes, outer)
         if isinstance(tree, exp.Select):
-            return bind_select(self.draft, tree, shared, outer, self.bind)
+            return bind_select(self.draft, tree, ctes, outer, self.bind)
         return self._plain.refuse(tree, "this is not a query", "Write SELECT ... FROM ...")
 
-    def _shared(self, tree: exp.Expr, shared: Mapping[str, Bound]) -> Mapping[str, Bound]:
+    def _with(self, tree: exp.Expr, ctes: Mapping[str, BoundQuery]) -> Mapping[str, BoundQuery]:
         """Return the queries of WITH by name, with those that a query adds."""
         part = tree.args.get("with_")
         if part is None:
-            return shared
+            return ctes
         check_parts(part, {"expressions"}, "WITH", self._plain.sql)
-        known = dict(shared)
+        known = dict(ctes)
         for each in part.expressions:
             check_parts(each, {"this", "alias"}, "WITH", self._plain.sql)
             bound = self.bind(each.this, known, None)
             # A name that no source, table or view can have.
-            name = f'"with {len(self.draft.shared)}"'
-            self.draft.shared.append((name, bound.sql))
-            known[each.alias.lower()] = Bound(name, self._renamed(each, bound.columns))
+            name = f'"with {len(self.draft.ctes)}"'
+            self.draft.ctes.append((name, bound.sql))
+            known[each.alias.lower()] = BoundQuery(name, self._renamed(each, bound.columns))
         return known
 
-    def _renamed(self, tree: exp.Expr, columns: tuple[Output, ...]) -> tuple[Output, ...]:
+    def _renamed(
+        self, tree: exp.Expr, columns: tuple[OutputColumn, ...]
+    ) -> tuple[OutputColumn, ...]:
         names = [each.name for each in tree.args["alias"].args.get("columns") or ()]
         if not names:
             return columns
@@ -141,17 +146,17 @@ class _Queries:
             message = f"{len(names)} names for {len(columns)} columns"
             self._plain.mismatch(tree, message, "Give each column one name.")
         return tuple(
-            Output(name, each.type, each.nullable)
+            OutputColumn(name, each.type, each.nullable)
             for name, each in zip(names, columns, strict=True)
         )
 
     # --- UNION and its kin ------------------------------------------------------------------------
 
     def _set(
-        self, tree: exp.SetOperation, shared: Mapping[str, Bound], outer: RowBinder | None
-    ) -> Bound:
+        self, tree: exp.SetOperation, ctes: Mapping[str, BoundQuery], outer: RowBinder | None
+    ) -> BoundQuery:
         check_parts(tree, _SET_PARTS, tree.key.upper(), self._plain.sql)
-        left, right = (self.bind(each, shared, outer) for each in (tree.this, tree.expression))
+        left, right = (self.bind(each, ctes, outer) for each in (tree.this, tree.expression))
         if len(left.columns) != len(right.columns):
             message = f"{len(left.columns)} and {len(right.columns)} columns cannot be put together"
             self._plain.mismatch(tree.expression, message, "Select as many on both sides.")
@@ -159,21 +164,23 @@ class _Queries:
         columns = self._common(tree.expression, left, right, keyed=keyed)
         sides = [self._as(tree, each, columns, keyed=keyed) for each in (left, right)]
         word = f"{tree.key.upper()}{'' if tree.args.get('distinct') else ' ALL'}"
-        bound = Bound(f"({sides[0]}) {word} ({sides[1]})", columns)
-        return ordered_rows(self.draft, tree, bound, shared)
+        bound = BoundQuery(f"({sides[0]}) {word} ({sides[1]})", columns)
+        return ordered_rows(self.draft, tree, bound, ctes)
 
     def _common(
-        self, tree: exp.Expr, left: Bound, right: Bound, *, keyed: bool
-    ) -> tuple[Output, ...]:
+        self, tree: exp.Expr, left: BoundQuery, right: BoundQuery, *, keyed: bool
+    ) -> tuple[OutputColumn, ...]:
         columns = []
         for one, two in zip(left.columns, right.columns, strict=True):
             nodes = [self.draft.column("", each.type, "") for each in (one, two)]
             find = comparable if keyed else RowBinder.common
             of = find(self._plain, tree, nodes)  # type: ignore[arg-type]
-            columns.append(Output(one.name, of, one.nullable or two.nullable))
+            columns.append(OutputColumn(one.name, of, one.nullable or two.nullable))
         return tuple(columns)
 
-    def _as(self, tree: exp.Expr, side: Bound, columns: Sequence[Output], *, keyed: bool) -> str:
+    def _as(
+        self, tree: exp.Expr, side: BoundQuery, columns: Sequence[OutputColumn], *, keyed: bool
+    ) -> str:
         """Return a side with its columns brought to the types that both sides have."""
         alias = self.draft.alias()
         write = self.draft.key_text if keyed else self.draft.text

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import SqlColumnError
-from millstream.sql.adhoc.binder import RowBinder
-from millstream.sql.adhoc.draft import Bound, Draft, Output
-from millstream.sql.adhoc.group import GroupBinder
-from millstream.sql.adhoc.names import TIME_WINDOWS, groups, time_word
-from millstream.sql.adhoc.ordering import order_text
-from millstream.sql.adhoc.scope import Relation, Scope
-from millstream.sql.adhoc.tables import Tables
+from millstream.sql.adhoc.binder import TIME_WINDOWS, RowBinder, groups, time_function
+from millstream.sql.adhoc.draft import BoundQuery, Draft, OutputColumn
+from millstream.sql.adhoc.from_clause import FromClause, FromItem, FromScope
+from millstream.sql.adhoc.groups import GroupBinder
+from millstream.sql.adhoc.window_functions import order_text
 from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import ColumnRef, Node
 from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
 
 _PARTS = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order"}
 _LIMITS = {"limit", "offset", "with_"}
@@ -30,22 +29,22 @@ Item = tuple[str, Node]
 def bind_select(
     draft: Draft,
     tree: exp.Select,
-    shared: Mapping[str, Bound],
+    ctes: Mapping[str, BoundQuery],
     outer: RowBinder | None,
-    query: Callable[[exp.Expr, Mapping[str, Bound], RowBinder | None], Bound],
-) -> Bound:
+    query: Callable[[exp.Expr, Mapping[str, BoundQuery], RowBinder | None], BoundQuery],
+) -> BoundQuery:
     """Return a SELECT that is ready.
 
     Args:
         draft: what the plan gathers.
         tree: the SELECT.
-        shared: the queries of WITH that it can name.
+        ctes: the queries of WITH that it can name.
         outer: the binder of the query around it.
         query: binds a subquery in FROM.
     """
-    rows = RowBinder(draft, Scope(), shared, outer)
+    rows = RowBinder(draft, FromScope(), ctes, outer)
     check_parts(tree, _PARTS | _LIMITS, "a query", rows.sql)
-    source = Tables(rows, lambda inner: query(inner, shared, None)).read(tree)
+    source = FromClause(rows, lambda inner: query(inner, ctes, None)).read(tree)
     where = tree.args.get("where")
     condition = None if where is None else rows.bind_boolean(where.this)
     binder = _grouped(rows, tree)
@@ -62,9 +61,9 @@ def bind_select(
     if isinstance(binder, GroupBinder):
         source, text = f"({binder.table(source, text)}) AS {binder.alias}", ""
         text = "" if kept is None else draft.form.condition(kept)
-    columns = tuple(Output(name, node.type, node.nullable) for name, node in items)
+    columns = tuple(OutputColumn(name, node.type, node.nullable) for name, node in items)
     body = _select(draft, items, source, text, distinct=distinct is not None)
-    return Bound(body + _ordered(order) + limit_text(rows, tree), columns)
+    return BoundQuery(body + _ordered(order) + limit_text(rows, tree), columns)
 
 
 def _grouped(rows: RowBinder, tree: exp.Select) -> RowBinder:
@@ -97,7 +96,7 @@ def _key(rows: RowBinder, tree: exp.Select, key: exp.Expr) -> exp.Expr:
 
 def _named_item(rows: RowBinder, key: exp.Expr, item: exp.Expr) -> exp.Expr:
     found = item.this if isinstance(item, exp.Alias) else item
-    if item.is_star or groups(found) or time_word(found):
+    if item.is_star or groups(found) or time_function(found):
         hint = "Group by columns, expressions, or a window such as TUMBLE(ts, INTERVAL '1 minute')."
         rows.refuse(key, "this cannot be grouped by", hint)
     return found
@@ -122,14 +121,14 @@ def _place(rows: RowBinder, tree: exp.Expr, count: int) -> int | None:
 
 
 def _items(binder: RowBinder, trees: Sequence[exp.Expr]) -> list[Item]:
-    binder.over = True
+    binder.allows_over = True
     items: list[Item] = []
     for tree in trees:
         made = _item(binder, tree, len(items))
         items += made
         if isinstance(tree, exp.Alias):
-            binder.last.setdefault(tree.alias.lower(), made[0][1])
-    binder.over = False
+            binder.aliases_last.setdefault(tree.alias.lower(), made[0][1])
+    binder.allows_over = False
     return items
 
 
@@ -139,8 +138,8 @@ def _item(binder: RowBinder, tree: exp.Expr, place: int) -> list[Item]:
     if isinstance(tree, exp.Aliases):
         binder.refuse(tree, "a list of aliases is not supported", "Give each one alias: AS name.")
     inner = tree.this if isinstance(tree, exp.Alias) else tree
-    if time_word(inner) in TIME_WINDOWS:
-        word = time_word(inner)
+    if time_function(inner) in TIME_WINDOWS:
+        word = time_function(inner)
         binder.refuse(inner, f"{word} cannot be selected", f"Select {word}_START or {word}_END.")
     node = binder.bind(inner)
     if node.type.kind == "NULL":
@@ -190,8 +189,8 @@ def _order(binder: RowBinder, tree: exp.Select, items: Sequence[Item], *, distin
     if order is None:
         return ""
     check_parts(order, {"expressions"}, "ORDER BY", binder.sql)
-    binder.first = {name.lower(): node for name, node in reversed(items)}
-    binder.over = True
+    binder.aliases_first = {name.lower(): node for name, node in reversed(items)}
+    binder.allows_over = True
 
     def bind(key: exp.Expr) -> Node:
         place = _place(binder, key, len(items))
@@ -206,7 +205,7 @@ def _order(binder: RowBinder, tree: exp.Select, items: Sequence[Item], *, distin
         return node
 
     text = order_text(binder, order.expressions, bind)
-    binder.first, binder.over = {}, False
+    binder.aliases_first, binder.allows_over = {}, False
     return text
 
 
@@ -231,7 +230,9 @@ def limit_text(binder: RowBinder, tree: exp.Expr) -> str:
     return text
 
 
-def ordered_rows(draft: Draft, tree: exp.Expr, bound: Bound, shared: Mapping[str, Bound]) -> Bound:
+def ordered_rows(
+    draft: Draft, tree: exp.Expr, bound: BoundQuery, ctes: Mapping[str, BoundQuery]
+) -> BoundQuery:
     """Return a query with the ORDER BY, LIMIT and OFFSET that stand behind a UNION."""
     order = tree.args.get("order")
     alias = draft.alias()
@@ -239,7 +240,7 @@ def ordered_rows(draft: Draft, tree: exp.Expr, bound: Bound, shared: Mapping[str
         draft.column(each.name, each.type, f"{alias}.c{place}", nullable=each.nullable)
         for place, each in enumerate(bound.columns)
     ]
-    binder = RowBinder(draft, Scope([Relation("", columns)]), shared)
+    binder = RowBinder(draft, FromScope([FromItem("", columns)]), ctes)
     limit = limit_text(binder, tree)
     if order is None and not limit:
         return bound
@@ -253,4 +254,4 @@ def ordered_rows(draft: Draft, tree: exp.Expr, bound: Bound, shared: Mapping[str
 
         texts = order_text(binder, order.expressions, bind)
     rows = f"SELECT * FROM ({bound.sql}) AS {alias}"  # noqa: S608 - all bound
-    return Bound(rows + _ordered(texts) + limit, bound.columns)
+    return BoundQuery(rows + _ordered(texts) + limit, bound.columns)

@@ -1,4 +1,4 @@
-"""Window functions: what stands before OVER, and the rows that it looks at."""
+"""Window functions: what stands before OVER, the rows that it looks at, and ORDER BY."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from millstream.model.types import DOUBLE, INTEGER
-from millstream.sql.adhoc.aggregates import bind_aggregate
-from millstream.sql.adhoc.ordering import order_text
-from millstream.sql.adhoc.parts import Aggregate, Tail
+from millstream.sql.adhoc.aggregates import AggregateSuffix, BoundAggregate, bind_aggregate
 from millstream.sql.expressions.casts import cast
 from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import Literal, Node
@@ -17,10 +15,11 @@ from millstream.sql.expressions.type_rules import is_integer
 from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.model.types import SqlType
     from millstream.sql.adhoc.binder import RowBinder
+
 
 _RANKS: dict[type, tuple[str, SqlType]] = {
     exp.RowNumber: ("row_number", INTEGER),
@@ -40,21 +39,23 @@ _ENDS: dict[type, str] = {
 
 def bind_over(binder: RowBinder, tree: exp.Window) -> Node:
     """Return the column of a window function."""
-    if not binder.over:
+    if not binder.allows_over:
         binder.refuse(
             tree,
             "a window function is not allowed here",
             "Window functions go into SELECT and ORDER BY; to filter by one, use a subquery.",
         )
-    binder.over = False  # not inside of itself
+    binder.allows_over = False  # not inside of itself
     try:
         made, over = _function(binder, tree.this), _window(binder, tree)
     finally:
-        binder.over = True
-    return binder.draft.column("", made.type, made.write(Tail(over=over)), nullable=made.nullable)
+        binder.allows_over = True
+    return binder.draft.column(
+        "", made.type, made.write(AggregateSuffix(over=over)), nullable=made.nullable
+    )
 
 
-def _function(binder: RowBinder, tree: exp.Expr) -> Aggregate:
+def _function(binder: RowBinder, tree: exp.Expr) -> BoundAggregate:
     function: Any = tree
     nulls = ""
     while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls)):
@@ -71,38 +72,47 @@ def _function(binder: RowBinder, tree: exp.Expr) -> Aggregate:
     return made
 
 
-def _rank(binder: RowBinder, tree: exp.Expr, _nulls: str) -> Aggregate:
+def _rank(binder: RowBinder, tree: exp.Expr, _nulls: str) -> BoundAggregate:
     check_parts(tree, set(), "a rank", binder.sql)
     name, of = _RANKS[type(tree)]
     cast = "CAST({} AS INTEGER)" if of == INTEGER else "{}"
-    return Aggregate(lambda tail: cast.format(f"{name}(){tail}"), of, nullable=False)
+    return BoundAggregate(lambda suffix: cast.format(f"{name}(){suffix}"), of, nullable=False)
 
 
-def _ntile(binder: RowBinder, tree: exp.Expr, _nulls: str) -> Aggregate:
-    count = _whole(binder, tree.this, "NTILE", least=1)
-    return Aggregate(lambda tail: f"CAST(ntile({count}){tail} AS INTEGER)", INTEGER, nullable=False)
-
-
-def _end(binder: RowBinder, tree: exp.Expr, nulls: str) -> Aggregate:
-    node = binder.bind(tree.this)
-    name = _ENDS[type(tree)]
-    return Aggregate(lambda tail: f"{name}({binder.draft.text(node)}{nulls}){tail}", node.type)
-
-
-def _nth(binder: RowBinder, tree: exp.Expr, nulls: str) -> Aggregate:
-    node, place = binder.bind(tree.this), _whole(binder, tree.args["offset"], "NTH_VALUE", least=1)
-    return Aggregate(
-        lambda tail: f"nth_value({binder.draft.text(node)}, {place}{nulls}){tail}", node.type
+def _ntile(binder: RowBinder, tree: exp.Expr, _nulls: str) -> BoundAggregate:
+    count = _known_integer(binder, tree.this, "NTILE", least=1)
+    return BoundAggregate(
+        lambda suffix: f"CAST(ntile({count}){suffix} AS INTEGER)", INTEGER, nullable=False
     )
 
 
-def _neighbour(binder: RowBinder, tree: exp.Expr, nulls: str) -> Aggregate:
+def _end(binder: RowBinder, tree: exp.Expr, nulls: str) -> BoundAggregate:
+    node = binder.bind(tree.this)
+    name = _ENDS[type(tree)]
+    return BoundAggregate(
+        lambda suffix: f"{name}({binder.draft.text(node)}{nulls}){suffix}", node.type
+    )
+
+
+def _nth(binder: RowBinder, tree: exp.Expr, nulls: str) -> BoundAggregate:
+    node, place = (
+        binder.bind(tree.this),
+        _known_integer(binder, tree.args["offset"], "NTH_VALUE", least=1),
+    )
+    return BoundAggregate(
+        lambda suffix: f"nth_value({binder.draft.text(node)}, {place}{nulls}){suffix}", node.type
+    )
+
+
+def _neighbour(binder: RowBinder, tree: exp.Expr, nulls: str) -> BoundAggregate:
     name = "lag" if isinstance(tree, exp.Lag) else "lead"
     node, offset, other = binder.bind(tree.this), tree.args.get("offset"), tree.args.get("default")
-    step = 1 if offset is None else _whole(binder, offset, name.upper(), least=0)
+    step = 1 if offset is None else _known_integer(binder, offset, name.upper(), least=0)
     default = Literal(None, node.type) if other is None else _as(binder, other, node.type)
     texts = [binder.draft.text(each) for each in (node, default)]
-    return Aggregate(lambda tail: f"{name}({texts[0]}, {step}, {texts[1]}{nulls}){tail}", node.type)
+    return BoundAggregate(
+        lambda suffix: f"{name}({texts[0]}, {step}, {texts[1]}{nulls}){suffix}", node.type
+    )
 
 
 def _as(binder: RowBinder, tree: exp.Expr, of: SqlType) -> Node:
@@ -115,7 +125,7 @@ def _as(binder: RowBinder, tree: exp.Expr, of: SqlType) -> Node:
     return made
 
 
-def _whole(binder: RowBinder, tree: exp.Expr, name: str, *, least: int) -> int:
+def _known_integer(binder: RowBinder, tree: exp.Expr, name: str, *, least: int) -> int:
     node = binder.bind(tree)
     if not isinstance(node, Literal) or not is_integer(node.type) or node.value is None:
         binder.refuse(tree, f"{name} needs a known number", "Write digits, such as 1.")
@@ -124,7 +134,7 @@ def _whole(binder: RowBinder, tree: exp.Expr, name: str, *, least: int) -> int:
     return int(node.value)
 
 
-_MAKERS: tuple[tuple[tuple[type, ...], Callable[[RowBinder, Any, str], Aggregate]], ...] = (
+_MAKERS: tuple[tuple[tuple[type, ...], Callable[[RowBinder, Any, str], BoundAggregate]], ...] = (
     (tuple(_RANKS), _rank),
     ((exp.Ntile,), _ntile),
     (tuple(_ENDS), _end),
@@ -173,4 +183,25 @@ def _bound(binder: RowBinder, spec: exp.Expr, side: str, kind: str) -> str:
         binder.refuse(
             spec, "RANGE with a distance is not supported", "Write ROWS, or RANGE with UNBOUNDED."
         )
-    return f"{_whole(binder, value, 'ROWS', least=0)} {way}"
+    return f"{_known_integer(binder, value, 'ROWS', least=0)} {way}"
+
+
+# --- ORDER BY -------------------------------------------------------------------------------------
+
+
+def order_text(
+    binder: RowBinder, trees: Sequence[exp.Expr], bind: Callable[[exp.Expr], Node]
+) -> str:
+    """Return what follows ORDER BY; empty when only constants do, which order nothing."""
+    texts = []
+    for tree in trees:
+        if not isinstance(tree, exp.Ordered) or tree.args.get("with_fill"):
+            binder.refuse(tree, "this ORDER BY is not supported", "Write ORDER BY a, b DESC.")
+        node = bind(tree.this)
+        comparable(binder, tree, [node])
+        if isinstance(node, Literal):
+            continue
+        way = "DESC" if tree.args.get("desc") else "ASC"
+        nulls = "FIRST" if tree.args.get("nulls_first") else "LAST"
+        texts.append(f"{binder.draft.text(node)} {way} NULLS {nulls}")
+    return ", ".join(texts)

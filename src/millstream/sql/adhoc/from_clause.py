@@ -1,16 +1,17 @@
-"""FROM: sources, tables, views, subqueries, and the joins between them."""
+"""FROM: sources, tables, views and subqueries, the joins between them, and the names they give."""
 
 from __future__ import annotations
 
+import difflib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.errors import SqlTypeError
+from millstream.errors import SqlColumnError, SqlTypeError
 from millstream.model.types import BIGINT
-from millstream.sql.adhoc.draft import LSN, Bound, Draft
-from millstream.sql.adhoc.physical import name_text
-from millstream.sql.adhoc.scope import Relation, Scope
+from millstream.sql.adhoc.draft import LSN, BoundQuery, Draft
+from millstream.sql.adhoc.duckdb_types import name_text
 from millstream.sql.expressions.conditions import compare
 from millstream.sql.expressions.nodes import Both, Call, ColumnRef, FirstOf, Node, joined
 from millstream.sql.refusals import check_parts
@@ -19,6 +20,97 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from millstream.sql.adhoc.binder import RowBinder
+    from millstream.sql.expressions.bind import Binder
+    from millstream.sql.inputs import Input
+
+
+Found = tuple[Node, list[str]]
+"""What a name stands for, and the names of fields that follow it."""
+
+
+@dataclass(slots=True)
+class FromItem:
+    """One part of FROM.
+
+    Attributes:
+        name: what the query calls it; empty when it has no name.
+        columns: what it has.
+        input: what is known of it when it is a source, table or view itself.
+        lsn: its column of LSNs, if it is such.
+    """
+
+    name: str
+    columns: list[ColumnRef]
+    input: Input | None = None
+    lsn: ColumnRef | None = None
+
+
+@dataclass(slots=True)
+class FromScope:
+    """The parts of a FROM, in order.
+
+    Attributes:
+        items: the parts.
+        merged: columns that USING made one of two.
+        hidden: columns that ``*`` leaves out, as a merged one stands for them.
+    """
+
+    items: list[FromItem] = field(default_factory=list)
+    merged: dict[str, tuple[str, Node]] = field(default_factory=dict)
+    hidden: set[int] = field(default_factory=set)
+
+    def find(self, binder: Binder, tree: exp.Expr, parts: Sequence[str]) -> Found | None:
+        """Return what a dotted name stands for; None when it is not of this scope."""
+        names = [each.lower() for each in parts]
+        if len(names) > 1:
+            columns = [
+                column
+                for relation in self.items
+                if relation.name == names[0]
+                for column in relation.columns
+                if column.name.lower() == names[1]
+            ]
+            if columns:
+                return self._only(binder, tree, columns), list(parts[2:])
+        nodes = [node for name, node in self.star() if name.lower() == names[0]]
+        return (self._only(binder, tree, nodes), list(parts[1:])) if nodes else None
+
+    @property
+    def columns(self) -> list[ColumnRef]:
+        """All columns."""
+        return [column for relation in self.items for column in relation.columns]
+
+    def star(self) -> list[tuple[str, Node]]:
+        """Return what ``*`` stands for: merged columns first, each once."""
+        rest = [(each.name, each) for each in self.columns if each.index not in self.hidden]
+        return [*self.merged.values(), *rest]
+
+    def star_of(self, name: str) -> list[tuple[str, Node]] | None:
+        """Return what ``name.*`` stands for; None when nothing has that name."""
+        found = [each for each in self.items if each.name == name.lower()]
+        return [(each.name, each) for each in found[0].columns] if found else None
+
+    def _only(self, binder: Binder, tree: exp.Expr, found: Sequence[Node]) -> Node:
+        if len(found) > 1:
+            binder.error(
+                SqlColumnError,
+                tree,
+                f"{tree.name} is a column of several tables",
+                f"Write which one: t.{tree.name}.",
+            )
+        return found[0]
+
+    def hint(self, parts: Sequence[str]) -> str:
+        """Return what may have been meant by a name that is not there."""
+        names = list(dict.fromkeys(column.name for column in self.columns))
+        folded = {each.lower(): each for each in names}
+        near = difflib.get_close_matches(parts[-1].lower(), folded, n=1)
+        if near:
+            return f"Did you mean {folded[near[0]]}?"
+        return f"Available columns: {', '.join(names)}." if names else "Name what to select from."
+
+
+# --- Reading FROM ---------------------------------------------------------------------------------
 
 _JOINS = {
     ("", ""): "JOIN",
@@ -37,7 +129,7 @@ _JOINS = {
 }
 
 
-class Tables:
+class FromClause:
     """Reads the FROM of one SELECT.
 
     Args:
@@ -45,10 +137,10 @@ class Tables:
         query: binds a subquery in FROM.
     """
 
-    def __init__(self, rows: RowBinder, query: Callable[[exp.Expr], Bound]) -> None:
+    def __init__(self, rows: RowBinder, query: Callable[[exp.Expr], BoundQuery]) -> None:
         self._rows = rows
         self._draft: Draft = rows.draft
-        self._scope: Scope = rows.scope
+        self._scope: FromScope = rows.scope
         self._query = query
 
     def read(self, tree: exp.Select) -> str:
@@ -57,23 +149,23 @@ class Tables:
         if start is None:
             return ""
         relation, text = self._relation(start.this)
-        self._scope.relations.append(relation)
+        self._scope.items.append(relation)
         for each in (*(start.this.args.get("joins") or ()), *(tree.args.get("joins") or ())):
             text = self._join(text, each)
         return text
 
     # --- One part ---------------------------------------------------------------------------------
 
-    def _relation(self, tree: exp.Expr) -> tuple[Relation, str]:
+    def _relation(self, tree: exp.Expr) -> tuple[FromItem, str]:
         if isinstance(tree, exp.Table):
             check_parts(tree, {"this", "alias", "joins"}, "FROM", self._rows.sql)
             if not isinstance(tree.this, exp.Identifier):
                 self._rows.refuse(tree, "a function in FROM", "Name a source, table or view.")
             name = tree.name
-            shared = self._rows.shared.get(name.lower())
-            if shared is None:
+            ctes = self._rows.ctes.get(name.lower())
+            if ctes is None:
                 return self._stored(tree, name)
-            return self._derived(tree, shared, shared.sql, name)
+            return self._derived(tree, ctes, ctes.sql, name)
         if isinstance(tree, exp.Subquery):
             check_parts(tree, {"this", "alias", "joins"}, "FROM", self._rows.sql)
             bound = self._query(tree.this)
@@ -84,7 +176,7 @@ class Tables:
             "Name a table, or write (SELECT ...).",
         )
 
-    def _stored(self, tree: exp.Expr, name: str) -> tuple[Relation, str]:
+    def _stored(self, tree: exp.Expr, name: str) -> tuple[FromItem, str]:
         known, alias = self._draft.find(name), self._draft.alias()
         table = known.name
         self._draft.reads.setdefault(table, {})
@@ -94,18 +186,18 @@ class Tables:
             for each in known.schema.columns
         ]
         lsn = self._draft.stored(table, alias, LSN, BIGINT, nullable=False)
-        relation = Relation(_name_of(tree, name), self._renamed(tree, columns), known, lsn)
+        relation = FromItem(_name_of(tree, name), self._renamed(tree, columns), known, lsn)
         return relation, f"{name_text(table)} AS {alias}"
 
     def _derived(
-        self, tree: exp.Expr, bound: Bound, source: str, name: str
-    ) -> tuple[Relation, str]:
+        self, tree: exp.Expr, bound: BoundQuery, source: str, name: str
+    ) -> tuple[FromItem, str]:
         alias = self._draft.alias()
         columns = [
             self._draft.column(each.name, each.type, f"{alias}.c{place}", nullable=each.nullable)
             for place, each in enumerate(bound.columns)
         ]
-        return Relation(_name_of(tree, name), self._renamed(tree, columns)), f"{source} AS {alias}"
+        return FromItem(_name_of(tree, name), self._renamed(tree, columns)), f"{source} AS {alias}"
 
     def _renamed(self, tree: exp.Expr, columns: Sequence[ColumnRef]) -> list[ColumnRef]:
         alias = tree.args.get("alias")
@@ -138,10 +230,10 @@ class Tables:
         relation, text = self._relation(tree.this)
         if tree.this.args.get("joins"):
             self._rows.refuse(tree, "a join in parentheses", "Write joins one after the other.")
-        self._scope.relations.append(relation)
+        self._scope.items.append(relation)
         condition = self._condition(tree, relation, before, join)
         if join in {"SEMI JOIN", "ANTI JOIN"}:
-            self._scope.relations.pop()
+            self._scope.items.pop()
         if join in {"LEFT JOIN", "FULL JOIN"}:
             self._open(relation.columns)
         if join in {"RIGHT JOIN", "FULL JOIN"}:
@@ -151,7 +243,7 @@ class Tables:
         return f"{left} {join.removeprefix('CROSS ')} {text} ON {condition}"
 
     def _condition(
-        self, tree: exp.Join, relation: Relation, before: Sequence[ColumnRef], join: str
+        self, tree: exp.Join, relation: FromItem, before: Sequence[ColumnRef], join: str
     ) -> str | None:
         names = [each.name for each in tree.args.get("using") or ()]
         if names:
@@ -165,11 +257,11 @@ class Tables:
         return None
 
     def _using(
-        self, tree: exp.Join, relation: Relation, before: Sequence[ColumnRef], name: str, join: str
+        self, tree: exp.Join, relation: FromItem, before: Sequence[ColumnRef], name: str, join: str
     ) -> Node:
         """Return the equality of a column that both sides have, which becomes one column."""
-        parted = Scope([Relation("", list(before))], self._scope.merged, self._scope.hidden)
-        there = Scope([relation])
+        parted = FromScope([FromItem("", list(before))], self._scope.merged, self._scope.hidden)
+        there = FromScope([relation])
         found = [each.find(self._rows, tree, [name]) for each in (parted, there)]
         if found[0] is None or found[1] is None:
             self._rows.mismatch(tree, f"{name} is not a column of both sides", "Write ON instead.")
@@ -193,7 +285,7 @@ class Tables:
     def _open(self, columns: Sequence[ColumnRef]) -> None:
         """Make columns nullable, as a row without a match has NULLs in them."""
         changed = {each.index: each for each in columns}
-        for relation in self._scope.relations:
+        for relation in self._scope.items:
             relation.columns = [
                 ColumnRef(each.index, each.name, each.type, nullable=True)
                 if each.index in changed
