@@ -106,7 +106,7 @@ class TestCreate:
             raise LogFullError("the disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(log, "commit", full)
+            patch.setattr(log.appender, "commit", full)
             with pytest.raises(LogFullError):
                 catalog.create(source())
         assert "trades" not in catalog

@@ -89,9 +89,11 @@ def test_of_the_dispatcher(tmp_path, monkeypatch, caplog):
     db.close()
 
 
-@pytest.mark.parametrize("name", ["drain", "sync_in_background"])
+@pytest.mark.parametrize(
+    "name", ["segment_writer.SegmentWriter.refill_reserve", "writer.LogWriter.sync_written"]
+)
 def test_of_the_log(tmp_path, monkeypatch, caplog, name):
-    monkeypatch.setattr(f"millstream.log.writer.LogWriter.{name}", broken)
+    monkeypatch.setattr(f"millstream.log.{name}", broken)
     db = ms.open(tmp_path)
     with pytest.raises(ms.errors.LogFailedError, match="BugError: no"):
         db.execute("CREATE SOURCE s (n BIGINT)")

@@ -18,7 +18,7 @@ import pytest
 import millstream as ms
 from millstream import errors
 from millstream.dispatch import dispatcher as dispatcher_module
-from millstream.log import writer as writer_module
+from millstream.log import lifecycle
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
 from ..held import PATIENCE, until  # noqa: TID252
@@ -36,7 +36,7 @@ def disk(tmp_path):
 def soon(monkeypatch):
     """Try a full disk again at once."""
     monkeypatch.setattr(dispatcher_module, "_RETRY", 0.01)
-    monkeypatch.setattr(writer_module, "RETRY", 0.01)
+    monkeypatch.setattr(lifecycle, "RETRY", 0.01)
 
 
 @pytest.fixture
@@ -90,27 +90,27 @@ def stall(db, disk):
         pushed += 1
         db.source("a").push((pushed, PAYLOAD))
         dispatcher.barrier()
-        until(lambda: log.written_lsn == log.lsn or log.is_stalled)
+        until(lambda: log.written_lsn == log.lsn or log.appender.is_stalled)
     return pushed
 
 
 def test_goes_on_although_readers_keep_waking_the_writer(db, disk, monkeypatch):
     """As a reader does that waits for rows: each time, the next try was put off again."""
-    monkeypatch.setattr(writer_module, "RETRY", 0.2)
+    monkeypatch.setattr(lifecycle, "RETRY", 0.2)
     log, stop = db._engine.log, threading.Event()
     disk.fill()
     db.source("a").push((1, PAYLOAD * 20))
-    until(lambda: log.is_stalled)
+    until(lambda: log.appender.is_stalled)
 
     def wake():
         while not stop.wait(0.01):
-            log.write_soon()
+            log.appender.write_soon()
 
     waker = threading.Thread(target=wake)
     waker.start()
     try:
         disk.free()
-        until(lambda: not log.is_stalled)
+        until(lambda: not log.appender.is_stalled)
     finally:
         stop.set()
         waker.join()

@@ -11,8 +11,7 @@ import pytest
 import millstream as ms
 from millstream import errors
 from millstream.dispatch import dispatcher as dispatcher_module
-from millstream.log import storage
-from millstream.log import writer as writer_module
+from millstream.log import lifecycle, storage
 
 from ..disks import fragile, mounted  # noqa: TID252 - tests have no name
 from ..held import PATIENCE, Doing, until  # noqa: TID252
@@ -22,7 +21,7 @@ from ..held import PATIENCE, Doing, until  # noqa: TID252
 def soon(monkeypatch):
     """Try again at once."""
     monkeypatch.setattr(dispatcher_module, "_RETRY", 0.01)
-    monkeypatch.setattr(writer_module, "RETRY", 0.01)
+    monkeypatch.setattr(lifecycle, "RETRY", 0.01)
 
 
 def promptly(function, *args, **options):

@@ -323,14 +323,14 @@ class TestFailure:
     @pytest.fixture
     def broken(self, db, monkeypatch):
         """broken(error): from now on every commit raises; broken(None): no more."""
-        log = db._engine.log
-        place = log.place
+        appender = db._engine.log.appender
+        place = appender.place
 
         def set_error(error):
             def refuse(*args, **options):
                 raise error
 
-            monkeypatch.setattr(log, "place", place if error is None else refuse)
+            monkeypatch.setattr(appender, "place", place if error is None else refuse)
 
         yield set_error
         set_error(None)
@@ -347,7 +347,7 @@ class TestFailure:
         def refuse(*args, **options):
             raise LogFailedError("the disk is gone")
 
-        monkeypatch.setattr(db._engine.log, "place", refuse)
+        monkeypatch.setattr(db._engine.log.appender, "place", refuse)
         with pytest.raises(LogFailedError):
             synced.push((2,))
         for use in (lambda: a.push((3,)), db.flush, lambda: db.query("SELECT * FROM a")):
@@ -411,12 +411,12 @@ class TestFailure:
     def test_a_full_disk_at_the_end_is_told(self, monkeypatch):
         db = ms.open()
         (a,) = numbers(db, "a")
-        log = db._engine.log
+        appender = db._engine.log.appender
 
         def refuse(*args, **options):
             raise LogFullError("the disk is full")
 
-        monkeypatch.setattr(log, "place", refuse)
+        monkeypatch.setattr(appender, "place", refuse)
         monkeypatch.setattr(module, "_RETRY", 0.001)
         a.push((1,))
         with pytest.raises(LogFullError):

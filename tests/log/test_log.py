@@ -28,6 +28,7 @@ from millstream.errors import (
     TopicNotFoundError,
 )
 from millstream.log import Log
+from millstream.log.lifecycle import BackgroundThreads
 from millstream.model import ChangeBatch, ManualClock, Schema
 
 
@@ -128,7 +129,7 @@ class TestAppend:
 
     def test_nothing_is_nothing(self, log):
         assert log.append("t", []) == 0
-        assert log.commit([]) == 0
+        assert log.appender.commit([]) == 0
 
     def test_a_bad_row_takes_nothing(self, log, rows, read):
         with pytest.raises(RowError) as caught:
@@ -159,7 +160,7 @@ class TestAppend:
         assert [b.first_lsn for b in batches[1:]] == [b.lsn + 1 for b in batches[:-1]]
 
     def test_many_small_appends_share_frames(self, log, rows, read):
-        with log._writer._write:  # while the writer is busy
+        with log._writer.segments.lock:  # while the writer is busy
             for n in range(1000):
                 log.append("t", rows(1, n))
         log.flush()
@@ -449,10 +450,13 @@ class TestClose:
             assert [row for batch in got for row in batch.rows] == rows(20)
 
     def test_interrupted_it_can_be_done_again(self, tmp_path, schema, monkeypatch):
+        def interrupted(threads):
+            raise KeyboardInterrupt
+
         log = Log(tmp_path)
         log.create_topic("t", schema)
         with monkeypatch.context() as patch:
-            patch.setattr(log._keeper, "stop", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(BackgroundThreads, "stop", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 log.close()
         log.close()

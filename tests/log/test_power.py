@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from millstream.log import Log, active, recovery, storage
+from millstream.log import Log, recovery, segment_writer, storage
 from millstream.model import Schema
 
 pytestmark = pytest.mark.crash
@@ -45,7 +45,7 @@ class Book:
                 sync_directory(path)
                 self.names.update(names)
 
-        for module in (active, recovery, storage):
+        for module in (segment_writer, recovery, storage):
             module.sync_data = note_data
             module.sync_directory = note_directory
 
@@ -80,7 +80,7 @@ def live(path, seed, ledger):
     for number in range(3):
         threading.Thread(target=write, args=(number,), daemon=True).start()
     time.sleep(rng.uniform(0.01, 0.15))
-    log._writer._write.acquire()
+    log._writer.segments.lock.acquire()
     book.lock.acquire()
     ledger.write_bytes(pickle.dumps((book.sizes, book.names, log.durable_lsn, log.written_lsn)))
     os._exit(0)

@@ -76,7 +76,7 @@ def test_readers_share_descriptors(many):
     readers = [log.read(start=1) for _ in range(50)]
     for reader in readers:
         reader.next_nowait()
-    assert len({reader._file.fd for reader in readers}) == 1
+    assert len({reader._cursor._file.fd for reader in readers}) == 1
 
 
 class TestFollowing:
@@ -107,11 +107,11 @@ class TestFollowing:
         thread.start()
         thread.join(0.2)
         assert thread.is_alive()
-        assert len(log._writer._grown._asleep) == 1
+        assert len(log._writer.segments._grown._asleep) == 1
         log.append("t", rows(1))
         thread.join()
         assert woke[0].rows == rows(1)
-        assert not log._writer._grown._asleep
+        assert not log._writer.segments._grown._asleep
 
     def test_rows_of_other_topics_move_the_position(self, log, schema, rows):
         log.create_topic("u", schema)

@@ -90,7 +90,7 @@ def test_a_cut_at_any_byte_reads_as_a_prefix_of_commits(killed, tmp_path):
     (segment,) = killed.glob("*.seg")
     size = segment.stat().st_size
     with Log(shutil.copytree(killed, tmp_path / "whole")) as log:
-        start = log._files.open(log._writer.written.segments[0]).start
+        start = log._files.open(log._writer.segments.written.segments[0]).start
     longest = 0
     first_row = segment.read_bytes().index(b"one") - 500  # before that, definitions: every fifth
     for length in (*range(start, first_row, 5), *range(first_row, size + 1)):
@@ -133,7 +133,7 @@ def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):
     (segment,) = path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
     with Log(shutil.copytree(killed, tmp_path / "head")) as log:
-        start = log._files.open(log._writer.written.segments[0]).start
+        start = log._files.open(log._writer.segments.written.segments[0]).start
     place = data.draw(st.integers(start, len(raw) - 1))
     raw[place] ^= data.draw(st.integers(1, 255))
     segment.write_bytes(raw)
@@ -383,7 +383,7 @@ def test_lsns_of_a_run_that_crashed_are_not_resumed(tmp_path):
     def work(log):
         log.create_topic("t", SCHEMA)
         log.append("t", [(1, "kept")], wal_mode="sync")
-        with log._writer._write:  # nothing reaches the file any more
+        with log._writer.segments.lock:  # nothing reaches the file any more
             log.append("t", [(2, "seen by a subscriber, then lost")])
             token.write_text(log.token(2))
             os._exit(0)

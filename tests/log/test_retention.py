@@ -187,7 +187,7 @@ def test_topics_that_were_dropped_are_forgotten_in_the_end(tmp_path):
         log.create_topic("last", SCHEMA)
         fill(log, "last", 50)
         log.retain()
-        assert len(log._writer.written.topics.by_id) == 1
+        assert len(log._writer.segments.written.topics.by_id) == 1
         assert log.topic("last").id == 51
     with Log(tmp_path) as log:
         assert log.topics == ("last",)
@@ -312,9 +312,9 @@ def test_old_epochs_are_forgotten_with_their_rows(tmp_path):
                 log.create_topic("t", SCHEMA, retention=Retention(max_bytes=0))
             fill(log, "t", 20)
     with Log(tmp_path, segment_bytes=1000) as log:
-        assert len(log._writer.written.epochs.starts) == 6
+        assert len(log._writer.segments.written.epochs.starts) == 6
         log.retain()
-        assert len(log._writer.written.epochs.starts) < 6
+        assert len(log._writer.segments.written.epochs.starts) < 6
         with pytest.raises(LsnNotKeptError):
             log.read("t", start=1)
 
@@ -431,7 +431,7 @@ class TestCounts:
                 log.create_topic(name, SCHEMA, retention=Retention(max_bytes=1))
             self.write(log, places)
             topic = log.topic("t")
-            log._collector.trims.take([(topic, 100)], log._collector._settled())
+            log._parts.collector.trims.take([(topic, 100)], log._parts.collector._settled())
             self.check(log, places)
         with Log(path, segment_bytes=2000) as log:
             self.check(log, places)

@@ -25,7 +25,7 @@ from millstream.errors import (
     RowsLostError,
     RowTooLargeError,
 )
-from millstream.log import Log, active, encoding, writer
+from millstream.log import Log, encoding, lifecycle, segment_writer
 from millstream.model import ChangeBatch, Schema
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
@@ -115,14 +115,14 @@ class TestFull:
             assert numbers(log) == taken
 
     def test_room_is_noticed_without_any_call(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(writer, "RETRY", 0.01)
+        monkeypatch.setattr(lifecycle, "RETRY", 0.01)
 
         def work():
             with Log(tmp_path, sync_interval=0.001) as log:
                 log.create_topic("t", SCHEMA)
                 self.limit((tmp_path / "0000000001-00000000000000000001.seg").stat().st_size)
                 lsn = log.append("t", [(1, "x")])
-                while not log._writer._stalled:
+                while not log.appender.is_stalled:
                     time.sleep(0.001)
                 self.limit(resource.RLIM_INFINITY)
                 while log.durable_lsn < lsn:
@@ -362,15 +362,15 @@ class TestFailedSync:
         log = Log(tmp_path)
         log.create_topic("t", SCHEMA)
         log.append("t", [(1, "kept")], wal_mode="sync")
-        real = active.sync_data
+        real = segment_writer.sync_data
 
         def fail(fd):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        monkeypatch.setattr(active, "sync_data", fail)
+        monkeypatch.setattr(segment_writer, "sync_data", fail)
         with pytest.raises(LogFailedError, match="did not keep"):
             log.append("t", [(2, "who knows")], wal_mode="sync")
-        monkeypatch.setattr(active, "sync_data", real)
+        monkeypatch.setattr(segment_writer, "sync_data", real)
         for use in (log.flush, lambda: log.append("t", [(3, "no")])):
             with pytest.raises(LogFailedError):
                 use()
@@ -386,7 +386,7 @@ class TestFailedSync:
         def fail(fd):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        monkeypatch.setattr(active, "sync_data", fail)
+        monkeypatch.setattr(segment_writer, "sync_data", fail)
         raised = []
 
         def work():

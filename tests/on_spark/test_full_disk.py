@@ -48,7 +48,7 @@ def test_the_checkpoint_of_a_view_finds_no_room(disk, spark):
         push(source, totals, 1000, 1000)
         assert rows_of(db, "v")
         disk.free()
-        until(lambda: not db._engine.log.is_stalled)
+        until(lambda: not db._engine.log.appender.is_stalled)
         push(source, totals, 2000, 1000)
         db.wait_for("v", lsn=db.flush(), timeout=PATIENCE)
         assert rows_of(db, "v") == Counter(totals.items())

@@ -270,8 +270,8 @@ class Catalog:
     def _write(self, entry: dict[str, Any]) -> None:
         text = json.dumps(entry)
         # Twice, in frames of their own: one damaged place must not make objects unknown.
-        parts = [part for _ in range(2) for part in self._log.prepare(TOPIC, [(text,)])]
-        self._log.commit(parts, wal_mode="sync")
+        parts = [part for _ in range(2) for part in self._log.appender.prepare(TOPIC, [(text,)])]
+        self._log.appender.commit(parts, wal_mode="sync")
 
 
 def _given(options: Options) -> dict[str, Any]:

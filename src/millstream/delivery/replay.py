@@ -94,7 +94,7 @@ class Replay:
             if batch is None:
                 if timeout <= 0:
                     return None
-                self._log.write_soon()
+                self._log.appender.write_soon()
                 batch, timeout = self._read(timeout), 0.0
                 if batch is None:
                     return None

@@ -360,9 +360,9 @@ class Dispatcher:
         """Add what subscribers have already; before anything else is given an LSN."""
         parts, self._fanned_out = self._fanned_out, ()
         if parts:
-            self._log.add(parts)
+            self._log.appender.add(parts)
             if write:
-                self._log.write_soon()
+                self._log.appender.write_soon()
 
     def _drained(
         self, inlet: Inlet, size: int, removed: int, completions: list[Completion]
@@ -392,7 +392,7 @@ class Dispatcher:
     def _place(self, batches: Batches, *, sync: bool) -> Error | None:
         """Give batches their place in the log; returns why they have none."""
         try:
-            self._placed = self._log.place(batches, sync=sync)
+            self._placed = self._log.appender.place(batches, sync=sync)
         except LogFailedError as error:
             self._fail(error)
             return error
@@ -497,7 +497,7 @@ class Dispatcher:
             batches = commit.batches() if callable(commit.batches) else commit.batches
             if self._held.error is not None:
                 raise self._held.error.again()
-            self._placed = self._log.place(batches, sync=commit.sync)
+            self._placed = self._log.appender.place(batches, sync=commit.sync)
         except LogFailedError as error:
             self._fail(error)
             raise

@@ -27,5 +27,5 @@ def make_readable(dispatcher: Dispatcher, log: Log) -> int:
         LogFullError: the disk is full; pushed rows are kept in memory until there is room.
     """
     lsn = dispatcher.barrier(complete=True)
-    log.wait_written(lsn)
+    log.appender.wait_written(lsn)
     return lsn

@@ -5,12 +5,12 @@ Gives: LSNs, durability, and readers that start anywhere and follow the end with
 Never knows: SQL, Spark, subscribers; what a row means.
 """
 
+from millstream.log.appending import Transaction
 from millstream.log.log import Log
 from millstream.log.reader import Reader
 from millstream.log.recovery import Damage, Recovery
 from millstream.log.retention import Hold, Retained
 from millstream.log.topics import Retention, Topic
-from millstream.log.transaction import Transaction
 
 __all__ = [
     "Damage",

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.log.segment import SegmentIndex
+    from millstream.log.segment_writer import SegmentWriter
     from millstream.log.topics import Epochs, Topic, Topics
-    from millstream.log.writer import LogWriter
 
 _NAME = re.compile(r"(\d{10})-(\d{20})\.seg")
 
@@ -243,7 +243,7 @@ class SegmentFiles:
                 self._open[ref] = file
             return file
 
-    def open_all(self, writer: LogWriter) -> Iterator[tuple[SegmentFile, SegmentExtent]]:
+    def open_all(self, segments: SegmentWriter) -> Iterator[tuple[SegmentFile, SegmentExtent]]:
         """The segments that there are now, oldest first, each with how far it is written.
 
         Those that retention removes meanwhile are left out.
@@ -251,14 +251,14 @@ class SegmentFiles:
         Raises:
             LogCorruptError: one is missing, and it was not retention that removed it.
         """
-        for ref in writer.written.segments:
+        for ref in segments.written.segments:
             try:
                 file = self.open(ref)
             except LogCorruptError:
-                if ref in writer.written.segments:
+                if ref in segments.written.segments:
                     raise
             else:
-                yield file, writer.written.extent(file)
+                yield file, segments.written.extent(file)
 
     def forget(self, ref: SegmentRef) -> None:
         """Open the file anew next time: it was replaced. Who has it open reads on in the old."""

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import uuid
-import warnings
 import weakref
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Self
 
-from millstream.errors import (
-    Error,
-    InvalidOptionError,
-    LogCorruptError,
-    LogPathError,
-    SchemaMismatchError,
-    TopicExistsError,
-)
-from millstream.formats.batches import batches_of_tuples
-from millstream.log.files import SegmentFiles
-from millstream.log.frame import NO_WATERMARK
-from millstream.log.keeper import Keeper
-from millstream.log.options import check_options
-from millstream.log.queue import Part
+from millstream.errors import Error, InvalidOptionError, LogCorruptError, TopicExistsError
+from millstream.log.appending import Appender, Transaction, WalMode, is_sync
+from millstream.log.lifecycle import OpenLog, check_options, make_directory
 from millstream.log.reader import Reader, find_damage, not_kept
-from millstream.log.recovery import Recovery, State, recover
-from millstream.log.retention import Collector, Hold, Holds, Retained
-from millstream.log.segment import Head, Identity, Seal, SegmentIndex, SegmentRef
-from millstream.log.storage import DirectoryLock, sync_directory, translate, write_file
-from millstream.log.topics import Epochs, Retention, Topic, Topics
-from millstream.log.transaction import Transaction
-from millstream.log.walk import find_time, verify, whole_frames
-from millstream.log.writer import LogWriter
-from millstream.model.arguments import check_path
-from millstream.model.batch import ChangeBatch
+from millstream.log.retention import Hold
+from millstream.log.topics import Retention, Topic
+from millstream.log.walk import find_time, highest_watermark, verify
 from millstream.model.clock import Clock, from_datetime, system_clock
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.names import check_name
@@ -49,17 +27,20 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from millstream.formats.batches import Rows
+    from millstream.log.recovery import Recovery
+    from millstream.log.retention import Retained
+    from millstream.model.batch import ChangeBatch
     from millstream.model.change import Gap
     from millstream.model.schema import Schema
 
-WalMode = Literal["async", "sync"]
 Start = int | Literal["earliest", "now"]
-
-_logger = logging.getLogger("millstream.log")
 
 
 class Log:
     """A durable log of weighted rows: one order, many topics, one directory, one process.
+
+    The whole interface of the package is here, so it has many methods; each is a few lines over
+    the part that does the work: ``appending``, ``reader``, ``walk``, ``retention``, ``lifecycle``.
 
     >>> import tempfile
     >>> from millstream import Log, Schema
@@ -85,6 +66,7 @@ class Log:
     Attributes:
         path: the directory.
         recovery: what opening it found, and what it had to cut.
+        appender: what appends, in the steps that the dispatcher needs.
 
     Raises:
         InvalidOptionError: an option is not within its range.
@@ -113,56 +95,31 @@ class Log:
             sync_interval=sync_interval,
             retention_interval=retention_interval,
         )
-        self.path = _directory(path)
-        self._sync_default = _is_sync(wal_mode)
-        self._clock = clock
-        self._lock = DirectoryLock(self.path)
-        try:
-            state = _load(self.path, clock, repair=repair)
-            self.recovery: Recovery = state.recovery
-            self._writer = LogWriter(self.path, state, segment_bytes=segment_bytes, clock=clock)
-        except OSError as error:
-            self._lock.release()
-            raise translate(error, self.path, "open") from error
-        except BaseException:
-            self._lock.release()
-            raise
-        if self.recovery.cut_bytes or self.recovery.damaged or self.recovery.lost:
-            _logger.warning("%s: %s", self.path, self.recovery)
-        self._files = SegmentFiles(self.path)
-        self._note_damage()
-        # What ``place`` needs of each topic; made anew when the topics change.
-        self._targets: tuple[Topics, dict[str, tuple[Topic, Schema, int]]] = (Topics(), {})
-        self._holds = Holds()
-        self._collector = Collector(self.path, self._writer, self._files, self._holds, clock)
-        self._keeper = Keeper(
-            self._writer,
-            self._collector.retain,
+        self.path = make_directory(path)
+        sync = is_sync(wal_mode)
+        self._parts = OpenLog(
+            self.path,
+            repair=repair,
+            segment_bytes=segment_bytes,
             sync_interval=sync_interval,
             retention_interval=retention_interval,
+            clock=clock,
         )
-        self._closer = _Closer(self._writer, self._keeper, self._collector, self._lock)
-        # Holds no reference to the log, so that one that was forgotten is found and closed.
-        self._finalizer = weakref.finalize(self, _close_forgotten, self._closer, str(self.path))
-
-    def _note_damage(self) -> None:
-        for damage in self.recovery.damaged:
-            error = LogCorruptError(
-                f"{self.path / damage.segment} is damaged at byte {damage.start}",
-                segment=damage.segment,
-                offset=damage.start,
-                next_lsn=None,
-                hint="read it to see from which LSN on it can be",
-            )
-            topics = self._writer.written.topics
-            self._files.note_damage((t for t in topics if damage.topic in {None, t.name}), error)
+        self.recovery: Recovery = self._parts.recovery
+        self._writer = self._parts.writer
+        self._segments = self._writer.segments
+        self._definitions = self._parts.definitions
+        self._files = self._parts.files
+        self.appender = Appender(self._writer, sync=sync)
+        # Refers to the parts only, so that a log that was forgotten is found and closed.
+        self._finalizer = weakref.finalize(self, self._parts.close_forgotten)
 
     # ---- topics
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The names of the topics, sorted."""
-        return tuple(sorted(topic.name for topic in self._writer.written.topics))
+        return tuple(sorted(topic.name for topic in self._segments.written.topics))
 
     def topic(self, name: str) -> Topic:
         """A topic: its schema, its retention, the first LSN that is kept.
@@ -170,7 +127,7 @@ class Log:
         Raises:
             TopicNotFoundError: there is none of that name.
         """
-        return self._writer.written.topics[name]
+        return self._segments.written.topics[name]
 
     @uninterrupted
     def create_topic(
@@ -183,13 +140,13 @@ class Log:
             TopicExistsError: there is one of that name.
         """
         check_name(name, "topic")
-        with self._writer.ddl:
-            topics = self._writer.written.topics
+        with self._definitions.lock:
+            topics = self._segments.written.topics
             if name in topics:
                 raise TopicExistsError(
                     f"there is a topic {name!r} already", hint="drop it first, or use another name"
                 )
-            self._writer.define(
+            self._definitions.define(
                 Topic(topics.next_id, name, (schema,), retention=retention or Retention())
             )
         return self.topic(name)
@@ -201,17 +158,19 @@ class Log:
         Raises:
             SchemaError: the column is NOT NULL, or there is one of that name.
         """
-        with self._writer.ddl:
+        with self._definitions.lock:
             old = self.topic(topic)
             schema = old.schema.with_column(Column.parse(name, type))
-            self._writer.define(replace(old, schemas=(*old.schemas, schema)))
+            self._definitions.define(replace(old, schemas=(*old.schemas, schema)))
         return self.topic(topic)
 
     @uninterrupted
     def set_retention(self, topic: str, retention: Retention) -> Topic:
         """Change how much of a topic is kept, from the next round of retention on."""
-        with self._writer.ddl:
-            self._writer.define(replace(self.topic(topic), retention=retention), makes_room=True)
+        with self._definitions.lock:
+            self._definitions.define(
+                replace(self.topic(topic), retention=retention), makes_room=True
+            )
         return self.topic(topic)
 
     @uninterrupted
@@ -220,8 +179,8 @@ class Log:
 
         Its space comes back with the next round of retention: on a full disk, that is at once.
         """
-        with self._writer.ddl:
-            self._writer.define(replace(self.topic(topic), dropped=True), makes_room=True)
+        with self._definitions.lock:
+            self._definitions.define(replace(self.topic(topic), dropped=True), makes_room=True)
 
     # ---- appending
 
@@ -245,7 +204,8 @@ class Log:
             LogFullError: the disk is full; nothing of these rows is in the log, nor will be.
             LogFailedError: the disk failed; whether these rows are kept shows when it is reopened.
         """
-        return self.commit(self.prepare(topic, rows, watermark=watermark), wal_mode=wal_mode)
+        parts = self.appender.prepare(topic, rows, watermark=watermark)
+        return self.appender.commit(parts, wal_mode=wal_mode)
 
     def transaction(self, *, wal_mode: WalMode | None = None) -> Transaction:
         """Append to several topics as one commit, which is there whole or not at all.
@@ -263,93 +223,6 @@ class Log:
         """
         return Transaction(self, wal_mode)
 
-    def prepare(
-        self, topic: str, rows: Rows, *, watermark: int | datetime | None = None
-    ) -> list[Part]:
-        """Check rows against their topic; what ``commit`` takes. Nothing to do gives no part."""
-        target = self._writer.written.topics[topic]
-        batches = batches_of_tuples(rows, target.schema)
-        if watermark is not None:
-            batches = batches or [ChangeBatch.from_rows(target.schema, [])]
-            batches[-1] = batches[-1].with_watermark(watermark)
-        return [
-            Part(target, _version(target, batch), batch)
-            for batch in batches
-            if len(batch) or batch.watermark is not None
-        ]
-
-    def commit(self, parts: Sequence[Part], *, wal_mode: WalMode | None = None) -> int:
-        """Append what ``prepare`` checked as one commit; returns its last LSN."""
-        sync = self._sync_default if wal_mode is None else _is_sync(wal_mode)
-        return self._writer.append(parts, sync=sync) if parts else self.lsn
-
-    def place(
-        self, batches: Sequence[tuple[str, ChangeBatch]], *, sync: bool = False
-    ) -> Sequence[Part]:
-        """Give batches, made for this, their place at the end of the log, as one commit.
-
-        With ``sync`` they are on the disk when this returns. Without, they are not even in the log:
-        ``add`` them, once others have them who should not wait for it. Only for who is alone in
-        appending; nobody else may append in between.
-
-        Returns what ``add`` takes.
-
-        Raises:
-            LogFullError: the disk is full; nothing of these rows is in the log.
-            TopicNotFoundError: a topic is not there any more.
-        """
-        parts = self._parts(batches)
-        if sync:
-            self._writer.append(parts, sync=True)
-            return ()
-        lsn, now, origin = self._writer.begin()
-        for topic, batch in batches:
-            batch.put_at(topic, lsn, now, origin)
-            lsn = batch.lsn + 1
-        return parts
-
-    def add(self, parts: Sequence[Part]) -> None:
-        """Append what was placed."""
-        self._writer.enqueue(parts, parts[0].batch.committed_at)
-
-    def _parts(self, batches: Sequence[tuple[str, ChangeBatch]]) -> list[Part]:
-        topics = self._writer.written.topics
-        if topics is not self._targets[0]:
-            self._targets = (topics, {t.name: (t, t.schema, t.version) for t in topics})
-        targets = self._targets[1]
-        parts = []
-        for name, batch in batches:
-            topic, schema, version = targets.get(name) or (topics[name], None, 0)
-            if batch.schema is not schema:
-                version = _version(topic, batch)
-            parts.append(Part(topic, version, batch))
-        return parts
-
-    def write_soon(self) -> None:
-        """Let the rows of ``add`` be written."""
-        self._writer.write_soon()
-
-    def wait_written(self, lsn: int) -> None:
-        """Wait until everything up to an LSN can be read, which is sooner than on the disk.
-
-        Raises:
-            LogFullError: the disk is full.
-        """
-        while True:
-            written = self._writer.written
-            if written.lsn >= lsn:
-                return
-            self.check()
-            if self._writer.is_stalled:
-                self._writer.drain()
-            self.write_soon()
-            self._writer.wait_beyond(written, 0.05)
-
-    @property
-    def is_stalled(self) -> bool:
-        """Whether rows wait that the disk did not take: it is full, say."""
-        return self._writer.is_stalled
-
     def check(self) -> None:
         """Raise if the log is closed, or has failed."""
         self._writer.check()
@@ -357,27 +230,28 @@ class Log:
     @uninterrupted
     def flush(self) -> int:
         """Wait until everything appended so far is on the disk; returns the last LSN that is."""
-        return self._writer.flush()
+        return self.appender.flush()
 
     @uninterrupted
     def sync(self) -> bool:
-        """The same for who has not appended: False when some rows could not be written.
+        """Wait until everything appended so far is on the disk.
 
-        Why, whoever flushes is told.
+        Returns:
+            False when rows that no caller waited for could not be written; ``flush`` raises why.
         """
-        return self._writer.sync()
+        return self.appender.sync()
 
     # ---- reading
 
     @property
     def lsn(self) -> int:
         """The newest LSN that was given to a row; 0 when there is none."""
-        return self._writer.next_lsn - 1
+        return self._writer.queue.next_lsn - 1
 
     @property
     def written_lsn(self) -> int:
         """Everything up to here can be read, and survives the end of this process."""
-        return self._writer.written.lsn
+        return self._segments.written.lsn
 
     @property
     def durable_lsn(self) -> int:
@@ -425,7 +299,7 @@ class Log:
 
     def lost(self, topic: Topic, first: int) -> Gap | None:
         """What retention has taken of a topic from an LSN on; None: nothing."""
-        return self._collector.trims.lost(topic, first)
+        return self._parts.collector.trims.lost(topic, first)
 
     def lsn_since(self, time: int | datetime, *topics: str) -> int:
         """The LSN from which on all rows of some topics since a time are, or were.
@@ -434,7 +308,7 @@ class Log:
         of segments are known, so that it may be a little too early.
         """
         micros = from_datetime(time) if isinstance(time, datetime) else time
-        taken = (self._collector.trims.first_since(t, micros) for t in self._chosen(topics))
+        taken = (self._parts.collector.trims.first_since(t, micros) for t in self._chosen(topics))
         return min(self.lsn_at(micros), *(lsn for lsn in taken if lsn is not None), 2**63)
 
     def lsn_at(self, time: int | datetime) -> int:
@@ -443,9 +317,9 @@ class Log:
         When nothing was committed since, the LSN that the next row will have.
         """
         micros = from_datetime(time) if isinstance(time, datetime) else time
-        end = self._writer.next_lsn
+        end = self._writer.queue.next_lsn
         written, waiting = self._writer.unwritten()
-        found = find_time(self._writer, self._files, micros)
+        found = find_time(self._segments, self._files, micros)
         for entry in waiting:
             if entry.parts and entry.committed_at >= micros:
                 return min(found, entry.first_lsn)
@@ -453,7 +327,7 @@ class Log:
 
     def token(self, lsn: int) -> str:
         """The text from which a reader resumes after an LSN."""
-        return str(ResumeToken(self.database, self._writer.written.epochs.current, lsn))
+        return str(ResumeToken(self.database, self._segments.written.epochs.current, lsn))
 
     @property
     def origin(self) -> tuple[UUID, int]:
@@ -471,7 +345,7 @@ class Log:
             ForeignTokenError: a token of another database.
         """
         found = ResumeToken.parse(token, self.database)
-        return found.lsn if self._writer.written.epochs.is_true(found.epoch, found.lsn) else None
+        return found.lsn if self._segments.written.epochs.is_true(found.epoch, found.lsn) else None
 
     @property
     def database(self) -> UUID:
@@ -489,7 +363,7 @@ class Log:
         []
         >>> directory.cleanup()
         """
-        return verify(self._writer, self._files)
+        return verify(self._segments, self._files)
 
     def damage(self, topic: str) -> LogCorruptError | None:
         """The first damaged place of a topic that was met so far, and not skipped; None for none.
@@ -510,12 +384,12 @@ class Log:
         Returns:
             The gaps.
         """
-        with self._writer.ddl:
+        with self._definitions.lock:
             old = self.topic(topic)
             ranges, gaps = find_damage(self._reader, old)
             skipped = {*old.skipped, *ranges}
             kept = sorted(each for each in skipped if each[1] >= old.low_lsn)
-            self._writer.define(replace(old, skipped=tuple(kept)))
+            self._definitions.define(replace(old, skipped=tuple(kept)))
             self._files.damage.pop(old.id, None)
         return gaps
 
@@ -533,28 +407,17 @@ class Log:
 
     def trim(self, topic: str, lsn: int) -> None:
         """Drop the rows of a topic before an LSN, whatever its retention is."""
-        with self._writer.ddl:
+        with self._definitions.lock:
             old = self.topic(topic)
             skipped = tuple(each for each in old.skipped if each[1] > lsn)
             low = max(old.low_lsn, lsn)
             # How many rows these were is not known: some may be damaged.
-            self._writer.define(replace(old, low_lsn=low, skipped=skipped, trimmed_rows=None))
+            self._definitions.define(replace(old, low_lsn=low, skipped=skipped, trimmed_rows=None))
             self._files.damage.pop(old.id, None)
 
     def watermark(self, topic: str, start: int) -> int | None:
         """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""
-        found, number = None, self.topic(topic).id
-        for file, extent in self._files.open_all(self._writer):
-            index = extent.index
-            if extent.last_lsn < start and index is not None:
-                continue
-            if index is not None and not index.partial and number not in index.extents:
-                continue
-            first = file.start if index is None else index.offset_of(start, file.start)
-            for _, frame, _ in whole_frames(file.fd, first, extent.end):
-                if frame.topic == number and frame.first_lsn >= start and frame.span:
-                    found = max(found or NO_WATERMARK, frame.watermark)
-        return None if found == NO_WATERMARK else found
+        return highest_watermark(self._segments, self._files, self.topic(topic).id, start)
 
     # ---- keeping
 
@@ -568,18 +431,18 @@ class Log:
             LsnNotKeptError: retention was faster.
         """
         first = _checked_lsn(lsn)
-        with self._writer.ddl:  # no round of retention is between the look and the hold
+        with self._definitions.lock:  # no round of retention is between the look and the hold
             chosen = self._chosen(topics)
             for topic in chosen:
                 if topic.low_lsn > max(first, FIRST_LSN) and topics:
                     raise not_kept(topic, first)
-            return self._holds.take((topic.id for topic in chosen), first)
+            return self._parts.holds.take((topic.id for topic in chosen), first)
 
     @uninterrupted
     def retain(self) -> Retained:
         """One round of retention now; a thread does the same every ``retention_interval``."""
         self._writer.check()
-        return self._collector.retain()
+        return self._parts.collector.retain()
 
     # ---- the end
 
@@ -592,7 +455,7 @@ class Log:
         """
         if self._finalizer.alive:
             try:
-                self._closer()
+                self._parts.close()
             except Error:
                 self._finalizer.detach()
                 raise
@@ -605,24 +468,11 @@ class Log:
         self.close()
 
     def _chosen(self, names: Sequence[str]) -> list[Topic]:
-        known = self._writer.written.topics
+        known = self._segments.written.topics
         return [known[name] for name in names] if names else list(known)
 
     def _reader(self, floors: dict[int, int], start: int) -> Reader:
         return Reader(self._writer, self._files, floors, start)
-
-
-def _version(topic: Topic, batch: ChangeBatch) -> int:
-    """Which of the topic's schemas a batch has: the newest, or one that it had before."""
-    if batch.schema is topic.schema:
-        return topic.version
-    try:
-        return topic.schemas.index(batch.schema)
-    except ValueError:
-        raise SchemaMismatchError(
-            f"a batch with ({batch.schema.ddl}) for topic {topic.name!r} with ({topic.schema.ddl})",
-            hint="make the batch with the schema of the topic: log.topic(name).schema",
-        ) from None
 
 
 def _checked_lsn(lsn: object) -> int:
@@ -631,76 +481,3 @@ def _checked_lsn(lsn: object) -> int:
     raise InvalidOptionError(
         f"{lsn!r} is not an LSN", hint='a number, or for start= also "earliest" or "now"'
     )
-
-
-def _is_sync(wal_mode: str) -> bool:
-    if wal_mode not in {"async", "sync"}:
-        raise InvalidOptionError(
-            f"wal_mode is {wal_mode!r}", hint='"async" (the default) or "sync"'
-        )
-    return wal_mode == "sync"
-
-
-def _directory(path: str | Path) -> Path:
-    directory = check_path(path).absolute()
-    try:
-        made = [parent for parent in (directory, *directory.parents) if not parent.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
-        for new in made:
-            sync_directory(new.parent)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise LogPathError(
-            f"{directory} is not a directory", hint="give the path of a directory, or of none yet"
-        ) from error
-    except OSError as error:
-        raise translate(error, directory, "make") from error
-    return directory
-
-
-def _load(directory: Path, clock: Clock, *, repair: bool) -> State:
-    """What the directory holds, recovered; an empty log when it holds none."""
-    state = recover(directory, repair=repair)
-    if state is not None:
-        return state
-    ref, index = SegmentRef(1, FIRST_LSN), SegmentIndex(FIRST_LSN)
-    identity = Identity.new(uuid.uuid4(), ref, 0)
-    head = Head(identity, clock(), 0, Epochs(), Topics())
-    buffers = head.encode()
-    write_file(directory / ref.name, buffers)
-    seal = Seal.of(index, sum(map(len, buffers)), head.epochs, head.topics)
-    created = head.created_at
-    return State((ref,), identity.id, identity.database, created, seal, Recovery(clean=True))
-
-
-class _Closer:
-    """Closes a log; knows nothing of the ``Log``, so that a forgotten one can be collected."""
-
-    def __init__(
-        self, writer: LogWriter, keeper: Keeper, collector: Collector, lock: DirectoryLock
-    ) -> None:
-        self.writer = writer
-        self.keeper = keeper
-        self._collector = collector
-        self._lock = lock
-
-    def __call__(self) -> None:
-        """Interrupted, it can be called again."""
-        if not self.writer.is_ours:
-            return  # in a forked child: the log is the parent's, which may have gone on writing
-        self.writer.stop()
-        self.keeper.stop()
-        try:
-            with self._collector.at_work:
-                self.writer.finish()
-        finally:
-            self._lock.release()
-
-
-def _close_forgotten(closer: _Closer, path: str) -> None:
-    if not closer.writer.is_ours:
-        return
-    warnings.warn(f"the log {path} was not closed", ResourceWarning, stacklevel=2)
-    if closer.keeper.is_here():  # collected by one of its own threads, which cannot wait for itself
-        threading.Thread(target=closer).start()
-    else:
-        closer()

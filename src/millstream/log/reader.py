@@ -35,24 +35,21 @@ class Reader:
 
     Iterating gives batches up to what is written at the moment, then stops; iterate again for what
     came since, or use ``next(timeout=...)`` or ``follow()`` to wait for it.
-
-    Attributes:
-        position: the LSN up to which everything was read.
     """
 
     def __init__(
         self, writer: LogWriter, files: SegmentFiles, floors: Mapping[int, int], start: int
     ) -> None:
-        self.position = start - 1
         self._writer = writer
-        self._files = files
+        self._segments = writer.segments
         self._floors = floors  # the topics, each with the first LSN that is wanted of it
-        self._file: SegmentFile | None = None
-        self._offset = 0
-        self._end = 0
-        self._steps: Iterator[tuple[int, Frame, pa.Buffer | None]] = iter(())
-        self._closed = False
-        self._skipped: ChangeBatch | None = None  # between two segments
+        self._cursor: _Cursor | None = _Cursor(writer, files, floors, start)
+        self._last = start - 1
+
+    @property
+    def position(self) -> int:
+        """The LSN up to which everything was read."""
+        return self._last if self._cursor is None else self._cursor.position
 
     def next_nowait(self) -> ChangeBatch | None:
         """The next batch, or None when all that is written was read.
@@ -63,29 +60,22 @@ class Reader:
             LsnNotKeptError: retention has overtaken this reader.
             TopicNotFoundError: all its topics were dropped.
         """
-        if self._closed:
+        if self._cursor is None:
             raise ClosedError("the reader is closed")
-        while True:
-            batch = self._next_in_segment()
-            if batch is not None:
-                return batch
-            moved, gap = self._advance(), self._skipped
-            if gap is not None:
-                self._skipped = None
-                return gap
-            if not moved:
-                return None
+        return self._cursor.next()
 
     def next(self, timeout: float | None = None) -> ChangeBatch | None:
         """The next batch; waits for one. None when the time is up or the log was closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            written = self._writer.written
+            written = self._segments.written
             batch = self.next_nowait()
             if batch is not None:
                 return batch
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._writer.wait_beyond(written, left):
+            if not self._writer.is_ours:
+                self._writer.check()
+            if not self._segments.wait_beyond(written, left):
                 return self.next_nowait()  # what came at the last moment
 
     def follow(self) -> Iterator[ChangeBatch]:
@@ -111,10 +101,8 @@ class Reader:
                 yield batch if floor <= batch.first_lsn else batch.slice(floor - batch.first_lsn)
 
     def close(self) -> None:
-        """Let go of the files. Closing twice is fine."""
-        self._closed = True
-        self._file = None
-        self._steps = iter(())
+        """Release the files. Closing twice is fine."""
+        self._last, self._cursor = self.position, None
 
     def __enter__(self) -> Self:
         return self
@@ -122,16 +110,48 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- within a segment
 
-    def _next_in_segment(self) -> ChangeBatch | None:
+class _Cursor:
+    """Goes over the frames of some topics, within a segment and from one to the next.
+
+    Attributes:
+        position: the LSN up to which everything was read.
+    """
+
+    def __init__(
+        self, writer: LogWriter, files: SegmentFiles, floors: Mapping[int, int], start: int
+    ) -> None:
+        self.position = start - 1
+        self._segments = writer.segments
+        self._origin = writer.origin
+        self._files = files
+        self._floors = floors
+        self._damage = _Damage(writer, files, floors)
+        self._file: SegmentFile | None = None
+        self._offset = 0
+        self._end = 0
+        self._steps: Iterator[tuple[int, Frame, pa.Buffer | None]] = iter(())
+        self._skipped: ChangeBatch | None = None  # between two segments
+
+    def next(self) -> ChangeBatch | None:
+        """The next batch, or None when all that is written was read."""
         while True:
             try:
-                return self._next_step()
+                batch = self._next_step()
             except DamageError as damage:
-                gap = self._step_over(damage)
-                if gap is not None:
-                    return gap
+                batch = self._step_over(damage)
+                if batch is None:
+                    continue
+            if batch is not None:
+                return batch
+            moved, gap = self._advance(), self._skipped
+            if gap is not None:
+                self._skipped = None
+                return gap
+            if not moved:
+                return None
+
+    # ---- within a segment
 
     def _next_step(self) -> ChangeBatch | None:
         for offset, frame, payload in self._steps:
@@ -140,18 +160,16 @@ class Reader:
             if last <= before or not frame.span:
                 continue
             self.position = last
-            floor, topic = self._floors.get(frame.topic), self._topic(frame)
-            if floor is None or topic is None or last < floor:
+            floor = self._floors.get(frame.topic)
+            if floor is None or last < floor:
                 continue
-            origin = (self._writer.database, self._writer.written.epochs.current)
-            batch = decode_rows(frame, payload, topic, origin)
+            topic = self._segments.written.topics.by_id.get(frame.topic)
+            if topic is None or topic.dropped:
+                continue
+            batch = decode_rows(frame, payload, topic, self._origin)
             wanted = max(before + 1, floor)
             return batch if wanted <= frame.first_lsn else batch.slice(wanted - frame.first_lsn)
         return None
-
-    def _topic(self, frame: Frame) -> Topic | None:
-        topic = self._writer.written.topics.by_id.get(frame.topic)
-        return None if topic is None or topic.dropped else topic
 
     def _step_over(self, damage: DamageError) -> ChangeBatch | None:
         """Go on after a damaged place, if no row was there that this reader has yet to give.
@@ -169,58 +187,14 @@ class Reader:
             first = next_lsn = self.position + 1  # a definition
         else:
             first = max(self.position + 1, file.ref.base_lsn)
-            next_lsn = self._next_lsn(file, place.end)
-        hit = [] if next_lsn <= first else self._hit(file, place.topic, next_lsn)
+            next_lsn = self._damage.next_lsn(file, place.end, self._end)
+        hit = [] if next_lsn <= first else self._damage.hit(file, place.topic, next_lsn)
         error = file.corrupt("a frame's check sum does not match", damage.offset, next_lsn)
-        gap = self._gap(hit, first, next_lsn, error, exact=place.frame is not None)
+        gap = self._damage.gap(hit, first, next_lsn, error, exact=place.frame is not None)
         self.position = max(self.position, next_lsn - 1)
         self._offset = place.end
         self._steps = walk(file.fd, place.end, self._end, self._floors)
         return gap
-
-    def _next_lsn(self, file: SegmentFile, offset: int) -> int:
-        """The first LSN after a damaged place that can be read, or could be once there is one."""
-        frames = (frame for _, frame, _ in whole_frames(file.fd, offset, self._end) if frame.span)
-        later = (ref.base_lsn for ref in self._writer.written.segments if ref > file.ref)
-        found = next((frame.first_lsn for frame in frames), None) or next(later, None)
-        return found or self._writer.written.lsn + 1
-
-    def _hit(self, file: SegmentFile, topic: int | None, next_lsn: int) -> list[Topic]:
-        """The topics of this reader that may have had rows in a damaged place."""
-        wanted = {id_ for id_, floor in self._floors.items() if floor < next_lsn}
-        if topic is not None:
-            wanted &= {topic}
-        elif wanted:
-            wanted -= complete(file, self._writer.extents_of(file), wanted)
-        known = self._writer.written.topics.by_id
-        return [known[id_] for id_ in sorted(wanted) if id_ in known and not known[id_].dropped]
-
-    def _gap(
-        self, hit: list[Topic], first: int, next_lsn: int, error: LogCorruptError, *, exact: bool
-    ) -> ChangeBatch | None:
-        """What to give in place of damaged rows of some topics; None when there are none.
-
-        Raises:
-            LogCorruptError: nobody has said that they are to be skipped.
-        """
-        error.count = next_lsn - first if exact else None
-        for topic in hit:
-            if not topic.skips(first, next_lsn):
-                self._files.note_damage(hit, error)
-                raise error
-        if not hit:
-            return None
-        return ChangeBatch(
-            hit[0].schema,
-            [],
-            None,
-            None,
-            topic=hit[0].name,
-            first_lsn=first,
-            lsn=next_lsn - 1,
-            gap=Gap(first, max(first, next_lsn - 1), error.count),
-            origin=(self._writer.database, self._writer.written.epochs.current),
-        )
 
     # ---- from segment to segment
 
@@ -228,7 +202,7 @@ class Reader:
         """Go on where the frames at hand end: further in this segment, or in a later one."""
         if self._file is None:
             return self._seek()
-        written = self._writer.written
+        written = self._segments.written
         extent = written.extent(self._file)
         if self._extend(extent.end):
             return True
@@ -248,7 +222,7 @@ class Reader:
 
     def _seek(self) -> bool:
         """Open the segment that has the next LSN, close to that LSN."""
-        written = self._writer.written
+        written = self._segments.written
         segments, first = written.segments, written.segments[0]
         if self.position + 1 < first.base_lsn and first.ordinal > written.topics.first:
             lost = missing(self._files.directory, first.ordinal - 1, first.base_lsn)
@@ -261,13 +235,13 @@ class Reader:
             file = self._files.open(ref)
         except LogCorruptError:
             self._check_kept()
-            if ref in self._writer.written.segments:
+            if ref in self._segments.written.segments:
                 raise
             return self._seek()  # retention dropped it, with nothing in it for this reader
         # Looked at after the file is open: what is dropped from now on stays in the open file.
         self._check_kept()
         self._file = file
-        written = self._writer.written
+        written = self._segments.written
         extent, start = written.extent(file), file.start
         index, end = extent.index, extent.end
         self._offset = start if index is None else index.offset_of(self.position + 1, start)
@@ -298,22 +272,16 @@ class Reader:
         """Go on with a segment before which rows of any topic may be missing.
 
         Raises:
-            LogCorruptError: nobody has said that they are to be skipped.
+            LogCorruptError: they are not to be skipped.
         """
         first, end = self.position + 1, ref.base_lsn
-        there = self._files.open(ref).topics()  # those that were made before it
-        known = self._writer.written.topics.by_id
-        hit = [
-            known[id_]
-            for id_, floor in self._floors.items()
-            if id_ in known and floor <= end and (there is None or id_ in there.by_id)
-        ]
-        self._skipped = self._gap(hit, first, end, error, exact=False)
+        hit = self._damage.hit_before(ref)
+        self._skipped = self._damage.gap(hit, first, end, error, exact=False)
         self.position = end - 1
 
     def _check_not_dropped(self) -> None:
         """Raise rather than wait for rows that will never come."""
-        known = self._writer.written.topics.by_id
+        known = self._segments.written.topics.by_id
         if self._floors and all(i not in known or known[i].dropped for i in self._floors):
             raise TopicNotFoundError(
                 "the topics that this reader reads were dropped", hint="close the reader"
@@ -322,7 +290,7 @@ class Reader:
     def _check_kept(self) -> None:
         """Raise if retention has dropped rows that this reader was going to give."""
         for topic_id, floor in self._floors.items():
-            topic = self._writer.written.topics.by_id.get(topic_id)
+            topic = self._segments.written.topics.by_id.get(topic_id)
             if topic is not None and topic.low_lsn > max(self.position + 1, floor):
                 raise not_kept(topic, self.position + 1)
 
@@ -330,6 +298,70 @@ class Reader:
         if self._file is None:
             raise AssertionError("no segment was entered yet")
         return self._file
+
+
+class _Damage:
+    """Decides what a damaged or missing place means for the topics of a reader."""
+
+    def __init__(self, writer: LogWriter, files: SegmentFiles, floors: Mapping[int, int]) -> None:
+        self._segments = writer.segments
+        self._origin = writer.origin
+        self._files = files
+        self._floors = floors
+
+    def next_lsn(self, file: SegmentFile, offset: int, end: int) -> int:
+        """The first LSN after a damaged place that can be read, or could be once there is one."""
+        frames = (frame for _, frame, _ in whole_frames(file.fd, offset, end) if frame.span)
+        later = (ref.base_lsn for ref in self._segments.written.segments if ref > file.ref)
+        found = next((frame.first_lsn for frame in frames), None) or next(later, None)
+        return found or self._segments.written.lsn + 1
+
+    def hit(self, file: SegmentFile, topic: int | None, next_lsn: int) -> list[Topic]:
+        """The topics of the reader that may have had rows in a damaged place."""
+        wanted = {id_ for id_, floor in self._floors.items() if floor < next_lsn}
+        if topic is not None:
+            wanted &= {topic}
+        elif wanted:
+            wanted -= complete(file, self._segments.extents_of(file), wanted)
+        known = self._segments.written.topics.by_id
+        return [known[id_] for id_ in sorted(wanted) if id_ in known and not known[id_].dropped]
+
+    def hit_before(self, ref: SegmentRef) -> list[Topic]:
+        """The topics of the reader that may have had rows in what is missing before a segment."""
+        there = self._files.open(ref).topics()  # those that were made before it
+        known = self._segments.written.topics.by_id
+        return [
+            known[id_]
+            for id_, floor in self._floors.items()
+            if id_ in known and floor <= ref.base_lsn and (there is None or id_ in there.by_id)
+        ]
+
+    def gap(
+        self, hit: list[Topic], first: int, next_lsn: int, error: LogCorruptError, *, exact: bool
+    ) -> ChangeBatch | None:
+        """What to give in place of damaged rows of some topics; None when there are none.
+
+        Raises:
+            LogCorruptError: they are not to be skipped.
+        """
+        error.count = next_lsn - first if exact else None
+        for topic in hit:
+            if not topic.skips(first, next_lsn):
+                self._files.note_damage(hit, error)
+                raise error
+        if not hit:
+            return None
+        return ChangeBatch(
+            hit[0].schema,
+            [],
+            None,
+            None,
+            topic=hit[0].name,
+            first_lsn=first,
+            lsn=next_lsn - 1,
+            gap=Gap(first, max(first, next_lsn - 1), error.count),
+            origin=self._origin,
+        )
 
 
 def not_kept(topic: Topic, lsn: int) -> LsnNotKeptError:

@@ -93,7 +93,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LogState:
     """A log as far as it is whole: where the next run goes on.
 
     Attributes:
@@ -113,7 +113,7 @@ class State:
     recovery: Recovery
 
 
-def recover(directory: Path, *, repair: bool = False) -> State | None:
+def recover(directory: Path, *, repair: bool = False) -> LogState | None:
     """Bring a directory into a state that can be appended to; None when it holds no log yet.
 
     With ``repair``, a set of files that is wrong is made the best of, see ``file_set``.
@@ -169,13 +169,13 @@ def _head_of(file: SegmentFile, before: SegmentFile | None) -> Head:
     return file.head
 
 
-def _state(refs: Sequence[SegmentRef], head: Head, seal: Seal, report: Recovery) -> State:
+def _state(refs: Sequence[SegmentRef], head: Head, seal: Seal, report: Recovery) -> LogState:
     time = max(seal.index.last_time, head.created_at)
     identity = head.identity
-    return State(tuple(refs), identity.id, identity.database, time, seal, report)
+    return LogState(tuple(refs), identity.id, identity.database, time, seal, report)
 
 
-def _after_loss(directory: Path, files: FileSet, last: SegmentFile) -> State:
+def _after_loss(directory: Path, files: FileSet, last: SegmentFile) -> LogState:
     """Begin a new segment: the ones after the last that is there are known to be lost."""
     scan = _Scan(last, _head_of(last, _before(directory, files.refs, last)), lambda: _EVERYTHING)
     scan.read(until=[])
@@ -197,7 +197,7 @@ def _before(directory: Path, refs: Sequence[SegmentRef], file: SegmentFile) -> S
     return SegmentFile(directory, refs[place - 1]) if place else None
 
 
-def _repair(directory: Path, files: FileSet, unsure: list[SegmentFile]) -> State:
+def _repair(directory: Path, files: FileSet, unsure: list[SegmentFile]) -> LogState:
     """After a crash: check what the disk was not asked to keep yet, cut at the first tear."""
     refs = files.refs
     promised = cache(lambda: max([files.promised, *map(_durable_lsn, unsure)]))

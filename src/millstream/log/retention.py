@@ -23,14 +23,13 @@ from millstream.log.walk import DamageError, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
     from millstream.log.files import SegmentFile, SegmentFiles, Written
     from millstream.log.segment import Seal
     from millstream.log.topics import Topic
-    from millstream.log.writer import LogWriter
+    from millstream.log.writer import DefinitionWriter, LogWriter
     from millstream.model.clock import Clock
 
 _DEAD_SHARE: Final = 0.5
@@ -148,14 +147,21 @@ class Collector:
     """Trims topics, and takes back the space of dead frames."""
 
     def __init__(
-        self, directory: Path, writer: LogWriter, files: SegmentFiles, holds: Holds, clock: Clock
+        self,
+        writer: LogWriter,
+        definitions: DefinitionWriter,
+        files: SegmentFiles,
+        holds: Holds,
+        *,
+        clock: Clock,
     ) -> None:
-        self._directory = directory
         self._writer = writer
+        self._segments = writer.segments
+        self._definitions = definitions
         self._files = files
         self._holds = holds
         self._clock = clock
-        self.trims = Trims(directory, writer.written.topics.by_id)
+        self.trims = Trims(files.directory, self._segments.written.topics.by_id)
         self.at_work = threading.Lock()  # one round at a time
 
     def retain(self) -> Retained:
@@ -164,7 +170,7 @@ class Collector:
             trimmed = self._trim(self._clock())
             collected = self._collect()
             self._forget_topics()
-            self._writer.refill_reserve()
+            self._segments.refill_reserve()
             self.trims.save()
             return Retained(trimmed, *collected)
 
@@ -173,7 +179,7 @@ class Collector:
         self._roll_if_old(now)
         self._roll_if_dead()
         sealed = [file.seal.index for file in self._settled() if file.seal is not None]
-        lows = list(self._lows(self._writer.written, sealed, now))
+        lows = list(self._lows(self._segments.written, sealed, now))
         if lows:
             self.trims.take(lows, self._settled())
         done = {topic.name: self._trim_to(topic.id, low) for topic, low in lows}
@@ -197,8 +203,8 @@ class Collector:
 
     def _trim_to(self, number: int, low: int) -> int | None:
         """Trim a topic, as far as nobody has come to need its rows; up to where, or None."""
-        with self._writer.ddl:
-            topic = self._writer.written.topics.by_id.get(number)
+        with self._definitions.lock:
+            topic = self._segments.written.topics.by_id.get(number)
             needed = self._holds.needed(number)
             if needed is not None:
                 low = min(low, needed)
@@ -206,7 +212,9 @@ class Collector:
                 return None
             total, rows = topic.trimmed_rows, self.trims.rows(topic, topic.low_lsn, low)
             total = None if total is None or rows is None else total + rows
-            self._writer.define(replace(topic, low_lsn=low, trimmed_rows=total), makes_room=True)
+            self._definitions.define(
+                replace(topic, low_lsn=low, trimmed_rows=total), makes_room=True
+            )
             return low
 
     def _collect(self) -> tuple[int, int, int]:
@@ -216,7 +224,7 @@ class Collector:
         for file in self._settled():
             if file.seal is None or not file.seal.index.extents:
                 continue
-            if dead_share(file.seal.index, self._writer.written.topics.by_id) >= _DEAD_SHARE:
+            if dead_share(file.seal.index, self._segments.written.topics.by_id) >= _DEAD_SHARE:
                 try:
                     freed += self._rewrite(file)
                     rewritten += 1
@@ -233,23 +241,23 @@ class Collector:
                 break
             if dead and file.ref.ordinal != dead[-1].ref.ordinal + 1:
                 break
-            if dead_share(seal.index, self._writer.written.topics.by_id) < 1.0:
+            if dead_share(seal.index, self._segments.written.topics.by_id) < 1.0:
                 break
             dead.append(file)
         return dead
 
     def _forget_topics(self) -> None:
         """Forget topics that were dropped, once no frame of theirs is left anywhere."""
-        dropped = {id_ for id_, t in self._writer.written.topics.by_id.items() if t.dropped}
+        dropped = {id_ for id_, t in self._segments.written.topics.by_id.items() if t.dropped}
         if dropped:
-            for _, extent in self._files.open_all(self._writer):
+            for _, extent in self._files.open_all(self._segments):
                 dropped -= set(extent.index.extents) if extent.index is not None else dropped
-            self._writer.forget_topics(dropped)
+            self._definitions.forget(dropped)
             self.trims.forget(dropped)
 
     def _settled(self) -> Iterable[SegmentFile]:
         """The segments that are sealed and on the disk, oldest first; a missing one is left out."""
-        for ref in self._writer.settled():
+        for ref in self._segments.settled():
             try:
                 yield self._files.open(ref)
             except LogCorruptError as error:
@@ -257,16 +265,16 @@ class Collector:
 
     def _roll_if_old(self, now: int) -> None:
         """Rows of the segment that is being written cannot go; when they are old, begin another."""
-        written = self._writer.written
+        written = self._segments.written
         limits = (topic.retention.max_age_micros for topic in written.topics)
         ages, first = [age for age in limits if age is not None], written.index.first_time
         if ages and first and first < now - min(ages):
             self._writer.roll()
 
     def _roll_if_dead(self) -> None:
-        """The same on a full disk, when much of the segment that is being written is dead."""
-        if self._writer.is_stalled:
-            written = self._writer.written
+        """On a full disk, begin another segment when much of the last one is dead."""
+        if self._writer.queue.stalled:
+            written = self._segments.written
             if dead_share(written.index, written.topics.by_id) >= _DEAD_SHARE:
                 self._writer.roll()
 
@@ -274,17 +282,17 @@ class Collector:
         """Remove leading segments, oldest first; returns the bytes given back."""
         if not dead:
             return 0
-        segments = self._writer.written.segments
+        segments = self._segments.written.segments
         # Said before it is done: a segment that is missing and was to stay was not removed by us.
-        self._writer.keep_from(segments[segments.index(dead[-1].ref) + 1])
+        self._definitions.keep_from(segments[segments.index(dead[-1].ref) + 1])
         freed = 0
         for file in dead:
             freed += file.size
-            self._writer.forget(file.ref)
+            self._segments.forget(file.ref)
             self._files.forget(file.ref)
             try:
                 file.path.unlink()
-                sync_directory(self._directory)
+                sync_directory(self._files.directory)
             except OSError as error:
                 raise translate(error, file.path, "remove") from error
         return freed
@@ -297,7 +305,7 @@ class Collector:
         live = {
             topic_id
             for topic_id, extent in seal.index.extents.items()
-            if not is_dead(self._writer.written.topics.by_id.get(topic_id), extent.last_lsn)
+            if not is_dead(self._segments.written.topics.by_id.get(topic_id), extent.last_lsn)
         }
         try:
             buffers = _live_buffers(file, seal, live)
@@ -314,9 +322,9 @@ class Collector:
         return before - sum(map(len, buffers))
 
     def _rewrite_in_reserve(self, file: SegmentFile, buffers: list[bytes | pa.Buffer]) -> bool:
-        """The same on a full disk; False when what is live in it is too much for the reserve."""
+        """Replace a segment in the space of the reserve; False when its live frames do not fit."""
         try:
-            with self._writer.with_reserve():
+            with self._segments.lock, self._segments.reserve.given_back():
                 write_file(file.path, buffers)
         except OSError:
             return False

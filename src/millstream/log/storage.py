@@ -20,7 +20,7 @@ from weakref import WeakSet
 from millstream.errors import LogError, LogFullError, LogLockedError, LogReadOnlyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -232,7 +232,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 class Reserve:
-    """The file. Not safe for threads: the writer's lock is around it.
+    """The file. Not safe for threads: the lock of the segments is around it.
 
     Attributes:
         size: how much is kept at the moment.
@@ -254,6 +254,14 @@ class Reserve:
                     self.size += _RESERVE_STEP
             finally:
                 os.close(fd)
+
+    def take(self, step: Callable[[], None]) -> None:
+        """Take a step; once more in the space of the reserve, if the disk is full."""
+        try:
+            step()
+        except LogFullError:
+            with self.given_back():
+                step()
 
     @contextlib.contextmanager
     def given_back(self) -> Iterator[None]:

@@ -18,14 +18,14 @@ from millstream.errors import (
 )
 from millstream.log.encoding import decode_commits
 from millstream.log.files import missing
-from millstream.log.frame import HEADER_SIZE, MARK, Frame, decode_header, is_whole
+from millstream.log.frame import HEADER_SIZE, MARK, NO_WATERMARK, Frame, decode_header, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
     from millstream.errors import LogCorruptError
     from millstream.log.files import SegmentFile, SegmentFiles
-    from millstream.log.writer import LogWriter
+    from millstream.log.segment_writer import SegmentWriter
 
 CHUNK: Final = 1 << 20
 """How much is read at once; about what stays in a core's own cache for the check sums."""
@@ -184,12 +184,12 @@ def complete(
     return {topic for topic, rows in counted.items() if rows == extents.get(topic, (0, 0))[0]}
 
 
-def verify(writer: LogWriter, files: SegmentFiles) -> Iterator[LogCorruptError]:
+def verify(segments: SegmentWriter, files: SegmentFiles) -> Iterator[LogCorruptError]:
     """Each damaged or missing place, in order, as the error that a reader would raise there."""
-    for before, after in pairwise(writer.written.segments):
+    for before, after in pairwise(segments.written.segments):
         for ordinal in range(before.ordinal + 1, after.ordinal):
             yield missing(files.directory, ordinal, after.base_lsn)
-    for file, extent in files.open_all(writer):
+    for file, extent in files.open_all(segments):
         if extent.index is None:
             yield file.corrupt("its seal is damaged; its rows may be whole", extent.end)
         yield from _damage(file, extent.end)
@@ -211,10 +211,10 @@ def _damage(file: SegmentFile, end: int) -> Iterator[LogCorruptError]:
             return
 
 
-def find_time(writer: LogWriter, files: SegmentFiles, time: int) -> int:
+def find_time(segments: SegmentWriter, files: SegmentFiles, time: int) -> int:
     """The first LSN committed at a time or later; the next LSN when there is none yet."""
-    next_lsn = writer.written.lsn + 1
-    for file, extent in files.open_all(writer):
+    next_lsn = segments.written.lsn + 1
+    for file, extent in files.open_all(segments):
         index, start = extent.index, file.start
         if index is not None and index.last_time < time:
             continue
@@ -235,3 +235,21 @@ def _find_commit(fd: int, offset: int, frame: Frame, time: int) -> int:
             if commits is not None:
                 return commits.first_since(time, frame.first_lsn)
     return frame.first_lsn
+
+
+def highest_watermark(
+    segments: SegmentWriter, files: SegmentFiles, topic: int, start: int
+) -> int | None:
+    """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""
+    found = None
+    for file, extent in files.open_all(segments):
+        index = extent.index
+        if extent.last_lsn < start and index is not None:
+            continue
+        if index is not None and not index.partial and topic not in index.extents:
+            continue
+        first = file.start if index is None else index.offset_of(start, file.start)
+        for _, frame, _ in whole_frames(file.fd, first, extent.end):
+            if frame.topic == topic and frame.first_lsn >= start and frame.span:
+                found = max(found or NO_WATERMARK, frame.watermark)
+    return None if found == NO_WATERMARK else found

@@ -226,12 +226,12 @@ class Relations:
             if batch is None:
                 if self._log.written_lsn >= until:
                     return
-                if self._log.is_stalled:  # the disk is full: rows wait for room in memory
+                if self._log.appender.is_stalled:  # the disk is full: rows wait in memory
                     for rest in reader.rest():
                         if rest.first_lsn <= until:
                             yield _first_rows(rest, until)
                     return
-                self._log.write_soon()
+                self._log.appender.write_soon()
                 batch = reader.next(timeout=0.05)
             if batch is None:
                 continue

@@ -189,7 +189,7 @@ class Positions:
             return
         if self._dispatcher.is_here():
             batch = self._batch()
-            self._log.place([(TOPIC, batch)], sync=True)
+            self._log.appender.place([(TOPIC, batch)], sync=True)
             self._written([batch])
         else:
             self._dispatcher.commit(self._commit(sync=True))
