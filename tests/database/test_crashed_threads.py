@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import millstream as ms
-from millstream.views.ticker import Ticker
+from millstream.views.follower import Ticker
 
 from ..held import until  # noqa: TID252 - tests have no name
 

@@ -33,16 +33,16 @@ db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
 db.execute({VIEW!r})
 db.insert("s", [("a", 1)]); db.wait_for("v", timeout={PATIENCE})
 views = db._engine.views
-session = views._spark.session
+session = views.spark.spark.session
 jvm = session.sparkContext._jvm
 seen = [str(jvm.System.getProperties()), str(session.sparkContext.getConf().getAll())]
 for query in session.streams.active:
     seen += [str(query.lastProgress), str(query.recentProgress)]
-for running in views._running.values():
+for running in views:
     plan = running.runner._query._result("live")._jdf.queryExecution()
     seen += [plan.toString(), plan.stringWithStats(), str(plan.logical().toJSON())]
 assert any("millstream" in text for text in seen)
-secret = views._server.secret
+secret = views.spark.server().secret
 print(secret.hex())
 for text in seen:
     assert secret.hex() not in text

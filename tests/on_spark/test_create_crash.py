@@ -22,7 +22,8 @@ import pytest
 import millstream as ms
 from millstream.log import Log
 from millstream.spark.query import SparkQuery
-from millstream.views.views import Views
+from millstream.views.running import RunningView
+from millstream.views.view import View
 
 from .guest import guest, invitation
 from .told import PATIENCE, Ledger, rows_of, runner_of, settle
@@ -49,7 +50,8 @@ STATEMENTS = {
 }
 STEPS = [
     *((Log, name) for name in ("create_topic", "drop_topic", "append")),
-    *((Views, name) for name in ("run", "start")),
+    (View, "load"),
+    (RunningView, "start"),
     (SparkQuery, "start"),
     (shutil, "rmtree"),
 ]
@@ -183,8 +185,8 @@ def check_tidy(db):
     topics = db._engine.log.topics
     assert {each for each in topics if not each.startswith("__")} == {"s", *views}
     kept = {each for each in topics if each.startswith(("__state", "__pending", "__query"))}
-    assert kept == set(db._engine.views["v"].planned.keeper.topics if "v" in views else ())
-    known = {db._engine.views.folder_of(each).name for each in db._engine.catalog}
+    assert kept == set(db._engine.views["v"].planned.shape.topics if "v" in views else ())
+    known = {db._engine.views.storage.checkpoint_of(each).name for each in db._engine.catalog}
     folder = db.path / "views"
     assert {each.name for each in folder.iterdir()} <= known if folder.is_dir() else True
 

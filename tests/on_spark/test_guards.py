@@ -206,7 +206,7 @@ def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
 
 def checkpoints(db, view):
     """How many batches Spark has committed."""
-    folder = db._engine.views.folder_of(db._engine.catalog[view]) / "commits"
+    folder = db._engine.views.storage.checkpoint_of(db._engine.catalog[view]) / "commits"
     done = [int(each.name) for each in folder.glob("*") if each.name.isdigit()]
     return max(done, default=-1) + 1
 

@@ -11,7 +11,7 @@ import pytest
 import millstream as ms
 from millstream.spark import live
 from millstream.spark.checkpoint import offset_in
-from millstream.views.views import Views
+from millstream.views.on_spark import LateLog
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PATIENCE = 90
@@ -59,13 +59,13 @@ def test_late_rows_streams_and_cascades(db):
 
 
 def test_whoever_waited_for_a_view_finds_its_late_rows(db, monkeypatch):
-    tell = Views._late
+    append = LateLog.append
 
-    def tell_slowly(views, running, batch):
+    def append_slowly(late_log, batch):
         time.sleep(0.1)
-        tell(views, running, batch)
+        append(late_log, batch)
 
-    monkeypatch.setattr(Views, "_late", tell_slowly)
+    monkeypatch.setattr(LateLog, "append", append_slowly)
     db.execute(
         "CREATE SOURCE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts);"
         "CREATE MATERIALIZED VIEW m AS SELECT COUNT(*) AS n FROM t "
@@ -173,7 +173,7 @@ def test_a_live_batch_ends_after_some_rows_and_the_next_one_goes_on(db, monkeypa
     rows = sorted(db.query("SELECT * FROM m").fetchall())
     assert rows == [(g, len(range(g, 300, 7))) for g in range(7)]
     assert (running.runner.state, running.runner.shifts) == ("live", 0)
-    place = offset_in(db._engine.views.folder_of(running.planned.definition))
+    place = offset_in(db._engine.views.storage.checkpoint_of(running.planned.definition))
     assert place is not None  # at least one checkpoint, although nothing was stopped
 
 

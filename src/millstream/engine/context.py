@@ -88,7 +88,7 @@ class Context:
 
     def inputs(self) -> Callable[[str], Input]:
         """What planners ask for a relation by name; raises when the tenant may not see it."""
-        read = self.engine.views.input
+        read = self.engine.views.planner.input
         return read if self.tenant is None else lambda name: read(self.find(name).name)
 
     # ---- what a tenant may do

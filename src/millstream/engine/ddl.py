@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.engine.engine import Engine
     from millstream.model.result import Result
     from millstream.sql import AddColumn, CreateSource, CreateTable, CreateView, Drop, SkipDamage
-    from millstream.views.planning import Planned
+    from millstream.views.planning import PlannedView
 
 
 # ---- sources and tables
@@ -114,8 +114,8 @@ def skip_damage(context: Context, statement: SkipDamage) -> Result:
         )
     gaps = engine.tables.skip_damage(table)
     if gaps:
-        engine.views.saver.forget(definition)
-        engine.views.saver.keep(definition, table)
+        engine.views.saver.remove(definition)
+        engine.views.saver.add(definition, table)
     return show.gaps(gaps)
 
 
@@ -128,7 +128,7 @@ def create_view(context: Context, statement: CreateView) -> Result:
     known = engine.catalog.get(statement.name)
     if known is None:
         planned = engine.views.plan(statement)
-        run_new_view(engine, planned, if_not_exists=statement.if_not_exists)
+        engine.views.create(planned, if_not_exists=statement.if_not_exists)
     elif statement.or_replace and known.query and not statement.if_not_exists:
         planned = engine.views.plan(statement)
         check_replacement(engine, known, planned)
@@ -142,21 +142,7 @@ def create_view(context: Context, statement: CreateView) -> Result:
     return context.done("CREATE STREAM" if stream else "CREATE MATERIALIZED VIEW")
 
 
-@uninterrupted
-def run_new_view(engine: Engine, planned: Planned, *, if_not_exists: bool = False) -> None:
-    """Create a view that was planned, and start it."""
-
-    def create() -> bool:
-        if if_not_exists and planned.definition.name in engine.catalog:
-            return False
-        engine.views.create(planned)
-        return True
-
-    if engine.dispatcher.call(create):
-        engine.views.start(engine.views.run(planned))
-
-
-def check_replacement(engine: Engine, old: Definition, planned: Planned) -> None:
+def check_replacement(engine: Engine, old: Definition, planned: PlannedView) -> None:
     """Raise unless a view can be created once the one that it replaces is dropped.
 
     Raises:
@@ -176,9 +162,9 @@ def check_replacement(engine: Engine, old: Definition, planned: Planned) -> None
 
 
 @uninterrupted
-def _replace(engine: Engine, old: Definition, new: Planned) -> None:
+def _replace(engine: Engine, old: Definition, new: PlannedView) -> None:
     _drop(engine, old)
-    run_new_view(engine, new)
+    engine.views.create(new)
 
 
 # ---- dropping
@@ -229,7 +215,7 @@ def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> N
         if reader in engine.catalog:
             _drop(engine, engine.catalog[reader], cascade=True)
         else:
-            engine.views.end_shared(
+            engine.views.shared.end(
                 reader, SubscriptionEndedError(f"{definition.name} was dropped")
             )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.catalog.tenants import SelectAll
 from millstream.dispatch.flush import make_durable
-from millstream.views.views import HIDDEN
+from millstream.views import HIDDEN
 
 if TYPE_CHECKING:
     from millstream.catalog import Catalog, Definition
@@ -62,7 +62,7 @@ class Engine:
         saver = self.views.saver
         table = self.tables.open(definition, saver.read(definition))
         if table.error is None:
-            saver.keep(definition, table)
+            saver.add(definition, table)
 
     def remove_relation(self, name: str, error: Error) -> None:
         """Drop a source, table or view and its rows; its readers end with an error.
@@ -70,7 +70,7 @@ class Engine:
         Called by the dispatcher's thread.
         """
         definition = self.catalog.drop(name)
-        self.views.saver.forget(definition)
+        self.views.saver.remove(definition)
         self.tables.remove(name)
         self.inlets.remove(name, error)
         self.positions.drop_target(name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.engine.context import Context
     from millstream.sql import Explain, SelectPlan, ViewPlan
     from millstream.sql.adhoc import AdhocPlan
-    from millstream.views.planning import Planned
+    from millstream.views.planning import PlannedView
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def _explain_select(definition: Definition, plan: SelectPlan) -> Result:
     return _lines(lines)
 
 
-def _explain_view(planned: Planned) -> Result:
+def _explain_view(planned: PlannedView) -> Result:
     if planned.plan is not None:
         lines = list(_on_spark(planned.plan, planned.statement.emit))
     elif planned.select is not None:

@@ -111,10 +111,9 @@ def load_views(engine: Engine) -> None:
     """Load the views, the oldest first: a view reads only what was created before it."""
     for definition in sorted(engine.catalog, key=lambda each: each.born):
         if definition.query:
-            engine.views.load(definition)
+            engine.views.open(definition)
 
 
 def start_views(engine: Engine) -> None:
-    """Let the views run."""
-    for each in engine.views:
-        engine.views.start(each)
+    """Start the views."""
+    engine.views.start()

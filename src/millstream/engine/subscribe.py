@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.delivery.feed import LogFeed, MultiLogFeed
-from millstream.engine.ddl import run_new_view
 from millstream.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.sql import ParameterValues, SelectPlan
     from millstream.subscriptions import Include
-    from millstream.views.running import Running
+    from millstream.views.running import RunningView
     from millstream.views.views import Views
 
 R = TypeVar("R", bound=SubscriptionBase)
@@ -101,7 +100,9 @@ def query(
     return engine.registry.open(style, feed, subscribed, options, **callbacks)
 
 
-def _hidden_view(context: Context, query: Query, name: str | None) -> tuple[Running, SelectPlan]:
+def _hidden_view(
+    context: Context, query: Query, name: str | None
+) -> tuple[RunningView, SelectPlan]:
     """The hidden view of a query, shared by identical queries of a tenant; it is up to date."""
     if name is not None:
         raise InvalidOptionError(
@@ -109,16 +110,14 @@ def _hidden_view(context: Context, query: Query, name: str | None) -> tuple[Runn
             hint="CREATE MATERIALIZED VIEW v AS ...; then subscribe to SELECT * FROM v",
         )
     engine = context.engine
-    running = engine.views.share(
-        query, partial(run_new_view, engine), context.inputs(), context.tenant
-    )
+    running = engine.views.shared.acquire(query, context.inputs(), context.tenant)
     try:
         with context.filtered_errors():
             for read in running.planned.inputs:
                 engine.relations.check(engine.catalog[read])
             engine.relations.wait_for(running.view.name, engine.dispatcher.barrier(), None)
     except BaseException:
-        engine.views.release(running)
+        engine.views.shared.release(running)
         raise
     definition = running.planned.definition
     return running, plan_all(definition.name, definition.schema, None)
@@ -254,9 +253,9 @@ class SharedFeed(LogFeed):
 
     __slots__ = ("_release",)
 
-    def __init__(self, views: Views, running: Running, *more: Any) -> None:  # noqa: ANN401
+    def __init__(self, views: Views, running: RunningView, *more: Any) -> None:  # noqa: ANN401
         super().__init__(*more)
-        self._release: Callable[[], None] | None = lambda: views.release(running)
+        self._release: Callable[[], None] | None = lambda: views.shared.release(running)
 
     def leave(self, subscriber: Inbox) -> None:  # type: ignore[override]
         """Have nothing more offered; called more than once."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.sql import SelectPlan
     from millstream.sql.adhoc import AdhocPlan
     from millstream.tables import Table, Tables
-    from millstream.views.running import Running
+    from millstream.views.running import RunningView
     from millstream.views.views import Views
 
 Snapshot = tuple[list[ChangeBatch], int]
@@ -198,7 +198,7 @@ class Relations:
         if rows:
             yield ChangeBatch(schema, rows, None, None)
 
-    def _view_rows(self, running: Running) -> pa.Table:
+    def _view_rows(self, running: RunningView) -> pa.Table:
         """The rows of a view; of a stream that keeps none, the sum of the changes in its log."""
         if running.planned.keeps_rows:
             return running.view.snapshot()[0]

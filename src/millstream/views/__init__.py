@@ -1,12 +1,13 @@
-"""Views: from a statement to a running query, and back to nothing.
+"""Views: planned, created, kept up to date by a query, opened again, dropped.
 
-Takes: statements that were parsed, definitions that the catalog has, results of Spark.
-Gives: running views, whose results become commits of their logs, shown now or later.
-Never knows: who subscribes. The one place where planner, Spark, current rows and log come together.
+Takes: CREATE VIEW statements, definitions of the catalog, results of Spark.
+Gives: running views, whose results become commits of their logs, shown at once or later.
+Never knows: subscriptions, sessions. The one package where planner, Spark, state and log meet.
 """
 
-from millstream.views.planning import Planned
-from millstream.views.running import Running
-from millstream.views.views import HIDDEN, Views
+from millstream.views.create import HIDDEN
+from millstream.views.planning import PlannedView
+from millstream.views.running import RunningView
+from millstream.views.views import Views
 
-__all__ = ["HIDDEN", "Planned", "Running", "Views"]
+__all__ = ["HIDDEN", "PlannedView", "RunningView", "Views"]

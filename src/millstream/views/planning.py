@@ -12,7 +12,7 @@ from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.sql import Input, Select, clock_place, plan_select, plan_view
-from millstream.views.result_shapes import Groups, Lines
+from millstream.views.result_shapes import GroupedRows, PlainRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ _INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
 
 
 @dataclass(slots=True)
-class Planned:
+class PlannedView:
     """A view that can be made.
 
     Attributes:
@@ -36,7 +36,7 @@ class Planned:
         definition: what the catalog is told.
         plan: what Spark does; None when it is not needed.
         select: what this process does; None when Spark does it.
-        keeper: its rows.
+        shape: its rows.
         nothing: what it shows before any row has come; only a global aggregate shows something.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
     """
@@ -45,19 +45,19 @@ class Planned:
     definition: Definition
     plan: ViewPlan | None
     select: SelectPlan | None
-    keeper: Groups | Lines
+    shape: GroupedRows | PlainRows
     nothing: pa.Table | None = None
     tenant: str | None = None
 
     @property
     def keeps_rows(self) -> bool:
         """Whether its current rows are kept: those of groups always, else only a view's."""
-        return isinstance(self.keeper, Groups) or self.statement.kind == "view"
+        return isinstance(self.shape, GroupedRows) or self.statement.kind == "view"
 
     @property
     def retracts(self) -> bool:
         """Whether rows of it may disappear."""
-        return self.keeper.retracts if self.plan is None else self.plan.retracts
+        return self.shape.retracts if self.plan is None else self.plan.retracts
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class Planned:
         return () if self.select is None else (self.select.target,)
 
 
-class Planner:
+class ViewPlanner:
     """Plans views.
 
     Args:
@@ -81,7 +81,7 @@ class Planner:
         self,
         catalog: Catalog,
         *,
-        planned_of: Callable[[str], Planned],
+        planned_of: Callable[[str], PlannedView],
         query_of: Callable[[ViewPlan], SparkQuery],
         check_room: Callable[[], None],
     ) -> None:
@@ -105,7 +105,7 @@ class Planner:
             None if mark is None else mark.column,
         )
 
-    def plan(self, statement: CreateView, name: str | None = None) -> Planned:
+    def plan(self, statement: CreateView, name: str | None = None) -> PlannedView:
         """What a statement asks for, checked as far as it can be without running it.
 
         Raises:
@@ -135,12 +135,12 @@ class Planner:
                 column=statement.column,
                 hint="leave it out: late rows are counted, see SHOW VIEWS",
             )
-        keeper = self._keeper(plan, statement, definition, hidden)
-        return Planned(statement, definition, plan, None, keeper, nothing)
+        shape = self._shape(plan, statement, definition, hidden)
+        return PlannedView(statement, definition, plan, None, shape, nothing)
 
     def _in_process(
         self, statement: CreateView, query: Select, name: str, inputs: Callable[[str], Input]
-    ) -> Planned | None:
+    ) -> PlannedView | None:
         if query.limit is not None:
             return None  # the planner says why not
         source = inputs(query.target)
@@ -158,8 +158,8 @@ class Planner:
         )
         self._check_retention(statement, linear=True)
         self._check_start(statement, definition, [source])
-        keeper = Lines(name, schema, kept=statement.kind == "view", retracts=source.retracts)
-        return Planned(statement, definition, None, replace(plan, schema=schema), keeper)
+        shape = PlainRows(name, schema, kept=statement.kind == "view", retracts=source.retracts)
+        return PlannedView(statement, definition, None, replace(plan, schema=schema), shape)
 
     def _check_retention(self, statement: CreateView, *, linear: bool) -> None:
         """The rows of a view are read from its log when it is opened: they must stay there."""
@@ -249,22 +249,22 @@ class Planner:
             )
         return Schema(tuple(made), keys if set(keys) <= known else ()), hidden
 
-    def _keeper(
+    def _shape(
         self,
         plan: ViewPlan,
         statement: CreateView,
         definition: Definition,
         hidden: Sequence[Column],
-    ) -> Groups | Lines:
+    ) -> GroupedRows | PlainRows:
         if plan.shape == "rows":
-            return Lines(
+            return PlainRows(
                 definition.name,
                 definition.schema,
                 kept=statement.kind == "view",
                 retracts=plan.retracts,
             )
         emit = statement.emit
-        return Groups(
+        return GroupedRows(
             definition.name,
             definition.schema,
             hidden,
@@ -275,9 +275,9 @@ class Planner:
             every=None if emit.every is None else emit.every // _MICROSECOND,
         )
 
-    def again(
+    def replan(
         self, statement: CreateView, definition: Definition, hidden: Sequence[Column]
-    ) -> Planned:
+    ) -> PlannedView:
         """As it was planned before; its columns are known, so Spark is not asked."""
         widths = dict(definition.widths)
 
@@ -294,5 +294,5 @@ class Planner:
                 planned.definition = definition
                 return planned
         plan = plan_view(statement, as_it_was)
-        keeper = self._keeper(plan, statement, definition, hidden)
-        return Planned(statement, definition, plan, None, keeper)
+        shape = self._shape(plan, statement, definition, hidden)
+        return PlannedView(statement, definition, plan, None, shape)

@@ -41,7 +41,7 @@ class _Step:
     apply: Callable[[], None]
 
 
-class Groups:
+class GroupedRows:
     """Rows by group, shown as the view's EMIT says.
 
     Args:
@@ -137,7 +137,7 @@ class Groups:
         return self._rows.snapshot()
 
 
-class Lines:
+class PlainRows:
     """Rows of a query without groups: each result is a row that comes or goes.
 
     Args:

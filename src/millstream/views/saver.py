@@ -79,7 +79,7 @@ class Saver:
         path.unlink(missing_ok=True)
         return None
 
-    def keep(self, definition: Definition, kept: Kept) -> None:
+    def add(self, definition: Definition, kept: Kept) -> None:
         """Save it from now on."""
         path = self._path(definition)
         with self._lock:
@@ -87,14 +87,14 @@ class Saver:
         kept.on_due = partial(self._begin, path)
         kept.due = _due(kept, 0)
 
-    def forget(self, definition: Definition) -> None:
+    def remove(self, definition: Definition) -> None:
         """It was dropped."""
         path = self._path(definition)
         with self._lock:
             self._kept.pop(path, None)
             path.unlink(missing_ok=True)
 
-    def clear(self, definitions: Iterable[Definition]) -> None:
+    def remove_others(self, definitions: Iterable[Definition]) -> None:
         """Remove what a crash has left of others than these."""
         known = {self._path(each) for each in definitions}
         for path in self._folder.iterdir() if self._folder.is_dir() else ():

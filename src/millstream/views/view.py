@@ -40,7 +40,7 @@ class Step(Protocol):
         """Take it in. Called by the dispatcher's thread, or by the view's when there is no part."""
 
 
-class Keeper(Protocol):
+class ResultShape(Protocol):
     """Works out what results change, and keeps the rows."""
 
     def take(
@@ -73,7 +73,7 @@ class View:
     Args:
         name: its topic.
         schema: its columns.
-        keeper: its rows.
+        shape: its rows.
         dispatcher: who commits.
         settle: returns when all that was committed is on the disk.
         clock: the time, in microseconds.
@@ -96,7 +96,7 @@ class View:
         self,
         name: str,
         schema: Schema,
-        keeper: Keeper,
+        shape: ResultShape,
         *,
         dispatcher: Dispatcher,
         settle: Callable[[], int],
@@ -116,7 +116,7 @@ class View:
         self.waits: LogError | None = None
         self._has_started = self._is_stopping = self._is_over = False
         self._placed = 0  # the LSN of the last change, of whatever topic
-        self._keeper = keeper
+        self._shape = shape
         self._dispatcher = dispatcher
         self._settle = settle
         self._clock = clock
@@ -126,11 +126,11 @@ class View:
         self._moved = Waiters()
 
     def __len__(self) -> int:
-        return len(self._keeper)
+        return len(self._shape)
 
     def load(self, log: Log, saved: Saved | None = None) -> None:
         """Read what was saved of it, and what the log has after that."""
-        self.cause, self.written = self._keeper.load(log, saved)
+        self.cause, self.written = self._shape.load(log, saved)
         self.lsn = self._placed = log.lsn
 
     # ---- results
@@ -143,7 +143,7 @@ class View:
             if watermark is not None:
                 self.watermark = watermark
             if lsn >= self.cause:
-                step = self._keeper.take(rows, lsn, self.watermark, self._clock())
+                step = self._shape.take(rows, lsn, self.watermark, self._clock())
                 self._commit(step, lsn)
         if durably:
             self._settle()
@@ -159,7 +159,7 @@ class View:
     def tick(self) -> None:
         """Let time go on."""
         with self._working:
-            self._commit(self._keeper.advance(self.watermark, self._clock()), self.cause)
+            self._commit(self._shape.advance(self.watermark, self._clock()), self.cause)
 
     def settle(self) -> None:
         """Return when all that was taken is on the disk."""
@@ -277,12 +277,12 @@ class View:
     def snapshot(self) -> tuple[pa.Table, int]:
         """The rows, and the LSN at which they hold."""
         with self._lock:
-            return self._keeper.snapshot(), self.lsn
+            return self._shape.snapshot(), self.lsn
 
     def saved(self) -> Saved | None:
         """What it holds, to be written; None when that is the log itself."""
         with self._lock:
-            held, lsn, cause = self._keeper.held(), self._placed, self.cause
+            held, lsn, cause = self._shape.held(), self._placed, self.cause
         if held is None:
             return None
         return Saved(lsn, cause, {name: table() for name, table in held.items()})

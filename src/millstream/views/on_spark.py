@@ -1,0 +1,198 @@
+"""Views on Spark: what the feed of each reads, its query, its checkpoint, its late rows."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from millstream.dispatch import Commit, select
+from millstream.model.batch import ChangeBatch
+from millstream.spark.bridge.server import BridgeServer
+from millstream.spark.checkpoint import forget_beyond, offset_in
+from millstream.spark.columns import feed_schema, used
+from millstream.spark.feed import ViewFeed
+from millstream.spark.gears import Runner
+from millstream.spark.inputs import FeedInputs
+from millstream.spark.live import Encodings
+from millstream.spark.query import SparkQuery
+from millstream.spark.results import Results
+from millstream.views.follower import Stalled
+from millstream.views.running import LogHolds, RunningView, unrepeatable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.catalog import Definition
+    from millstream.spark.checkpoint import Offset
+    from millstream.spark.inputs import Keep
+    from millstream.spark.session import Spark
+    from millstream.sql import ViewPlan
+    from millstream.views.planning import PlannedView
+    from millstream.views.storage import Storage
+    from millstream.views.view import View
+
+
+class SparkViews:
+    """Connects the views of one database with Spark.
+
+    Args:
+        storage: what they read and write.
+        spark: started when it is needed.
+
+    Attributes:
+        spark: the same.
+    """
+
+    def __init__(self, storage: Storage, spark: Spark) -> None:
+        self.spark = spark
+        self._storage = storage
+        self._server: BridgeServer | None = None
+        self._lock = threading.Lock()
+        self._encodings = Encodings()
+
+    def server(self) -> BridgeServer:
+        """The bridge that the tasks of all views connect to; made when it is first needed."""
+        with self._lock:
+            if self._server is None:
+                self._server = BridgeServer(self.spark.address)
+            return self._server
+
+    def query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
+        """The Spark query of a plan, whose feed has a name."""
+        schemas = [self._storage.schema_of(each) for each in plan.inputs]
+        columns = used(feed_schema(schemas), plan.spark_sql)
+        return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed)
+
+    def connect(self, planned: PlannedView, plan: ViewPlan, view: View) -> RunningView:
+        """A view with its feed and its query, ready to start.
+
+        It continues at its checkpoint. Without one it reads its inputs again; a view whose inputs
+        were trimmed since cannot, and is one that has failed.
+        """
+        storage, definition = self._storage, planned.definition
+        place = self._place_of(definition)
+        if place is None and view.cause and self._is_trimmed(definition, plan.inputs):
+            stalled = Stalled(view, unrepeatable(definition))
+            return RunningView(planned, view, stalled, None, LogHolds([]))
+        first = definition.begins if place is None or plan.lookups else place.lsn + 1
+        holds = LogHolds.of(storage.log, plan.inputs, first)
+        inputs = self._inputs(planned, plan)
+        late_to = planned.statement.late_to
+        feed = ViewFeed(
+            inputs,
+            storage.log,
+            storage.dispatcher,
+            storage.select_all,
+            make_durable=storage.make_durable,
+            make_readable=storage.make_readable,
+            on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
+            # What a table's change alters is read from the whole log again.
+            on_committed=_ignore if plan.lookups else holds.advance,
+            on_idle=view.caught_up,
+            encodings=self._encodings,
+        )
+        query = self.query(
+            plan, f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
+        )
+        runner = Runner(definition.name, query, feed, Results(feed, view), view)
+        if place is not None:
+            feed.live.late = place.late
+            view.caught_up(place.lsn)  # its results were on the disk before Spark noted it
+        return RunningView(planned, view, runner, feed, holds)
+
+    def close(self) -> None:
+        """Stop Spark; all views have ended."""
+        if self._server is not None:
+            self._server.close()
+        self.spark.stop()
+
+    def _inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
+        window = plan.window
+        if window is not None and window.kind == "session" and planned.statement.emit.closes:
+            # What is older than the watermark could join a session that has closed.
+            window = replace(window, size=1)
+        columns = () if window is None else (window.columns or (window.column,))
+        tenant = planned.tenant
+        return FeedInputs(
+            plan.inputs,
+            tuple(self._storage.schema_of(each) for each in plan.inputs),
+            window,
+            tuple(
+                self._event_time(name, columns[i] if i < len(columns) else "")
+                for i, name in enumerate(plan.inputs)
+            ),
+            plan.lateness,
+            planned.definition.begins,
+            plan.lookups,
+            None if tenant is None else self._rows_of(tenant),
+        )
+
+    def _rows_of(self, tenant: str) -> Keep:
+        """What filters the batches of a feed: the rows of one tenant, at unchanged LSNs."""
+        select_all = self._storage.select_all
+
+        def keep(batch: ChangeBatch) -> ChangeBatch:
+            plan = select_all(batch.topic, tenant)
+            kept = None if plan is None else select(batch, plan)
+            # Its watermark counts, and so do its LSNs, even if no row is left of it.
+            return batch.keep_places(()) if kept is None else kept
+
+        return keep
+
+    def _event_time(self, name: str, column: str) -> int | None:
+        """The place of a window's column, if it is the one that the log's watermark is of."""
+        mark = self._storage.catalog[name].watermark
+        if mark is None or mark.column != column:
+            return None
+        return self._storage.schema_of(name).names.index(column)
+
+    def _place_of(self, definition: Definition) -> Offset | None:
+        """The offset of a view's checkpoint; a checkpoint that is ahead of the log is removed."""
+        folder, lsn = self._storage.checkpoint_of(definition), self._storage.log.lsn
+        forget_beyond(folder, lsn)
+        place = offset_in(folder)
+        if place is not None and place.lsn > lsn:
+            shutil.rmtree(folder)
+            return None
+        return place
+
+    def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...]) -> bool:
+        """Whether rows that a view has read are kept no more."""
+        firsts = dict(definition.firsts)
+        return any(
+            self._storage.log.topic(each).low_lsn > max(definition.begins, firsts.get(each, 0))
+            for each in inputs
+        )
+
+
+class LateLog:
+    """The log of LATE DATA TO: each late row once, however often Spark reads it again.
+
+    Args:
+        storage: where it is.
+        name: the log.
+    """
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._storage = storage
+        self._name = name
+        batches = storage.log.read(storage.catalog[name].name)
+        self._lsn = max((batch.cause for batch in batches), default=0)
+
+    def append(self, batch: ChangeBatch) -> None:
+        """Commit rows that came too late, unless they are there."""
+        if batch.lsn <= self._lsn:
+            return
+        late = batch.keep_mask(pc.greater(batch.lsns_arrow(), self._lsn))
+        schema = self._storage.schema_of(self._name)
+        rows = ChangeBatch(schema, None, schema.conform(late.arrow), None, cause=batch.lsn)
+        self._storage.dispatcher.commit(Commit([(self._name, rows)]))
+        self._lsn = batch.lsn
+
+
+def _ignore(_: object) -> None:
+    """Nobody wants to know."""
