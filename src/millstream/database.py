@@ -35,7 +35,7 @@ class Database(Session):
     [('Grace',)]
 
     Args:
-        path: the directory, made when it is not there; None: a temporary one, gone when closed.
+        path: the directory, created when there is none; None: a temporary one, removed on close.
         sync_interval: for how long, in seconds, async rows may be written but not on the disk;
             from 0 on.
         retention_interval: seconds between two rounds of retention, from 0.001 on.
@@ -97,7 +97,7 @@ class Database(Session):
         if not isinstance(tenant, str):
             raise TenantError(
                 f"expected the name of a tenant, got {type(tenant).__name__}",
-                hint="db itself is the session of those who see everything",
+                hint="db itself is the session that sees everything",
             )
         return Session(self._engine, tenant, self._check)
 

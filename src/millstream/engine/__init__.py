@@ -1,6 +1,6 @@
-"""The running database: opened and recovered, its statements carried out, its sessions.
+"""The running database: opened and recovered, its statements, its sessions.
 
-Takes: statements that were parsed, and rows.
+Takes: a directory; statements, and rows.
 Gives: results, subscriptions, what SHOW and EXPLAIN print.
-Never knows: the transport of who asks.
+Never knows: the transport through which a statement or a row arrives.
 """

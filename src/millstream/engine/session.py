@@ -47,33 +47,24 @@ if TYPE_CHECKING:
 class Session:
     """The database as one tenant sees it. Get one with ``db.session(tenant=...)``.
 
-    Every statement and every way to read or write is that of its tenant: it sees the rows whose
-    tenant column has its name, writes no others, and changes nothing of what exists. What has no
-    tenant column is refused. A ``Database`` is the session of those who see everything.
+    Every statement and every call reads the rows whose tenant column has the tenant's name, writes
+    no others, and changes nothing of what exists. Relations without a tenant column are refused.
+    A ``Database`` is a session without a tenant, which sees everything. This is the public face: it
+    has a method for everything that users do, and no logic of its own.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
-    ...     _ = db.execute("CREATE SOURCE s (who VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'who')")
+    ...     _ = db.execute("CREATE SOURCE s (org VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'org')")
     ...     _ = db.insert("s", [("acme", 1), ("acme", 2), ("other", 40)])
     ...     acme = db.session(tenant="acme")
     ...     acme.query("SELECT SUM(n) AS total FROM s").fetchall()
     [(3,)]
 
-    Args:
-        engine: what it acts on.
-        tenant: whose rows it sees; None: all.
-        check_open: raises when the database is closed.
-
     Attributes:
         tenant: whose rows it sees; None: all.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        tenant: str | None,
-        check_open: Callable[[], None],
-    ) -> None:
+    def __init__(self, engine: Engine, tenant: str | None, check_open: Callable[[], None]) -> None:
         self.tenant = tenant
         self._engine = engine
         self._check_open = check_open
@@ -86,9 +77,7 @@ class Session:
     def execute(
         self, sql: str, parameters: ParameterValues = None, *, tenant: str | None = None
     ) -> Result | Subscription:
-        """Run statements, separated by semicolons; returns what the last one gives.
-
-        ``LIVE SELECT`` gives a Subscription, all others a Result.
+        """Run statements; returns the last one's Result, or Subscription if it is a LIVE SELECT.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -98,15 +87,14 @@ class Session:
         [("O'Hara",)]
 
         Args:
-            sql: the statements.
+            sql: the statements, separated by semicolons.
             parameters: the values of the parameters: a list for each ``?`` in the order of the
                 text, or a dict for ``:name``. A list in ``IN (?)`` stands for all its values.
             tenant: run them as this tenant.
 
         Raises:
-            SqlError: a statement that is refused; it says where, why, and what to write instead.
-                Nothing of the whole text was run if it cannot be read; statements before the one
-                that failed stay done.
+            SqlError: a statement is refused; the error says where, why, and what to write instead.
+                If the text cannot be parsed, nothing was run; else the statements before it were.
         """
         context = self._context_of(tenant)
         result: Result | Subscription = Result.of_status("")
@@ -117,7 +105,7 @@ class Session:
     def query(
         self, sql: str, parameters: ParameterValues = None, *, tenant: str | None = None
     ) -> Result:
-        """The rows that a query gives now; what was pushed before by this thread is in it.
+        """The rows that a query gives now, those pushed before by this thread included.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -135,8 +123,7 @@ class Session:
         statements = parse(sql, parameters)
         for statement in statements:
             check_query(statement, sql)
-        results = [run(context, statement) for statement in statements]
-        return cast("Result", results[-1])
+        return [cast("Result", run(context, statement)) for statement in statements][-1]
 
     sql = query
 
@@ -144,8 +131,7 @@ class Session:
         """How a query runs, as text."""
         if isinstance(sql, str) and sql.lstrip()[:7].upper() != "EXPLAIN":
             sql = f"EXPLAIN {sql}"
-        rows = self.query(sql, parameters)
-        return "\n".join(line for (line,) in rows)
+        return "\n".join(line for (line,) in self.query(sql, parameters))
 
     # ---- pushing in
 
@@ -199,8 +185,7 @@ class Session:
 
         Args:
             name: the source or table.
-            data: a str or bytes is the JSON itself; a file is a ``pathlib.Path``, or open, for text
-                or in binary.
+            data: JSON in a str or bytes; or a file: a ``pathlib.Path``, or open for reading.
             tenant: raise unless all rows are this tenant's.
 
         Raises:
@@ -230,9 +215,8 @@ class Session:
 
         Args:
             name: the source or table.
-            data: a str or bytes is the CSV itself; a file is a ``pathlib.Path``, or open, for text
-                or in binary.
-            header: whether the first line names the columns; without, they come in order.
+            data: CSV in a str or bytes; or a file: a ``pathlib.Path``, or open for reading.
+            header: whether the first line names the columns; else all of them, in their order.
             delimiter: what stands between fields.
             tenant: raise unless all rows are this tenant's.
 
@@ -247,9 +231,7 @@ class Session:
         return dml.insert_batches(context, definition, batches)
 
     def flush(self) -> int:
-        """Wait until all that was pushed is on the disk and handed to subscribers.
-
-        Returns the newest LSN.
+        """Wait until all pushed rows are on the disk and delivered; returns the newest LSN.
 
         Raises:
             LogFullError: the disk is full. What was pushed waits and is written when there is room.
@@ -265,9 +247,7 @@ class Session:
         return self._engine.dispatcher.lsn
 
     def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
-        """Wait until a view runs and has taken in everything up to an LSN, or all pushed so far.
-
-        Returns that LSN.
+        """Wait until a view runs and includes an LSN, or all pushed so far; returns that LSN.
 
         Raises:
             ViewNotReadyError: the time is up.
@@ -293,23 +273,21 @@ class Session:
         name: str | None = None,
         tenant: str | None = None,
     ) -> Subscription:
-        """The changes of a query's result, to be asked for: iterate, or ``recv(timeout=)``.
+        """The changes of a query's result: iterate over it, or call ``recv(timeout=)``.
 
         Args:
-            query: a SELECT. With groups or joins it becomes a hidden view, shared by identical
-                queries.
+            query: a SELECT; groups and joins need a hidden view, shared by identical queries.
             parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
-            start: None: for a source what comes now, for a table its rows and then their changes;
+            start: None: a source from now on, a table with its rows and then their changes;
                 or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
             backpressure: what happens when the reader is too slow: ``block`` (nothing is lost, the
                 rest is read from the log), ``drop_oldest``, ``drop_newest``, ``sample(n)``,
                 ``conflate``, ``disconnect``.
             buffer_rows: how many rows wait for it in memory.
             max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` to come together.
+            max_delay: wait so many seconds for ``max_rows`` rows.
             demand: hand over only what ``request(n)`` asks for, and so many rows to begin with.
-            name: makes it durable: it goes on after what was acknowledged with ``ack``, even after
-                a restart.
+            name: makes it durable: it resumes after the last ``ack``, also after a restart.
             tenant: only this tenant's rows.
         """
         context = self._context_of(tenant)
@@ -345,11 +323,9 @@ class Session:
         """Call back with every batch of changes, on a thread of its own.
 
         Args:
-            query: a SELECT. With groups or joins it becomes a hidden view, shared by identical
-                queries.
-            on_change: called with each batch, one at a time. Not ``async def``: for that,
-                ``async for`` over ``subscribe_stream``.
-            parameters: the values of ``?`` or ``:name`` in the query, as for ``execute``.
+            query: a SELECT, as for ``subscribe``.
+            on_change: called with one batch after another; for ``async def``, ``subscribe_stream``.
+            parameters: the values of ``?`` or ``:name`` in the query.
             on_error: called with what ``on_change`` raises, and with what ends the subscription.
             on_complete: called at the end, when the database closes.
             inline: call on the pusher's thread instead, before the row is committed; such a
@@ -358,13 +334,13 @@ class Session:
             backpressure: what happens when the callback is too slow.
             buffer_rows: how many rows wait for it in memory.
             max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` to come together.
+            max_delay: wait so many seconds for ``max_rows`` rows.
             demand: call only with what ``request(n)`` asks for, and so many rows to begin with.
             name: makes it durable.
             tenant: only this tenant's rows.
         """
         context = self._context_of(tenant)
-        callbacks = subscribe.checked_callbacks(on_change, on_error, on_complete)
+        given = subscribe.checked_callbacks(on_change, on_error, on_complete)
         options = SubscribeOptions(
             start=start,
             backpressure=backpressure,
@@ -376,9 +352,8 @@ class Session:
         )
         if inline:
             subscribe.check_inline(options)
-            return subscribe.inline(context, query, parameters, **callbacks)
-        style = CallbackSubscription
-        return subscribe.query(context, style, query, parameters, options, **callbacks)
+            return subscribe.inline(context, query, parameters, **given)
+        return subscribe.query(context, CallbackSubscription, query, parameters, options, **given)
 
     def subscribe_stream(
         self,
@@ -431,10 +406,10 @@ class Session:
         [('insert', {'id': 1}, None), ('update', {'id': 1}, {'n': 11})]
 
         Args:
-            collection: a source or table; None: all, those yet to be made included.
+            collection: a source or table; None: all, those created later included.
             tenant: only this tenant's rows; collections without tenants are left out.
-            fields: the columns to be told.
-            include: ``"keys"``, ``"after"``, ``"both"`` or ``"changed"``: which values are told.
+            fields: the columns in the events; None: all.
+            include: which values are in them: ``"keys"``, ``"after"``, ``"both"``, ``"changed"``.
             start: as for ``subscribe``.
             backpressure: what happens when the reader is too slow, as for ``subscribe``.
             buffer_rows: how many rows wait for it in memory.
@@ -442,8 +417,7 @@ class Session:
         context = self._context_of(tenant)
         maker = subscribe.event_maker(context, collection, fields, include)
         options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
-        subscription = subscribe.changes(context, Subscription, collection, options)
-        return Events(subscription, maker)
+        return Events(subscribe.changes(context, Subscription, collection, options), maker)
 
     def changes_stream(
         self,
@@ -460,8 +434,8 @@ class Session:
         context = self._context_of(tenant)
         maker = subscribe.event_maker(context, collection, fields, include)
         options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
-        subscription = subscribe.changes(context, AsyncSubscription, collection, options)
-        return AsyncEvents(subscription, maker)
+        made = subscribe.changes(context, AsyncSubscription, collection, options)
+        return AsyncEvents(made, maker)
 
     def notify(self, channel: str, payload: str = "", *, tenant: str | None = None) -> None:
         """Send a message to the listeners of a channel."""
@@ -477,21 +451,19 @@ class Session:
         ...     listener.recv(timeout=10).payload
         '42 is ready'
         """
-        context = self._context_of(tenant)
-        subscription = notifications.subscribe_to(context, Subscription, channels)
-        return Events(subscription, NotificationMaker())
+        made = notifications.subscribe_to(self._context_of(tenant), Subscription, channels)
+        return Events(made, NotificationMaker())
 
     def listen_stream(self, *channels: str, tenant: str | None = None) -> AsyncListener:
         """The messages on some channels, or on all, for ``async for``."""
-        context = self._context_of(tenant)
-        subscription = notifications.subscribe_to(context, AsyncSubscription, channels)
-        return AsyncEvents(subscription, NotificationMaker())
+        made = notifications.subscribe_to(self._context_of(tenant), AsyncSubscription, channels)
+        return AsyncEvents(made, NotificationMaker())
 
     def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
-        """What comes on the channels that SQL's LISTEN named; ends after so many idle seconds."""
+        """The messages on the channels of SQL's LISTEN; ends after so many seconds without one."""
         return self._channels.notifies(timeout)
 
-    # ---- who it is
+    # ---- its end
 
     def close(self) -> None:
         """Take no more statements. Subscriptions that it has opened go on. Twice is fine."""
@@ -505,8 +477,7 @@ class Session:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "open"
-        return f"<Session of {self.tenant!r} {state}>"
+        return f"<Session of {self.tenant!r} {'closed' if self._is_closed else 'open'}>"
 
     def __dir__(self) -> list[str]:
         return public_names(self)

@@ -1,6 +1,6 @@
 """Ad-hoc queries: the rows that a SELECT gives now.
 
-Takes: a plan, and the relations that it reads as Arrow tables.
-Gives: an Arrow table.
-Never knows: SQL text of the user, who asks.
+Takes: a plan; the tables, views and logs that it reads.
+Gives: a result; the current rows with which a subscription begins.
+Never knows: SQL text, sessions.
 """

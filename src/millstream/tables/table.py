@@ -53,7 +53,7 @@ class Changes:
                 self.weights.append(weight)
 
     def move(self, moved: Sequence[tuple[Row, Row]]) -> None:
-        """Rows get other keys; all leave first, since one may get the key that another one had."""
+        """Rows get other keys; all old ones are removed first: their keys may be used again."""
         self.count += len(moved)
         self.rows += [*(old for old, _ in moved), *(new for _, new in moved)]
         self.weights += [-1] * len(moved) + [1] * len(moved)
@@ -139,7 +139,7 @@ class Table:
             raise error
 
     def clear(self) -> None:
-        """Forget all rows: what it holds will be read anew."""
+        """Forget all rows."""
         with self._lock:
             self._rows.clear()
 
