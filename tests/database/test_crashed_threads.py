@@ -80,7 +80,7 @@ def test_of_the_dispatcher(tmp_path, monkeypatch, caplog):
     db = ms.open(tmp_path)
     db.execute("CREATE SOURCE s (n BIGINT)")
     reader = db.subscribe("SELECT n FROM s")
-    monkeypatch.setattr(db._engine.dispatcher, "_rest", broken)
+    monkeypatch.setattr(db._engine.dispatcher._loop, "_rest", broken)
     with pytest.raises(ms.errors.LogFailedError, match="BugError: no"):
         while True:
             db.flush()

@@ -17,7 +17,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
-from millstream.dispatch import dispatcher as dispatcher_module
+from millstream.dispatch import loop
 from millstream.log import lifecycle
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
@@ -35,7 +35,7 @@ def disk(tmp_path):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Try a full disk again at once."""
-    monkeypatch.setattr(dispatcher_module, "_RETRY", 0.01)
+    monkeypatch.setattr(loop, "_RETRY", 0.01)
     monkeypatch.setattr(lifecycle, "RETRY", 0.01)
 
 
@@ -86,7 +86,7 @@ def stall(db, disk):
     """Fill the disk, and push until rows wait for it; how many were pushed to ``a``."""
     disk.fill()
     pushed, log, dispatcher = 0, db._engine.log, db._engine.dispatcher
-    while dispatcher._held.error is None:
+    while dispatcher.inlets.stalled is None:
         pushed += 1
         db.source("a").push((pushed, PAYLOAD))
         dispatcher.barrier()
@@ -135,7 +135,7 @@ class TestWhileFull:
         """The rows that somebody waits for are refused, the others are kept."""
         disk.fill()
         a, y, dispatcher = db.source("a"), db.source("y"), db._engine.dispatcher
-        with dispatcher._turning:
+        with dispatcher._loop._cycling:
             a.push((1, PAYLOAD * 20))
             waiting = threading.Thread(target=self._refused, args=(y, (1, PAYLOAD * 20)))
             waiting.start()
@@ -156,7 +156,7 @@ class TestWhileFull:
     def test_reads_work(self, db, disk):
         before = datetime.now(UTC)
         pushed = stall(db, disk)
-        held = db._engine.dispatcher._held.rows()
+        held = db._engine.dispatcher._committer.held_rows()
         shown = list(range(pushed + 1 - held))  # those that were handed out
         assert numbers(db, "a") == shown
         assert numbers(db, "y") == [0]
@@ -251,7 +251,7 @@ class TestMakingRoom:
         pushed = self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SOURCE y; DROP TABLE t")
         assert [name for name, *_ in db.query("SHOW SOURCES").fetchall()] == ["a", "other"]
-        until(lambda: db._engine.dispatcher._held.error is None)
+        until(lambda: db._engine.dispatcher.inlets.stalled is None)
         promptly(db.flush)
         assert numbers(db, "a") == list(range(pushed + 1))
         db.execute("CREATE SOURCE y (n BIGINT) WITH (wal_mode = 'sync')")
@@ -319,7 +319,7 @@ class TestMakingRoom:
         self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SUBSCRIPTION keeps")
         promptly(db.execute, "DROP SOURCE y")
-        promptly(lambda: until(lambda: db._engine.dispatcher._held.error is None))
+        promptly(lambda: until(lambda: db._engine.dispatcher.inlets.stalled is None))
         db.flush()
         until(lambda: "keeps" not in db._engine.positions._last)
 
@@ -328,7 +328,7 @@ class TestMakingRoom:
         whole = reserve.stat().st_size
         self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SOURCE other")
-        until(lambda: db._engine.dispatcher._held.error is None)
+        until(lambda: db._engine.dispatcher.inlets.stalled is None)
         until(lambda: reserve.stat().st_size == whole)
 
 

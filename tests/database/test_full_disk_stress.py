@@ -16,7 +16,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
-from millstream.dispatch import dispatcher as dispatcher_module
+from millstream.dispatch import loop
 from millstream.log import lifecycle
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
@@ -92,7 +92,7 @@ def by_pusher(rows):
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(dispatcher_module, "_RETRY", 0.01)
+    monkeypatch.setattr(loop, "_RETRY", 0.01)
     monkeypatch.setattr(lifecycle, "RETRY", 0.01)
     with mounted(tmp_path / "disk", "64m") as disk:
         yield disk

@@ -386,8 +386,8 @@ def test_a_callback_that_knows_its_database_does_not_keep_it_for_ever(tmp_path, 
 
 def test_forgotten_subscriptions_leave(db, until):
     db.execute("CREATE SOURCE s (n BIGINT)")
-    routes = db._engine.dispatcher.routes("s")
-    everything = db._engine.dispatcher.everything
+    routes = db._engine.dispatcher.fan_out.routes("s")
+    everything = db._engine.dispatcher.fan_out.everything
     for make in (
         lambda: db.subscribe("SELECT n FROM s WHERE n = 1"),
         lambda: db.subscribe_stream("SELECT n FROM s WHERE n > 1"),
@@ -462,7 +462,7 @@ def test_the_collector_waits_for_no_lock(tmp_path, held):
         with ms.open() as db:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT n FROM s")
-            routes, registry = db._engine.dispatcher.routes("s"), db._engine.registry
+            routes, registry = db._engine.dispatcher.fan_out.routes("s"), db._engine.registry
             locks = {"routes": routes, "registry": registry, "inbox": subscription._inbox}
             lock = locks[sys.argv[1]]._lock
             del locks

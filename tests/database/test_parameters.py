@@ -64,7 +64,7 @@ def test_equal_values_share_a_route(db):
     db.execute("CREATE SOURCE s (n BIGINT)")
 
     def routes():
-        return len(db._engine.dispatcher._routes["s"])
+        return len(db._engine.dispatcher.fan_out.routes("s"))
 
     kept = [db.subscribe("SELECT n FROM s WHERE n = ?", [7]) for _ in range(3)]
     kept += [db.subscribe("SELECT n FROM s WHERE n = :n", {"n": 7}), db.subscribe(kept[0].sql)]

@@ -311,9 +311,9 @@ def test_rows_that_were_read_before_they_are_offered_come_once(db, monkeypatch):
         drain()
         fan_out[0](batches)
 
-    fan_out.append(dispatcher._fan_out)
+    fan_out.append(dispatcher.fan_out.deliver)
     with monkeypatch.context() as patch:
-        patch.setattr(dispatcher, "_fan_out", first_read)
+        patch.setattr(dispatcher.fan_out, "deliver", first_read)
         source.push((1,))
     source.push((2,))
     drain()

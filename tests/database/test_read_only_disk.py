@@ -10,7 +10,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
-from millstream.dispatch import dispatcher as dispatcher_module
+from millstream.dispatch import loop
 from millstream.log import lifecycle, storage
 
 from ..disks import fragile, mounted  # noqa: TID252 - tests have no name
@@ -20,7 +20,7 @@ from ..held import PATIENCE, Doing, until  # noqa: TID252
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Try again at once."""
-    monkeypatch.setattr(dispatcher_module, "_RETRY", 0.01)
+    monkeypatch.setattr(loop, "_RETRY", 0.01)
     monkeypatch.setattr(lifecycle, "RETRY", 0.01)
 
 
@@ -80,14 +80,14 @@ def test_writes_that_fail_for_a_while(tmp_path, monkeypatch, number, error):
     with monkeypatch.context() as patch:
         patch.setattr(storage.os, "pwritev", fail)
         pushed = 0
-        while db._engine.dispatcher._held.error is None:
+        while db._engine.dispatcher.inlets.stalled is None:
             pushed += 1
             db.source("a").push((pushed,))
             db._engine.dispatcher.barrier()
         check_what_works(db, error)
         pushed += 1
         db.source("a").push((pushed,))
-    until(lambda: db._engine.dispatcher._held.error is None)
+    until(lambda: db._engine.dispatcher.inlets.stalled is None)
     db.flush()
     assert numbers(db, "a") == list(range(pushed + 1))
     seen = []
@@ -108,7 +108,7 @@ def test_a_disk_that_turns_read_only(tmp_path):
         db = opened(disk.path / "db")
         disk.turn_read_only()
         pushed = 0
-        while db._engine.dispatcher._held.error is None:
+        while db._engine.dispatcher.inlets.stalled is None:
             pushed += 1
             db.source("a").push((pushed,))
             db._engine.dispatcher.barrier()

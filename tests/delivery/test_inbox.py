@@ -436,7 +436,7 @@ class TestEnds:
         subscription.cancel()
         with pytest.raises(ClosedError):
             subscription.recv(PATIENCE)
-        assert len(dispatcher.routes("s")) == 0
+        assert len(dispatcher.fan_out.routes("s")) == 0
         assert subscription.state == "cancelled"
 
 
@@ -455,7 +455,7 @@ class TestPosition:
 
     def test_while_the_dispatcher_offers_a_commit(self, db, table, dispatcher, monkeypatch):
         """The snapshot has it already; the offer comes late."""
-        routes, made = dispatcher.routes("t"), []
+        routes, made = dispatcher.fan_out.routes("t"), []
         deliver = type(routes).deliver
 
         def late(self, batch):

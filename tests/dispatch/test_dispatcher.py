@@ -8,8 +8,7 @@ import threading
 import pytest
 
 import millstream as ms
-from millstream.dispatch import Commit
-from millstream.dispatch import dispatcher as module
+from millstream.dispatch import Commit, loop
 from millstream.errors import ClosedError, DuplicateKeyError, LogFailedError, LogFullError
 from millstream.model import ChangeBatch
 
@@ -19,13 +18,13 @@ from ..held import PATIENCE, Doing, held, until  # noqa: TID252 - tests have no 
 @pytest.fixture
 def commits(dispatcher, monkeypatch):
     """The commits that were fanned out: lists of (topic, rows)."""
-    seen, fan_out = [], dispatcher._fan_out
+    seen, fan_out = [], dispatcher.fan_out.deliver
 
     def noting(batches, **options):
         seen.append([(topic, list(batch.rows)) for topic, batch in batches])
         return fan_out(batches, **options)
 
-    monkeypatch.setattr(dispatcher, "_fan_out", noting)
+    monkeypatch.setattr(dispatcher.fan_out, "deliver", noting)
     return seen
 
 
@@ -120,7 +119,7 @@ class TestCalls:
         (a,) = numbers(db, "a")
         for n in range(100):
             a.push((n,))
-            assert dispatcher.call(lambda: dispatcher.published) >= n + 1
+            assert dispatcher.call(lambda: dispatcher.fan_out.published) >= n + 1
             assert a.pending == 0
 
     def test_run_in_the_dispatchers_thread_one_after_the_other(self, dispatcher):
@@ -169,8 +168,8 @@ class TestCalls:
         assert db.query("SELECT * FROM t").fetchall() == [(1,)]
 
 
-class TestTurnsOfOthers:
-    """A thread that commits may take a turn itself; not the main one, which has Ctrl-C."""
+class TestCyclesOfOtherThreads:
+    """A thread that commits may run a cycle itself; not the main one, which has Ctrl-C."""
 
     @staticmethod
     def commit_of(db, name, number):
@@ -202,7 +201,7 @@ class TestTurnsOfOthers:
 
         Doing(commit).result()
 
-    def test_waits_while_another_has_the_turn(self, db, dispatcher):
+    def test_waits_while_another_thread_runs_a_cycle(self, db, dispatcher):
         (source,) = numbers(db, "a")
         with held(dispatcher):
             source.push((1,))
@@ -273,7 +272,7 @@ class TestTurnsOfOthers:
         def broken(*_):
             raise ZeroDivisionError
 
-        monkeypatch.setattr(dispatcher, "_run_task", broken)
+        monkeypatch.setattr(dispatcher._loop, "_run_task", broken)
         with pytest.raises(LogFailedError):
             Doing(dispatcher.commit_here, made).result()
         with pytest.raises(LogFailedError):
@@ -362,7 +361,7 @@ class TestFailure:
         db.close()
 
     def test_a_full_disk_keeps_what_was_taken(self, db, dispatcher, broken, monkeypatch):
-        monkeypatch.setattr(module, "_RETRY", 0.001)
+        monkeypatch.setattr(loop, "_RETRY", 0.001)
         (a,) = numbers(db, "a", buffer_size=4)
         subscription = db.subscribe("SELECT * FROM a")
         broken(LogFullError("the disk is full"))
@@ -381,10 +380,10 @@ class TestFailure:
         a.push((5000,))
         assert [n for (n,) in db.query("SELECT * FROM a").fetchall()] == [*taken, 5000]
 
-    def test_a_full_disk_in_a_turn_of_another_thread(self, db, dispatcher, broken, monkeypatch):
-        monkeypatch.setattr(module, "_RETRY", 0.001)
+    def test_a_full_disk_in_a_cycle_of_another_thread(self, db, dispatcher, broken, monkeypatch):
+        monkeypatch.setattr(loop, "_RETRY", 0.001)
         (a,) = numbers(db, "a", buffer_size=100)
-        made = TestTurnsOfOthers.commit_of(db, "a", 2)
+        made = TestCyclesOfOtherThreads.commit_of(db, "a", 2)
         until(lambda: dispatcher.wakeup.asleep)
         broken(LogFullError("the disk is full"))
         a._inlet.items.append((1,))  # without a wake-up, so that the commit finds it
@@ -408,7 +407,7 @@ class TestFailure:
         assert db.query("SELECT * FROM t").fetchall() == []
         db.insert("t", [(1,)])
 
-    def test_a_full_disk_at_the_end_is_told(self, monkeypatch):
+    def test_a_full_disk_at_the_end_is_reported(self, monkeypatch):
         db = ms.open()
         (a,) = numbers(db, "a")
         appender = db._engine.log.appender
@@ -417,7 +416,7 @@ class TestFailure:
             raise LogFullError("the disk is full")
 
         monkeypatch.setattr(appender, "place", refuse)
-        monkeypatch.setattr(module, "_RETRY", 0.001)
+        monkeypatch.setattr(loop, "_RETRY", 0.001)
         a.push((1,))
         with pytest.raises(LogFullError):
             db.close()
@@ -431,11 +430,11 @@ class TestFailure:
         def bug(*args, **options):
             raise IndexError("a bug")
 
-        monkeypatch.setattr(dispatcher, "_drained", bug)
+        monkeypatch.setattr(loop, "drained", bug)
         with held(dispatcher):
             waiting = [Doing(a.push, (1,)), Doing(dispatcher.barrier)]
             until(lambda: a.pending and dispatcher._tasks)
-        until(lambda: not dispatcher._thread.is_alive())
+        until(lambda: not dispatcher._loop._thread.is_alive())
         for each in waiting:
             each._thread.join(0.2)  # to be told takes no time
         left = [each for each in waiting if not each.is_done]

@@ -10,8 +10,8 @@ from millstream.errors import ClosedError, LogFullError, SourceFullError
 from millstream.model import ChangeBatch, Schema
 from millstream.model.schema import Column
 from millstream.model.type_text import parse_type
-from millstream.sources.inlet import Completion, Inlet, Parcel
-from millstream.sources.wakeup import Wakeup
+from millstream.sources.inlet import Inlet, Parcel
+from millstream.sources.wakeup import Completion, Wakeup
 
 from ..held import Doing, until  # noqa: TID252 - tests are no package that has a name
 

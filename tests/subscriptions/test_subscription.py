@@ -229,7 +229,7 @@ class TestPace:
     def test_options_that_cannot_be_are_refused_and_leave_nothing(self, db, source, options):
         with pytest.raises(InvalidOptionError):
             db.subscribe("SELECT n FROM s", **options)
-        assert len(db._engine.dispatcher.routes("s")) == 0
+        assert len(db._engine.dispatcher.fan_out.routes("s")) == 0
         with pytest.raises(InvalidOptionError):
             db.subscribe("SELECT n FROM s").request(0)
 
@@ -501,11 +501,11 @@ class TestDurable:
 class TestLifecycle:
     def test_a_forgotten_one_leaves(self, db, source, dispatcher):
         subscription = db.subscribe("SELECT n FROM s", name="r")
-        assert len(dispatcher.routes("s")) == 1
+        assert len(dispatcher.fan_out.routes("s")) == 1
         del subscription
         gc.collect()
         dispatcher.barrier()  # its thread sees to it
-        assert len(dispatcher.routes("s")) == 0
+        assert len(dispatcher.fan_out.routes("s")) == 0
         db.subscribe("SELECT n FROM s", name="r")
 
     def test_says_what_it_is(self, db, source):

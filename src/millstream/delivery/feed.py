@@ -48,11 +48,11 @@ class LogFeed:
 
     def join(self, subscriber: Subscriber) -> None:
         """Have the dispatcher offer what is committed from now on."""
-        self.dispatcher.routes(self.plan.target).add(self.plan, subscriber)
+        self.dispatcher.fan_out.routes(self.plan.target).add(self.plan, subscriber)
 
     def leave(self, subscriber: Subscriber) -> None:
         """Have it offer nothing more."""
-        self.dispatcher.routes(self.plan.target).remove(self.plan, subscriber)
+        self.dispatcher.fan_out.routes(self.plan.target).remove(self.plan, subscriber)
 
     def lsn(self) -> int:
         """Every commit after this LSN will be offered to who has joined before."""
@@ -60,7 +60,7 @@ class LogFeed:
 
     def offered_lsn(self) -> int:
         """Every commit up to this LSN was offered to who had joined."""
-        return self.dispatcher.offered_lsn
+        return self.dispatcher.fan_out.offered_lsn
 
     def earliest(self) -> int:
         """The first LSN that is kept."""
@@ -117,13 +117,13 @@ class MultiLogFeed(LogFeed):
     def join(self, subscriber: Subscriber) -> None:
         """Have the dispatcher offer what is committed from now on."""
         gate = self._gates[subscriber] = Gate(subscriber, self._plan_of)
-        self.dispatcher.everything.add(_EVERYTHING, gate)
+        self.dispatcher.fan_out.everything.add(_EVERYTHING, gate)
 
     def leave(self, subscriber: Subscriber) -> None:
         """Have it offer nothing more."""
         gate = self._gates.pop(subscriber, None)
         if gate is not None:
-            self.dispatcher.everything.remove(_EVERYTHING, gate)
+            self.dispatcher.fan_out.everything.remove(_EVERYTHING, gate)
 
     def earliest(self) -> int:
         """The first LSN of all; each log begins with what is kept of it."""

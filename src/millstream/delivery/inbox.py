@@ -129,14 +129,14 @@ class Inbox:
                 self._taker = None
                 self.position = batch.lsn
                 self.delivered += len(batch)
-                self.feed.dispatcher.handed.append((taker, batch))
+                self.feed.dispatcher.fan_out.handed.append((taker, batch))
                 return
             if self._held is not None:
                 self._held.append(batch)
                 return
             self._put(batch)
             if self._waiters:
-                self.feed.dispatcher.wakes += self._waiters
+                self.feed.dispatcher.fan_out.wakes += self._waiters
                 self._waiters = ()
 
     def _put(self, batch: ChangeBatch) -> None:

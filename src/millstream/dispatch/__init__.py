@@ -5,8 +5,17 @@ Gives: batches with their LSNs, filtered and projected, to whoever subscribed.
 Never knows: how a subscriber buffers, what a table holds, Spark.
 """
 
-from millstream.dispatch.dispatcher import Dispatcher, forked
+from millstream.dispatch.dispatcher import Dispatcher, forked, make_durable, make_readable
 from millstream.dispatch.route import Routes, Subscriber, select
 from millstream.dispatch.tasks import Commit
 
-__all__ = ["Commit", "Dispatcher", "Routes", "Subscriber", "forked", "select"]
+__all__ = [
+    "Commit",
+    "Dispatcher",
+    "Routes",
+    "Subscriber",
+    "forked",
+    "make_durable",
+    "make_readable",
+    "select",
+]

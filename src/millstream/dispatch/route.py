@@ -1,4 +1,4 @@
-"""Routes: which subscribers get what of a topic's batches.
+"""Routes: which subscribers get what of each topic's batches.
 
 Subscribers with the same query share a route: it is evaluated once, and all are given the same
 batch. Queries that ask for one value of a column (``symbol = 'AAPL'``) are found through an index
@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from millstream.errors import Error, SubscriptionEndedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from millstream.dispatch.tasks import Batches
     from millstream.model.batch import ChangeBatch
     from millstream.sql import Predicate, SelectPlan
 
@@ -182,13 +183,13 @@ class Index:
         self._values: tuple[int, list[Any], pa.Array] | None = None
 
     def add(self, route: Route, values: Iterable[Any]) -> None:
-        """A route asks for these values."""
+        """Find a route by these values from now on."""
         for value in values:
             self._routes[value] = (*self._routes.get(value, ()), route)
         self._version += 1
 
     def remove(self, route: Route, values: Iterable[Any]) -> None:
-        """It does no more."""
+        """Find a route by these values no more."""
         for value in values:
             left = tuple(each for each in self._routes[value] if each is not route)
             if left:
@@ -257,3 +258,70 @@ class Index:
             # With the version from before: what was added meanwhile is looked for the next time.
             found = self._values = (version, values, pa.array(values, kind))
         return found[1], found[2]
+
+
+class FanOut:
+    """The routes of all topics, and how far the log was offered to their subscribers.
+
+    Attributes:
+        lsn: the last LSN that was handed out, or is just being. Read it *after* adding to routes:
+            every later batch will come through them.
+        offered_lsn: everything up to this LSN was offered to all subscribers.
+        published: how many rows were offered.
+        everything: routes that get the batches of every topic.
+        wakes: called at the end of a fan-out, each wakes a consumer; subscribers add to it when
+            they are offered a batch.
+        handed: called at the end of a fan-out with the batch; subscribers add to it the receivers
+            that wait for just this batch.
+    """
+
+    def __init__(self, lsn: int) -> None:
+        self.lsn = self.offered_lsn = lsn
+        self.published = 0
+        self.everything = Routes()
+        self.wakes: list[Callable[[], None]] = []
+        self.handed: list[tuple[Callable[[ChangeBatch], None], ChangeBatch]] = []
+        self._routes: dict[str, Routes] = {}
+        self._lock = threading.Lock()
+
+    def routes(self, topic: str) -> Routes:
+        """The routes of a topic."""
+        found = self._routes.get(topic)
+        if found is None:
+            with self._lock:
+                found = self._routes.setdefault(topic, Routes())
+        return found
+
+    def drop_routes(self, topic: str, error: Error) -> None:
+        """End the subscribers of a topic; another topic of that name begins with none."""
+        routes = self._routes.pop(topic, None)
+        for subscriber in routes.subscribers if routes is not None else ():
+            subscriber.fail(error)
+
+    def deliver(self, batches: Batches) -> None:
+        """Offer batches that have their place in the log to all subscribers."""
+        # Before any is offered: a subscriber that joins now and sees the old LSN is offered all.
+        self.lsn = batches[-1][1].lsn
+        everything = self.everything
+        for topic, batch in batches:
+            self.published += len(batch)
+            if batch.schema.is_nested:
+                _ = batch.arrow  # what the log will write: a reader may change lists and dicts
+            routes = self._routes.get(topic)
+            if routes is not None:
+                routes.deliver(batch)
+            if len(everything):
+                everything.deliver(batch)
+        self.offered_lsn = self.lsn
+        for hand_over, batch in self.handed:
+            hand_over(batch)
+        for wake in self.wakes:
+            wake()
+        self.handed.clear()
+        self.wakes.clear()
+
+    def fail(self, error: Error) -> None:
+        """End all subscribers."""
+        for routes in (*self._routes.values(), self.everything):
+            for subscriber in routes.subscribers:
+                subscriber.fail(error)

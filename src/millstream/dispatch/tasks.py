@@ -1,29 +1,34 @@
-"""What the dispatcher is asked to do: drain an inlet, commit changes, make a call."""
+"""Tasks: what the dispatcher's thread is asked to do between two cuts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from millstream.sources.inlet import Completion
+from millstream.sources.wakeup import Completion
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from millstream.errors import Error
     from millstream.model.batch import ChangeBatch
+    from millstream.sources.wakeup import Wakeup
 
 Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
+"""Topics, and what is added to each."""
 
 
 class Commit:
-    """Changes that somebody has worked out, to be committed as one.
+    """Changes that are committed as one.
 
     Args:
-        batches: the topics and what is added to them, or a function that says so at the time.
-        applied: called with the batches at their places, before anybody else sees them.
-        sync: whether the completion is settled only when they are on the disk.
+        batches: the topics and what is added to them, or a function that returns them at the time.
+        applied: called with the batches at their places, before any subscriber gets them.
+        sync: whether the commit is complete only when they are on the disk.
 
     Attributes:
-        is_posted: nobody waits for it, so it may wait itself.
+        completion: done when they are committed and handed to subscribers.
+        is_posted: nobody waits for it, so it is postponed while the log takes nothing.
     """
 
     __slots__ = ("applied", "batches", "completion", "is_posted", "sync")
@@ -43,7 +48,12 @@ class Commit:
 
 
 class CallTask:
-    """Something to be done by the dispatcher's thread."""
+    """A function to be called by the dispatcher's thread.
+
+    Attributes:
+        completion: done when it has returned or raised.
+        result: what it returned.
+    """
 
     __slots__ = ("completion", "function", "result")
 
@@ -51,3 +61,47 @@ class CallTask:
         self.function = function
         self.result: Any = None
         self.completion = Completion()
+
+
+class Tasks:
+    """A queue of tasks: any thread adds, whoever runs a cycle of the dispatcher takes them.
+
+    Attributes:
+        waiting: the tasks, oldest first; its length is a part of each cut.
+    """
+
+    __slots__ = ("_wakeup", "waiting")
+
+    def __init__(self, wakeup: Wakeup) -> None:
+        self.waiting: list[Commit | CallTask] = []
+        self._wakeup = wakeup
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def add(self, task: Commit | CallTask) -> None:
+        """Add a task and wake the dispatcher. Takes no lock."""
+        try:
+            self.waiting.append(task)
+            if self._wakeup.asleep:
+                self._wakeup.wake()
+        except BaseException:  # a signal; the dispatcher must see the task all the same
+            self._wakeup.wake()
+            raise
+
+    def put_first(self, tasks: Iterable[Commit | CallTask]) -> None:
+        """Add tasks before all others."""
+        self.waiting[:0] = tasks
+
+    def next(self) -> Commit | CallTask | None:
+        """Take the oldest task; None when there is none, or another thread has just refused it."""
+        try:
+            return self.waiting.pop(0)
+        except IndexError:
+            return None
+
+    @uninterrupted
+    def refuse(self, lsn: int, error: Error) -> None:
+        """Complete all tasks with an error, since no cycle will run them."""
+        while (task := self.next()) is not None:
+            task.completion.settle(lsn, error)

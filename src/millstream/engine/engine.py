@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.catalog.tenants import SelectAll
-from millstream.dispatch.flush import make_durable
+from millstream.dispatch import make_durable
 from millstream.views import HIDDEN
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Engine:
         self.tables.remove(name)
         self.inlets.remove(name, error)
         self.positions.drop_target(name)
-        self.dispatcher.drop_routes(name, error)
+        self.dispatcher.fan_out.drop_routes(name, error)
 
     def definition(self, topic: str) -> Definition | None:
         """The relation that a topic is of; None when the topic is the database's own."""

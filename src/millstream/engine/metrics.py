@@ -23,7 +23,7 @@ def metrics(context: Context) -> dict[str, Any]:
     return {
         "lsn": engine.dispatcher.lsn,
         "durable_lsn": engine.log.durable_lsn,
-        "published": engine.dispatcher.published,
+        "published": engine.dispatcher.fan_out.published,
         "subscribers": len(open_now),
         "sources": _counters(context, "sources", _SOURCE),
         "views": _counters(context, "views", _VIEW) | _counters(context, "streams", _VIEW),

@@ -6,9 +6,9 @@ Never knows: the log, LSNs, subscribers, SQL.
 """
 
 from millstream.sources.event_time import EventTime, IdleWatch
-from millstream.sources.inlet import Completion, Inlet, Inline, Parcel, Policy
+from millstream.sources.inlet import Inlet, Inline, Parcel, Policy
 from millstream.sources.source import Source
-from millstream.sources.wakeup import Wakeup
+from millstream.sources.wakeup import Completion, Wakeup
 from millstream.sources.writer import Writer
 
 __all__ = [

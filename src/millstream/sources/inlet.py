@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from millstream.errors import ClosedError, Error, SourceFullError
 from millstream.model.batch import ChangeBatch
 from millstream.sources.event_time import EventTime
+from millstream.sources.wakeup import Completion
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -41,33 +42,6 @@ class Inline(Protocol):
 
     def fail(self, error: Error) -> None:
         """There will be no more."""
-
-
-class Completion:
-    """What somebody waits for: that a commit is done, or why it never will be."""
-
-    __slots__ = ("_done", "error", "lsn")
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self.lsn = 0
-        self._done = threading.Lock()
-        self._done.acquire()
-
-    def settle(self, lsn: int, error: BaseException | None = None) -> None:
-        """Let go who waits; the first time counts."""
-        if not self._done.locked():
-            return
-        self.lsn, self.error = lsn, error
-        with contextlib.suppress(RuntimeError):  # settled just now
-            self._done.release()
-
-    def wait(self) -> None:
-        """Wait until it is settled, and raise what it was settled with."""
-        with self._done:
-            pass
-        if self.error is not None:
-            raise self.error.again() if isinstance(self.error, Error) else self.error
 
 
 class Parcel:

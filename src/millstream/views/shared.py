@@ -80,7 +80,7 @@ class SharedViews:
         with self._sharing:
             running = self._views.get(name)
             if running is not None:
-                dispatcher.call(lambda: dispatcher.drop_routes(name, error))
+                dispatcher.call(lambda: dispatcher.fan_out.drop_routes(name, error))
                 self._drop(running)
 
     def _drop(self, running: RunningView) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.catalog.tenants import SelectAll
 from millstream.delivery.tail import LogTail
-from millstream.dispatch.flush import make_durable, make_readable
+from millstream.dispatch import make_durable, make_readable
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -218,7 +218,7 @@ class View:
         """The log takes nothing, so wait: to fail would end the subscriptions."""
         self.waits = error
         self._moved.wake()
-        if self._is_stopping or not self._dispatcher.wait_for_room():
+        if self._is_stopping or not self._dispatcher.wait_for_retry():
             raise error
 
     def _has_reached(self, lsn: int) -> None:
@@ -236,7 +236,7 @@ class View:
         """Its query failed; hopeless: again at the same place."""
         if hopeless:
             self.error = error
-            self._dispatcher.soon(lambda: self._dispatcher.drop_routes(self.name, error))
+            self._dispatcher.soon(lambda: self._dispatcher.fan_out.drop_routes(self.name, error))
         self._moved.wake()
 
     def started(self) -> None:

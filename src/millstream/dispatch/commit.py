@@ -1,0 +1,168 @@
+"""Committing: batches get their places in the log, go to subscribers, and are added to the log.
+
+When the log takes nothing, since the disk is full, say, nothing waits for it here. Commits that
+somebody waits for are refused at once. Rows that nobody waits for are held, in order, and tried
+again; meanwhile their inlets are not drained, so that no row overtakes another one of its source.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from millstream.errors import (
+    Error,
+    LogError,
+    LogFailedError,
+    RowTooLargeError,
+    TopicNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.dispatch.cut import DrainedInlets
+    from millstream.dispatch.route import FanOut
+    from millstream.dispatch.tasks import Batches, Commit, Tasks
+    from millstream.log import Log
+    from millstream.log.queue import Part
+    from millstream.sources.inlet import Inlet
+    from millstream.sources.wakeup import Completion
+
+
+class Committer:
+    """Commits what the cycles of the dispatcher bring, one at a time.
+
+    Attributes:
+        failure: why nothing is committed any more, or None.
+        lost: with how many rows the database was closed while the log took nothing, or None.
+        unwritten: commits that subscribers have already, and the log has not yet.
+        held: commits of pushed rows that the log did not take, oldest first.
+        postponed: tasks that nobody waits for, and that are run again when the log takes rows.
+    """
+
+    def __init__(self, log: Log, inlets: DrainedInlets, tasks: Tasks, fan_out: FanOut) -> None:
+        self.failure: Error | None = None
+        self.lost: LogError | None = None
+        self.unwritten: Sequence[Part] = ()
+        self.held: deque[Batches] = deque()
+        self.postponed: list[Commit] = []
+        self._appender = log.appender
+        self._inlets = inlets
+        self._tasks = tasks
+        self._fan_out = fan_out
+        self._placed: Sequence[Part] = ()  # what was placed just now
+
+    def commit(self, batches: Batches, completions: list[Completion]) -> None:
+        """Commit batches of a cut, and complete the pushes in it that are waited for."""
+        self.add_to_log()
+        # What is held was pushed before: nothing may be committed ahead of it.
+        error = self._inlets.stalled or self._place(batches, sync=bool(completions))
+        if error is None:
+            self._fan_out.deliver(batches)
+            self.unwritten, self._placed = self._placed, ()
+        elif self.failure is None and isinstance(error, LogError):
+            self._hold(_not_refusable(batches, self._inlets.every), error)
+        for completion in completions:
+            completion.settle(self._fan_out.lsn, error)
+
+    def run(self, commit: Commit) -> None:
+        """Commit the changes of a task.
+
+        Raises:
+            Error: the log does not take them, or the task could not work them out.
+        """
+        try:
+            batches = commit.batches() if callable(commit.batches) else commit.batches
+            if self._inlets.stalled is not None:
+                raise self._inlets.stalled.again()
+            self._placed = self._appender.place(batches, sync=commit.sync)
+        except LogFailedError as error:
+            self.fail(error)
+            raise
+        if commit.applied is not None:
+            commit.applied([batch for _, batch in batches])
+        self._fan_out.deliver(batches)
+        self.unwritten, self._placed = self._placed, ()
+
+    def add_to_log(self, *, write: bool = True) -> None:
+        """Add to the log what subscribers have already; before anything else is given an LSN."""
+        parts, self.unwritten = self.unwritten, ()
+        if parts:
+            self._appender.add(parts)
+            if write:
+                self._appender.write_soon()
+
+    def _place(self, batches: Batches, *, sync: bool) -> Error | None:
+        """Give batches their place in the log; returns why they have none."""
+        try:
+            self._placed = self._appender.place(batches, sync=sync)
+        except LogFailedError as error:
+            self.fail(error)
+            return error
+        except (LogError, TopicNotFoundError) as error:
+            return error
+        return None
+
+    def fail(self, error: Error) -> None:
+        """Commit nothing more: sources refuse pushes, and subscribers end, with this error."""
+        self.failure = error
+        self._inlets.close(error)
+        self._fan_out.fail(error)
+
+    # ---- while the log takes nothing
+
+    def _hold(self, batches: Batches, error: LogError) -> None:
+        """Keep rows that nobody waits for until the log takes them."""
+        if batches:
+            self.held.append(batches)
+            if not isinstance(error, RowTooLargeError):
+                self._inlets.stall(error)
+            elif self._inlets.stalled is None:  # of another row of the cut, which is waited for
+                self.retry()
+
+    def retry(self) -> None:
+        """Try again what the log did not take, in order."""
+        self.add_to_log()
+        while self.held and self.failure is None:
+            error = self._place(self.held[0], sync=False)
+            if isinstance(error, LogError):
+                self._inlets.stall(error)
+                return
+            batches = self.held.popleft()
+            if error is None:
+                self._fan_out.deliver(batches)
+                self.unwritten, self._placed = self._placed, ()
+                self.add_to_log()
+        if self._inlets.stalled is not None:
+            self._inlets.stall(None)
+        self._tasks.put_first(self.postponed)
+        self.postponed.clear()
+
+    def held_rows(self) -> int:
+        """How many rows are held."""
+        return sum(len(batch) for commit in self.held for _, batch in commit)
+
+    def forget(self, topic: str) -> None:
+        """Discard what is held for a topic that was dropped."""
+        left = ([each for each in commit if each[0] != topic] for commit in self.held)
+        self.held = deque(commit for commit in left if commit)
+
+    def give_up(self) -> None:
+        """At the end, when the log still takes nothing: count the rows that are lost."""
+        error = self._inlets.stalled
+        if error is None or self.failure is not None:
+            return
+        rows = self.held_rows() + self._inlets.discard()
+        self.held.clear()
+        self.lost = error.with_lost(rows)
+        self.fail(self.lost)
+
+
+def _not_refusable(batches: Batches, inlets: tuple[Inlet, ...]) -> Batches:
+    """The batches of a cut that nobody waits for, and that must therefore not be lost.
+
+    Those of sync sources are refused instead; but a watermark, which is a promise, is not.
+    """
+    waited_for = {inlet.name for inlet in inlets if inlet.sync}
+    return [each for each in batches if each[0] not in waited_for or not len(each[1])]

@@ -1,0 +1,235 @@
+"""The loop: the dispatcher's thread, which runs one cycle after another.
+
+A cycle takes a cut of all buffers, commits what it holds, and runs the tasks that were handed in by
+then. Another thread that commits may run a cycle itself while none is running, which spares two
+wake-ups: there is one cycle at a time, whichever thread runs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from millstream.dispatch.cut import commits, drained, exact_cut
+from millstream.dispatch.tasks import Commit
+from millstream.errors import LogError, LogFailedError, RowTooLargeError
+from millstream.threads import thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.dispatch.commit import Committer
+    from millstream.dispatch.cut import DrainedInlets
+    from millstream.dispatch.route import FanOut
+    from millstream.dispatch.tasks import CallTask, Tasks
+    from millstream.errors import Error
+    from millstream.model.batch import ChangeBatch
+    from millstream.sources.wakeup import Completion, Wakeup
+
+_RETRY: Final = 0.5
+"""Seconds after which a log that takes nothing is tried again."""
+
+_LINGER: Final = 0.0005
+"""Seconds of quiet after which rows are added to the log."""
+
+_PATIENCE: Final = 100
+"""Cycles of other threads after which rows are added to the log without waiting for quiet."""
+
+
+class Loop:
+    """The thread, and the cycles. Runs from ``start`` until ``stop``.
+
+    Attributes:
+        is_over: whether the thread runs no more cycles.
+    """
+
+    def __init__(
+        self,
+        wakeup: Wakeup,
+        inlets: DrainedInlets,
+        tasks: Tasks,
+        committer: Committer,
+        fan_out: FanOut,
+    ) -> None:
+        self.is_over = False
+        self._wakeup = wakeup
+        self._inlets = inlets
+        self._tasks = tasks
+        self._committer = committer
+        self._fan_out = fan_out
+        self._completions: list[Completion] = []  # of the cycle at hand
+        self._is_stopping = False
+        self._stopped = threading.Event()  # set with it
+        self._cycling = threading.Lock()  # held by the thread that runs a cycle
+        self._cycling_thread = 0
+        self._cycles = self._added = 0  # how many there were; and when rows were added to the log
+        self._lingers = False  # whether the thread will soon look at what is to be added to the log
+        self._thread = thread("dispatcher", self._run, self._crashed)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Commit what is there, and end the thread; waits for it, unless this is the thread."""
+        self._is_stopping = True
+        self._stopped.set()
+        self._wakeup.wake()
+        if not self.is_here():
+            self._thread.join()
+
+    def wait_for_retry(self) -> bool:
+        """Wait until it is time to try the log again; False when the loop is stopping."""
+        return not self._stopped.wait(_RETRY)
+
+    def is_here(self) -> bool:
+        """Whether this is the dispatcher's thread, or another one that runs a cycle."""
+        current = threading.current_thread()
+        return current is self._thread or threading.get_ident() == self._cycling_thread
+
+    def run_here(self, commit: Commit) -> bool:
+        """Run a cycle in this thread, with this commit as its only task.
+
+        Returns False, with nothing done, when there are tasks before it, a cycle is running, or
+        the loop ends.
+        """
+        if self._tasks.waiting or not self._cycling.acquire(blocking=False):
+            return False
+        try:
+            if self._is_stopping or self._committer.failure is not None:
+                return False
+            self._tasks.waiting.insert(0, commit)
+            self._guarded(lambda: self._cycle(1))
+        except Exception:  # noqa: BLE001 - then everything has failed, and this commit with it
+            commit.completion.settle(self._fan_out.lsn, self._committer.failure)
+        finally:
+            self._cycling.release()
+        wakeup = self._wakeup
+        if wakeup.asleep and (any(map(len, self._inlets.current[1])) or not self._lingers):
+            wakeup.wake()  # there is more to do, or to be added to the log after a moment
+        return True
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._cycling:
+                    is_busy = self._guarded(self._cycle)
+                if not is_busy and not self._rest():
+                    return
+        except BaseException as error:
+            self._crashed(error)  # before it is over: tasks that come now are refused with this
+            raise
+        finally:
+            self.is_over = True
+
+    def _guarded(self, cycle: Callable[[], bool]) -> bool:
+        """Run a cycle; if it fails, so does everything that depends on the dispatcher."""
+        self._cycling_thread = threading.get_ident()
+        self._cycles += 1
+        try:
+            return cycle()
+        except BaseException as error:
+            self._crashed(error)
+            raise
+        finally:
+            self._cycling_thread = 0
+
+    def _crashed(self, error: BaseException) -> None:
+        """Fail sources and subscribers, and whatever is waited for."""
+        failure: Error | None = self._committer.failure
+        if not isinstance(failure, LogFailedError):
+            failure = LogFailedError(
+                f"the dispatcher stopped: {type(error).__name__}: {error}",
+                hint="open the database again; this is a bug in Millstream, please report it",
+            )
+            self._committer.fail(failure)
+        for completion in self._completions:
+            completion.settle(self._fan_out.lsn, failure)
+        self._tasks.refuse(self._fan_out.lsn, failure)
+
+    def _cycle(self, tasks: int | None = None) -> bool:
+        """One cut, and all tasks or so many; False when there is nothing to do."""
+        committer = self._committer
+        if committer.held or committer.postponed:
+            committer.retry()
+        inlets, buffers, may_drop = self._inlets.current
+        removed: list[int] = []
+        sizes = list(map(len, buffers))
+        if not any(sizes):
+            return False
+        if may_drop:
+            sizes, removed = exact_cut(inlets, buffers)
+        batches: list[tuple[str, ChangeBatch]] = []
+        completions = self._completions = []
+        for place, (inlet, size) in enumerate(zip(inlets, sizes[1:], strict=True)):
+            if size:
+                gone = removed[place] if removed else 0
+                batches += drained(inlet, size, gone, completions)
+        for commit in commits(batches) if len(batches) > 1 and not completions else (batches,):
+            if commit:
+                committer.commit(commit, completions)
+        for _ in range(sizes[0] if tasks is None else tasks):
+            task = self._tasks.next()
+            if task is not None:
+                completions.append(task.completion)
+                self._run_task(task)
+        return True
+
+    def _run_task(self, task: Commit | CallTask) -> None:
+        committer = self._committer
+        error: BaseException | None = committer.failure
+        try:
+            # A commit is fanned out first, too: it is written with it, when all is quiet.
+            committer.add_to_log(write=not isinstance(task, Commit))
+            if error is None and isinstance(task, Commit):
+                committer.run(task)
+            elif error is None and not isinstance(task, Commit):
+                task.result = task.function()
+        except BaseException as raised:  # noqa: BLE001 - raised where the task is waited for
+            error = raised
+        if isinstance(task, Commit) and task.is_posted and self._may_try_again(error):
+            committer.postponed.append(task)
+        else:
+            task.completion.settle(self._fan_out.lsn, error)
+
+    def _may_try_again(self, error: BaseException | None) -> bool:
+        final = (LogFailedError, RowTooLargeError)
+        return (
+            isinstance(error, LogError) and not isinstance(error, final) and not self._is_stopping
+        )
+
+    def _rest(self) -> bool:
+        """Sleep until there is something to do; False when there never will be.
+
+        A thread that was just woken needs the interpreter, and this thread holds it. So it sleeps
+        at once, and adds the rows to the log when nothing more came for a moment.
+        """
+        wakeup, committer = self._wakeup, self._committer
+        # Looked at before the buffers: what was pushed before the end is in them by then.
+        stopping = self._is_stopping
+        self._lingers = False  # before any other thread can run a cycle
+        wakeup.asleep = True
+        if any(map(len, self._inlets.current[1])):
+            wakeup.asleep = False
+            return True
+        if stopping:
+            with self._cycling:
+                self._guarded(self._add_to_log)
+                committer.give_up()
+            return False
+        cycles = self._cycles
+        self._lingers = bool(committer.unwritten)
+        if not self._lingers:
+            wakeup.sleep(_RETRY if committer.held or committer.postponed else None)
+        elif not wakeup.sleep(_LINGER) and (
+            self._cycles == cycles or cycles > self._added + _PATIENCE
+        ):
+            with self._cycling:
+                self._guarded(self._add_to_log)
+        return True
+
+    def _add_to_log(self) -> bool:
+        self._lingers = False
+        self._added = self._cycles
+        self._committer.add_to_log()
+        return True
