@@ -18,7 +18,7 @@ from millstream.errors import (
 from millstream.log import Log
 from millstream.model import Schema
 from millstream.model.schema import Column
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 from millstream.sql import CreateSource, CreateTable, WatermarkSpec, parse
 
 SCHEMA = Schema.of(symbol="VARCHAR NOT NULL", ts="TIMESTAMP")

@@ -310,7 +310,7 @@ class TestMerging:
 
     def test_nor_of_two_forms_or_kinds(self):
         backlog = Backlog(Policy("block"), 100)
-        backlog.put(place([(1, 1)], None, 1).told(kind="snapshot"))
+        backlog.put(place([(1, 1)], None, 1).copy(kind="snapshot"))
         backlog.put(place([(2, 2)], None, 2))
         backlog.put(place([(3, 3)], None, 3, arrow=True))
         assert [backlog.take(None).rows for _ in range(3)] == [[(1, 1)], [(2, 2)], [(3, 3)]]

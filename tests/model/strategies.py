@@ -7,8 +7,14 @@ from functools import cache
 from hypothesis import strategies as st
 
 from millstream.model.schema import Column, Schema
-from millstream.model.type_text import parse_type
-from millstream.model.types import SCALARS, array_type, decimal_type, map_type, struct_type
+from millstream.model.types import (
+    SCALARS,
+    array_type,
+    decimal_type,
+    map_type,
+    parse_type,
+    struct_type,
+)
 
 LONGEST = timedelta(days=106751991)
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import RowError, SchemaMismatchError
 from millstream.model import ChangeBatch, ResumeToken, Schema
-from millstream.model.change import Gap
-from millstream.model.commits import Commits
+from millstream.model.change import Commits, Gap
 
 SCHEMA = Schema.of(key=("k",), k="BIGINT", v="VARCHAR")
 rows = st.lists(
@@ -286,7 +285,7 @@ def test_concat_is_one_after_the_other(data, count):
 def test_concat_keeps_the_newest_watermark_and_the_first_gap():
     gap = Gap(1, 9, 9)
     one = ChangeBatch.from_rows(SCHEMA, [(1, "a")], watermark=5)
-    one = one.placed("t", 10, committed_at=1, origin=ORIGIN).told(gap=gap)
+    one = one.placed("t", 10, committed_at=1, origin=ORIGIN).copy(gap=gap)
     two = ChangeBatch.from_rows(SCHEMA, [(2, "b")])
     two = two.placed("t", 11, committed_at=2, origin=ORIGIN)
     whole = ChangeBatch.concat([one, two])
@@ -312,7 +311,7 @@ def test_each_row_keeps_the_time_of_its_commit(parts, data):
         whole.slice(start, stop),
         whole.piece(start, stop),
         whole.keep_places(places),
-        whole.take(pa.array(places, pa.int64())).told(kind="snapshot"),
+        whole.take(pa.array(places, pa.int64())).copy(kind="snapshot"),
     ):
         assert [batch.commit_time(n) for n in batch.lsns] == [times[n] for n in batch.lsns]
     assert whole.committed_at == placed[-1].committed_at
@@ -326,12 +325,12 @@ def test_concat_of_one_is_itself():
 @given(placed_batches())
 def test_told_says_more_of_the_same_rows(batch):
     gap = Gap(1, 2, 3)
-    told = batch.told(kind="snapshot", gap=gap)
+    told = batch.copy(kind="snapshot", gap=gap)
     assert content(told) == content(batch)
     assert (told.kind, told.gap, told.token) == ("snapshot", gap, batch.token)
     assert (batch.kind, batch.gap) == ("changes", None)
-    assert told.told().gap == gap
-    assert told.told().kind == "snapshot"
+    assert told.copy().gap == gap
+    assert told.copy().kind == "snapshot"
 
 
 @given(placed_batches())
@@ -353,7 +352,7 @@ def test_netted_stands_for_all_from_the_first():
         for n in (10, 20)
     )
     rows, weights, lsns = [(1, "a"), (1, "b")], [-1, 1], [15, 15]
-    net = last.netted(first.told(gap=Gap(1, 9, 9)), rows, weights, lsns, Commits.of([15], [13]))
+    net = last.netted(first.copy(gap=Gap(1, 9, 9)), rows, weights, lsns, Commits.of([15], [13]))
     assert (net.first_lsn, net.lsn, net.committed_at) == (10, 20, 20)
     assert net.commit_time(15) == 13
     assert content(net) == [((1, "a"), -1, 15), ((1, "b"), 1, 15)]
@@ -381,7 +380,7 @@ def test_a_part_of_a_snapshot_is_nothing_to_go_on_from():
 def test_nothing_changes_the_batch_it_was_made_of(batch):
     """Many subscribers read the same one."""
     before = (content(batch), batch.first_lsn, batch.lsn, batch.watermark, batch.kind, batch.gap)
-    batch.told(kind="snapshot", gap=Gap(1, 1, 1))
+    batch.copy(kind="snapshot", gap=Gap(1, 1, 1))
     batch.slice(0, len(batch) // 2)
     batch.slice(len(batch) // 2)
     batch.piece(0, 0)

@@ -8,7 +8,7 @@ from millstream.model.arrow_values import Unreadable, column_values, readable_va
 from millstream.model.batch import ChangeBatch
 from millstream.model.readable import reading_check, unreadable
 from millstream.model.schema import Schema
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 
 from .strategies import small_types
 from .wild import wild_arrays

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import InvalidNameError, RowError, SchemaError, SchemaMismatchError
 from millstream.model.schema import Column, Schema
-from millstream.model.type_text import parse_type
-from millstream.model.types import decimal_type, type_from_arrow
+from millstream.model.types import decimal_type, parse_type, type_from_arrow
 
 from .strategies import filled, schemas
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import InvalidNameError, SchemaError
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 
 from .strategies import types
 

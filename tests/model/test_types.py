@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import SchemaError, SchemaMismatchError
-from millstream.model.type_text import parse_type
 from millstream.model.types import (
     BIGINT,
     BINARY,
@@ -20,6 +19,7 @@ from millstream.model.types import (
     INTERVAL,
     TIMESTAMP,
     VARCHAR,
+    parse_type,
     type_from_arrow,
 )
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.model.watermark import MonotonicWatermark, combine
+from millstream.model.clock import MonotonicWatermark, combine
 
 values = st.integers(-(2**63), 2**63 - 1)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 from millstream.spark import gears
 
 from ..model.strategies import values_of  # noqa: TID252 - tests have no name

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import RowError
 from millstream.model.schema import Column, Schema
-from millstream.model.type_text import parse_type
-from millstream.model.types import SCALARS
+from millstream.model.types import SCALARS, parse_type
 from millstream.sources.fast_push import make_push
 from millstream.sources.inlet import Inlet
 from millstream.sources.source import Source

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millstream.errors import ClosedError, LogFullError, SourceFullError
 from millstream.model import ChangeBatch, Schema
 from millstream.model.schema import Column
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 from millstream.sources.inlet import Inlet, Parcel
 from millstream.sources.wakeup import Completion, Wakeup
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from millstream.errors import SchemaMismatchError
 from millstream.model import Schema
 from millstream.model.schema import Column
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 from millstream.state import hashes as hashing
 from millstream.state import rows as rows_module
 from millstream.state.rows import Rows

@@ -13,7 +13,7 @@ from millstream.errors import SchemaMismatchError
 from millstream.model import Schema
 from millstream.model.clock import EPOCH
 from millstream.model.schema import Column
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 from millstream.state.rows import Rows
 from millstream.state.sets import Sets
 from millstream.views.emission import Emission

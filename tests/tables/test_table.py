@@ -10,7 +10,7 @@ import millstream as ms
 from millstream.errors import DuplicateKeyError, RowError
 from millstream.model import Schema
 from millstream.model.schema import Column
-from millstream.model.type_text import parse_type
+from millstream.model.types import parse_type
 from millstream.sql import parse, plan_update, plan_where
 from millstream.tables.table import Changes, Table
 

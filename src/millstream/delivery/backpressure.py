@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from millstream.errors import InvalidOptionError
 from millstream.model.batch import ChangeBatch
-from millstream.model.change import Gap
-from millstream.model.commits import Commits
+from millstream.model.change import Commits, Gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,7 +191,7 @@ class Backlog:
             size += len(run[-1])
         batch = ChangeBatch.concat(run)
         if self._leading_gap is not None:
-            batch = batch.told(gap=merge_gaps(self._leading_gap, batch.gap))
+            batch = batch.copy(gap=merge_gaps(self._leading_gap, batch.gap))
             self._leading_gap = None
         self.rows -= size
         return batch
@@ -219,7 +218,7 @@ class Backlog:
 
     def _append(self, batch: ChangeBatch) -> None:
         if self._trailing_gap is not None:
-            batch = batch.told(gap=merge_gaps(self._trailing_gap, batch.gap))
+            batch = batch.copy(gap=merge_gaps(self._trailing_gap, batch.gap))
             self._trailing_gap = self._refused = None
         if not len(batch) and self.batches and not len(self.batches[-1]):
             self.batches.pop()  # only a watermark, superseded by a newer one
@@ -315,7 +314,7 @@ class Backlog:
         """The trailing gap as a batch without rows: a next batch to report it may never come."""
         if self._trailing_gap is None or self._refused is None:
             return None
-        alone = self._refused.piece(0, 0).told(gap=self._trailing_gap)
+        alone = self._refused.piece(0, 0).copy(gap=self._trailing_gap)
         self._trailing_gap = self._refused = None
         return alone
 

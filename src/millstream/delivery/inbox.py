@@ -465,7 +465,7 @@ class Inbox:
                 self._ahead.appendleft(batch.slice(end))
                 batch = batch.slice(0, end)
         if self._gap is not None:
-            batch = batch.told(gap=merge_gaps(self._gap, batch.gap))
+            batch = batch.copy(gap=merge_gaps(self._gap, batch.gap))
             self._gap = None
         self.position = max(self.position, batch.lsn)
         self.delivered += len(batch)

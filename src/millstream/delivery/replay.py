@@ -158,9 +158,9 @@ class Replay:
         if kept is None and batch.gap is not None:  # rows that cannot be read any more
             kept = _nothing(batch, plan)
         if kept is not None and kept.lsn <= self._snapshot_until:
-            kept = kept.told(kind="snapshot")
+            kept = kept.copy(kind="snapshot")
         if kept is not None and self._gaps and (gap := self.gap_before(kept.first_lsn)):
-            kept = kept.told(gap=gap)
+            kept = kept.copy(gap=gap)
         return kept
 
     def close(self) -> None:
@@ -170,6 +170,6 @@ class Replay:
 
 def _nothing(batch: ChangeBatch, plan: SelectPlan) -> ChangeBatch:
     """A gap, as a batch without rows of the query's columns."""
-    empty = batch.told()
+    empty = batch.copy()
     empty.schema = plan.schema
     return empty

@@ -11,8 +11,8 @@ from millstream.errors import ClosedError, TenantError
 from millstream.formats.batches import as_batches
 from millstream.formats.csv_text import csv_rows
 from millstream.formats.json_text import json_rows
+from millstream.model.display import public_names
 from millstream.model.result import Result
-from millstream.model.shown import public_names
 from millstream.sources import Writer
 from millstream.sql import parse
 from millstream.subscriptions import (

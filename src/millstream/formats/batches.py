@@ -203,7 +203,7 @@ def batches_of_tuples(rows: Rows, schema: Schema) -> list[ChangeBatch]:
         _warm_up()
         return [ChangeBatch.from_rows(schema, rows)]
     if isinstance(rows, ChangeBatch):
-        return [rows.told()]  # one of our own: the log will say where in it the rows are
+        return [rows.copy()]  # one of our own: the log will say where in it the rows are
     if isinstance(rows, pa.RecordBatch):
         return [ChangeBatch.from_arrow(schema, rows)]
     if hasattr(rows, "__arrow_c_stream__"):

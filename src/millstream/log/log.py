@@ -15,10 +15,9 @@ from millstream.log.retention import Hold
 from millstream.log.topics import Retention, Topic
 from millstream.log.walk import find_time, highest_watermark, verify
 from millstream.model.clock import Clock, from_datetime, system_clock
-from millstream.model.lsn import FIRST_LSN
+from millstream.model.lsn import FIRST_LSN, ResumeToken
 from millstream.model.names import check_name
 from millstream.model.schema import Column
-from millstream.model.token import ResumeToken
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:

@@ -1,20 +1,17 @@
 """What travels: schemas, batches of changes, LSNs, resume tokens, watermarks, the clock.
 
 Takes: values of the user, as Python rows or as Arrow.
-Gives: checked, typed, immutable things that every other room passes on.
+Gives: checked, typed, immutable things that every other package passes on.
 Never knows: disks, threads, sockets, SQL text, Spark.
 """
 
 from millstream.model.arrow_values import Unreadable
 from millstream.model.batch import ChangeBatch
 from millstream.model.change import Change, Gap
-from millstream.model.clock import Clock, ManualClock, system_clock
-from millstream.model.lsn import FIRST_LSN, NO_LSN
+from millstream.model.clock import Clock, ManualClock, MonotonicWatermark, system_clock
+from millstream.model.lsn import FIRST_LSN, NO_LSN, ResumeToken
 from millstream.model.schema import Column, Schema
-from millstream.model.token import ResumeToken
-from millstream.model.type_text import parse_type
-from millstream.model.types import SqlType
-from millstream.model.watermark import MonotonicWatermark
+from millstream.model.types import SqlType, parse_type
 
 __all__ = [
     "FIRST_LSN",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Final, cast
 
-from millstream.errors import InvalidOptionError
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import InvalidOptionError, SchemaMismatchError, TimeRangeError
+from millstream.model.clock import from_datetime
 
 _YEAR: Final = 365 * 86_400.0
 
@@ -67,3 +72,36 @@ def check_mapping(value: object, what: str) -> None:
         raise InvalidOptionError(
             f"{what}: expected a dict, got {type(value).__name__}", hint="Give a dict, or None."
         )
+
+
+def check_weights(weights: Sequence[int] | pa.Array | None, rows: int) -> pa.Array | None:
+    """The weights as int64; None when all are +1."""
+    if weights is None:
+        return None
+    try:
+        arrow = weights if isinstance(weights, pa.Array) else pa.array(list(weights))
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise SchemaMismatchError(f"weights must be numbers: {error}") from error
+    if not (pa.types.is_integer(arrow.type) or len(arrow) == rows == 0):
+        raise SchemaMismatchError(
+            f"weights of type {arrow.type}",
+            hint="whole numbers: +1 a row appears, -1 it disappears",
+        )
+    if len(arrow) != rows or arrow.null_count or pc.any(pc.equal(arrow, 0)).as_py():
+        raise SchemaMismatchError(
+            f"{len(arrow)} weights for {rows} rows, or a weight that is NULL or 0",
+            hint="give each row a weight other than 0, or give no weights",
+        )
+    return None if pc.all(pc.equal(arrow, 1), min_count=0).as_py() else arrow.cast(pa.int64())
+
+
+def check_watermark(watermark: int | datetime | None) -> int | None:
+    """A watermark in microseconds since 1970 UTC."""
+    if isinstance(watermark, datetime):
+        watermark = from_datetime(watermark)
+    if watermark is None or (type(watermark) is int and -(2**63) < watermark < 2**63):
+        return watermark
+    raise TimeRangeError(
+        f"{watermark!r} is not a watermark",
+        hint="give a datetime, or microseconds since 1970 UTC as an int",
+    )

@@ -162,7 +162,7 @@ def without_hidden(array: pa.Array, of: SqlType) -> pa.Array:
 
     DuckDB reads the entries of a MAP that is NULL, and refuses a key that is there twice.
 
-    >>> from millstream.model.type_text import parse_type
+    >>> from millstream.model.types import parse_type
     >>> hidden = pa.ListArray.from_arrays([0, 2], pa.array([1, 2]), mask=pa.array([True]))
     >>> without_hidden(hidden, parse_type("ARRAY<BIGINT>")).values.to_pylist()
     []

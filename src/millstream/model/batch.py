@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millstream.errors import InvalidOptionError, SchemaMismatchError, TimeRangeError
-from millstream.model.change import Change, Gap
-from millstream.model.clock import from_datetime
-from millstream.model.commits import Commits
-from millstream.model.frames import pandas_frame, polars_frame
-from millstream.model.lsn import NO_LSN
-from millstream.model.shown import public_names
-from millstream.model.token import ResumeToken
+from millstream.errors import InvalidOptionError
+from millstream.model.arguments import check_watermark, check_weights
+from millstream.model.change import Change, Commits, Gap, joined_commits, joined_lsns
+from millstream.model.display import pandas_frame, polars_frame, public_names
+from millstream.model.lsn import NO_LSN, ResumeToken
+from millstream.model.updates import changes, ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from uuid import UUID
 
     from millstream.model.schema import Schema
@@ -32,7 +28,7 @@ Row = tuple[Any, ...]
 _Lsns: TypeAlias = "list[int] | pa.Array | tuple[ChangeBatch, pa.BooleanArray] | None"
 
 _MAKERS = {"of_row", "keep_mask", "keep_places", "netted", "piece", "placed", "put_at", "take"}
-_INTERNAL = _MAKERS | {"cause", "held_rows", "is_arrow", "is_counted", "told"}
+_INTERNAL = _MAKERS | {"cause", "held_rows", "is_arrow", "is_counted", "copy"}
 _INTERNAL |= {"commits", "with_columns", "with_watermark"}
 _HIDDEN = (
     pa.field("_op", pa.string(), nullable=False),
@@ -57,7 +53,10 @@ class ChangeBatch:
     nothing. LSNs are counted up from ``first_lsn`` unless a filter took rows out, in which case
     each row's LSN is listed.
 
-    A batch is never changed after it was made: many subscribers read the same one.
+    A batch does not change once it was handed on: many subscribers read the same one, from many
+    threads. Who makes it sets its attributes, and the log its place (``put_at``), before that.
+    After that only the other form and the list of LSNs are filled in, by whoever needs them first;
+    two threads that do so at once store equal values.
 
     >>> from millstream import ChangeBatch, Schema
     >>> schema = Schema.of(symbol="VARCHAR", price="DOUBLE")
@@ -69,7 +68,7 @@ class ChangeBatch:
         schema: the user's columns.
         topic: the name of the log it was read from; empty before it was appended to one.
         first_lsn: the first LSN that the batch stands for.
-        lsn: the last one: who has handled this batch has handled everything up to here.
+        lsn: the last one: a reader that has handled this batch has handled all up to here.
         kind: ``"changes"``, or ``"snapshot"`` when the rows are a state and not a step.
         watermark: the event time, in microseconds since 1970 UTC, that has passed; None if unknown.
         committed_at: when the log took it, in microseconds since 1970 UTC; 0 before that. Of a
@@ -163,8 +162,8 @@ class ChangeBatch:
             schema,
             schema.check_rows(rows),
             None,
-            _checked_weights(weights, len(rows)),
-            watermark=_checked_watermark(watermark),
+            check_weights(weights, len(rows)),
+            watermark=check_watermark(watermark),
         )
 
     @classmethod
@@ -186,8 +185,8 @@ class ChangeBatch:
             schema,
             None,
             schema.admit(data),
-            _checked_weights(weights, data.num_rows),
-            watermark=_checked_watermark(watermark),
+            check_weights(weights, data.num_rows),
+            watermark=check_watermark(watermark),
         )
 
     def __len__(self) -> int:
@@ -219,7 +218,7 @@ class ChangeBatch:
 
     @property
     def held_rows(self) -> list[Row]:
-        """The same, the very list that the batch holds. For who is sure not to change it."""
+        """The rows as the very list that the batch holds: not to be changed."""
         if self._rows is None:
             self._rows = self.schema.arrow_to_rows(self._held_arrow(), lenient=True)
         return self._rows
@@ -310,7 +309,7 @@ class ChangeBatch:
         ``_op`` is ``"update"`` on both rows of an update; ``_weight`` tells the old from the new.
         """
         batch = self.arrow
-        columns = [*batch.columns, self._ops_arrow(), self.weights_arrow(), self.lsns_arrow()]
+        columns = [*batch.columns, ops(self), self.weights_arrow(), self.lsns_arrow()]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*batch.schema, *_HIDDEN]))
 
     def to_pandas(self) -> Any:  # noqa: ANN401 - pandas need not be there
@@ -339,29 +338,14 @@ class ChangeBatch:
 
     def __iter__(self) -> Iterator[Change]:
         """The changes one by one; the two rows of an update come as one change."""
-        schema, rows, lsns = self.schema, self.held_rows, self.lsns
-        if self._weights is None:
-            for row, lsn in zip(rows, lsns, strict=True):
-                yield Change("insert", row, None, lsn, schema)
-            return
-        updates = set(self._updates())
-        for place, (row, weight) in enumerate(zip(rows, self.weights, strict=True)):
-            if place - 1 in updates:
-                yield Change("update", row, rows[place - 1], lsns[place], schema)
-            elif place in updates:
-                continue
-            elif weight > 0:
-                for _ in range(weight):
-                    yield Change("insert", row, None, lsns[place], schema)
-            else:
-                for _ in range(-weight):
-                    yield Change("delete", row, row, lsns[place], schema)
+        weights = None if self._weights is None else self.weights
+        return changes(self.schema, self.held_rows, weights, self.lsns)
 
     def placed(
         self, topic: str, first_lsn: int, *, committed_at: int, origin: tuple[UUID, int]
     ) -> ChangeBatch:
-        """The same rows, now at their place in a log."""
-        there = self.told()
+        """A batch of the same rows at their place in a log."""
+        there = self.copy()
         there.kind, there.gap = "changes", None
         there.put_at(topic, first_lsn, committed_at, origin)
         return there
@@ -369,7 +353,7 @@ class ChangeBatch:
     def put_at(
         self, topic: str, first_lsn: int, committed_at: int, origin: tuple[UUID, int]
     ) -> None:
-        """The same for the batch itself: for who has just made it, before anybody else sees it."""
+        """Give the batch its place in a log; only before anybody else has seen it."""
         rows = self._rows
         size = len(rows) if rows is not None else self._held_arrow().num_rows
         self.topic = topic
@@ -380,13 +364,13 @@ class ChangeBatch:
         self._lsns = self._commits = None
 
     def with_watermark(self, watermark: int | datetime) -> ChangeBatch:
-        """The same batch with a watermark that holds after it."""
+        """A batch of the same rows, with a watermark that holds after them."""
         marked = self.slice(0)
-        marked.watermark = _checked_watermark(watermark)
+        marked.watermark = check_watermark(watermark)
         return marked
 
-    def told(self, *, kind: Kind | None = None, gap: Gap | None = None) -> ChangeBatch:
-        """The same rows as another kind of batch, or with a gap told before them."""
+    def copy(self, *, kind: Kind | None = None, gap: Gap | None = None) -> ChangeBatch:
+        """A batch of the same rows, as another kind or with a gap before them."""
         other = self._with(self.schema, self._rows, self._arrow, self._weights, self._lsns)
         other.kind = kind or self.kind
         other.gap = gap or self.gap
@@ -395,7 +379,7 @@ class ChangeBatch:
     def with_columns(
         self, schema: Schema, rows: list[Row] | None, arrow: pa.RecordBatch | None
     ) -> ChangeBatch:
-        """The same changes with other columns: what a projection makes of them."""
+        """The changes with other columns: the result of a projection."""
         return self._with(schema, rows, arrow, self._weights, self._lsns)
 
     def keep_places(self, places: Sequence[int]) -> ChangeBatch:
@@ -410,8 +394,7 @@ class ChangeBatch:
     def keep_mask(self, mask: pa.BooleanArray) -> ChangeBatch:
         """The rows where a mask is true; the batch stands for the same LSNs as before."""
         weights = None if self._weights is None else self._weights.filter(mask)
-        # Rows are taken out, and LSNs counted out, when somebody asks for them, by who asks: the
-        # dispatcher has better things to do.
+        # Rows and LSNs are taken out by the thread that needs them, not by the dispatcher.
         kept = _Masked(self.arrow, mask, mask.true_count)
         return self._with(self.schema, None, kept, weights, (self, mask))
 
@@ -451,7 +434,7 @@ class ChangeBatch:
             part.watermark = None  # it holds after the last row
         if self.kind == "snapshot" and self._lsns is not None:
             if stop < size:
-                part.lsn = NO_LSN  # who has a part of a state has nothing to go on from
+                part.lsn = NO_LSN  # from a part of a state no reader can resume
             return part
         if start > 0:
             part.first_lsn = self._lsn_at(start - 1) + 1
@@ -461,7 +444,7 @@ class ChangeBatch:
         return part
 
     def piece(self, start: int, stop: int) -> ChangeBatch:
-        """Some rows of a batch that stands, for who is given it, for all of its LSNs."""
+        """Some rows, as a batch that stands for all LSNs of this one."""
         part = self._cut(start, stop)
         if self._lsns is None:
             part._lsns = list(range(self.first_lsn + start, self.first_lsn + stop))
@@ -495,7 +478,7 @@ class ChangeBatch:
         weights = None
         if not all(batch.is_insert_only for batch in batches):
             weights = pa.concat_arrays([batch.weights_arrow() for batch in batches])
-        joined = first._with(first.schema, rows, arrow, weights, _joined_lsns(batches))
+        joined = first._with(first.schema, rows, arrow, weights, joined_lsns(batches))
         joined.lsn, joined.committed_at = last.lsn, last.committed_at
         joined._commits = joined_commits(batches)
         marks = [batch.watermark for batch in batches if batch.watermark is not None]
@@ -536,38 +519,6 @@ class ChangeBatch:
             return int(self._lsns[place].as_py())
         return self.lsns[place]
 
-    def _updates(self) -> list[int]:
-        """The places of the old rows of updates: -1 then +1, side by side, with equal keys.
-
-        Without a key a -1 next to a +1 may just as well be two strangers, so it stays a delete
-        and an insert: both are exact, only the pairing is a courtesy.
-        """
-        if self._weights is None or not self.schema.key:
-            return []
-        key, rows = [self.schema.names.index(name) for name in self.schema.key], self.held_rows
-        return [
-            place
-            for place, pair in enumerate(pairwise(self.weights))
-            if pair == (-1, 1) and all(rows[place][k] == rows[place + 1][k] for k in key)
-        ]
-
-    def _ops_arrow(self) -> pa.Array:
-        """The ``_op`` column, by the same rule as ``_updates`` but without a look at any row."""
-        if self._weights is None:
-            return pa.repeat("insert", len(self))
-        weights = self.weights_arrow()
-        ops = pc.if_else(pc.greater(weights, 0), "insert", "delete")
-        if not self.schema.key or len(self) < 2:
-            return ops
-        pair = pc.and_(pc.equal(weights[:-1], -1), pc.equal(weights[1:], 1))
-        for name in self.schema.key:
-            column = self.arrow.column(name)
-            pair = pc.and_(pair, _same(column[:-1], column[1:]))
-        none = pa.array([False])
-        old = pa.concat_arrays([pair, none])
-        new = pa.concat_arrays([none, pair])
-        return pc.if_else(pc.or_(old, new), "update", ops)
-
     def _held_arrow(self) -> pa.RecordBatch:
         held = self._arrow
         if held is None:
@@ -575,72 +526,6 @@ class ChangeBatch:
         if isinstance(held, _Masked):  # two threads may do it at once, with the same result
             self._arrow = held = held.batch.filter(held.mask)
         return held
-
-
-def _joined_lsns(batches: Sequence[ChangeBatch]) -> list[int] | pa.Array | None:
-    """The LSNs of batches that follow each other; None when they can be counted up."""
-    first = batches[0]
-    end = first.first_lsn
-    for batch in batches:
-        if not batch.is_counted or batch.first_lsn != end:
-            break
-        end += len(batch)
-    else:
-        return None
-    if all(batch.is_arrow for batch in batches):
-        return pa.concat_arrays([batch.lsns_arrow() for batch in batches])
-    return [lsn for batch in batches for lsn in batch.lsns]
-
-
-def joined_commits(batches: Sequence[ChangeBatch]) -> Commits | None:
-    """The commits of batches that follow each other; None when all were committed at one time."""
-    if all(batch.commits is None for batch in batches):
-        if batches[0].committed_at == batches[-1].committed_at:  # times never run back
-            return None
-        return Commits.of([b.lsn for b in batches], [b.committed_at for b in batches])
-    return Commits.joined([b.commits or Commits.of([b.lsn], [b.committed_at]) for b in batches])
-
-
-def _same(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Where two arrays are equal; two NULLs are, as they are in a key."""
-    return pc.if_else(
-        pc.or_(pc.is_null(left), pc.is_null(right)),
-        pc.and_(pc.is_null(left), pc.is_null(right)),
-        pc.equal(left, right),
-    )
-
-
-def _checked_weights(weights: Sequence[int] | pa.Array | None, rows: int) -> pa.Array | None:
-    """The weights as int64; None when all are +1."""
-    if weights is None:
-        return None
-    try:
-        arrow = weights if isinstance(weights, pa.Array) else pa.array(list(weights))
-    except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise SchemaMismatchError(f"weights must be numbers: {error}") from error
-    if not (pa.types.is_integer(arrow.type) or len(arrow) == rows == 0):
-        raise SchemaMismatchError(
-            f"weights of type {arrow.type}",
-            hint="whole numbers: +1 a row appears, -1 it disappears",
-        )
-    if len(arrow) != rows or arrow.null_count or pc.any(pc.equal(arrow, 0)).as_py():
-        raise SchemaMismatchError(
-            f"{len(arrow)} weights for {rows} rows, or a weight that is NULL or 0",
-            hint="give each row a weight other than 0, or give no weights",
-        )
-    return None if pc.all(pc.equal(arrow, 1), min_count=0).as_py() else arrow.cast(pa.int64())
-
-
-def _checked_watermark(watermark: int | datetime | None) -> int | None:
-    """A watermark in microseconds since 1970 UTC."""
-    if isinstance(watermark, datetime):
-        watermark = from_datetime(watermark)
-    if watermark is None or (type(watermark) is int and -(2**63) < watermark < 2**63):
-        return watermark
-    raise TimeRangeError(
-        f"{watermark!r} is not a watermark",
-        hint="give a datetime, or microseconds since 1970 UTC as an int",
-    )
 
 
 def _all_batches(batches: Sequence[object]) -> bool:

@@ -1,15 +1,24 @@
-"""Time as the logs keep it: whole microseconds since 1970 in UTC, and the clocks that tell it."""
+"""Time in whole microseconds since 1970 in UTC: the clocks of commits, the watermarks of events.
+
+A watermark says "no row older than this is still to come". ``None`` is the watermark of a source
+that has none yet: every row may still come.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from millstream.errors import TimeRangeError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
 Clock = Callable[[], int]
-"""Anything that, when called, tells the microseconds since 1970 in UTC."""
+"""Anything that, when called, returns the microseconds since 1970 in UTC."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +35,7 @@ def system_clock() -> int:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move, for tests.
+    """A clock for tests: it stands still until ``advance`` moves it.
 
     >>> clock = ManualClock(1_000)
     >>> clock.advance(500)
@@ -91,3 +100,57 @@ def from_datetime(when: datetime) -> int:
     if when.utcoffset() is None:
         when = when.replace(tzinfo=UTC)
     return (when - EPOCH) // _MICROSECOND
+
+
+# ---- watermarks
+
+
+class MonotonicWatermark:
+    """A watermark that only moves forward.
+
+    >>> watermark = MonotonicWatermark()
+    >>> watermark.advance(100), watermark.advance(50), watermark.value
+    (True, False, 100)
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: int | None = None) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return f"MonotonicWatermark({self._value})"
+
+    @property
+    def value(self) -> int | None:
+        """The newest watermark, or None when there was none yet."""
+        return self._value
+
+    def advance(self, value: int) -> bool:
+        """Take ``value`` if it is newer, and return whether the watermark moved.
+
+        An older one is no error: rows come out of order, and promises once made are kept.
+        """
+        if self._value is not None and value <= self._value:
+            return False
+        self._value = value
+        return True
+
+
+def combine(values: Iterable[int | None]) -> int | None:
+    """Return the watermark of several inputs read together: the least, or None if one has none.
+
+    Without any input nothing is known, so the answer is None too.
+
+    >>> combine([30, 10, 20])
+    10
+    >>> combine([30, None]) is None
+    True
+    """
+    least: int | None = None
+    for value in values:
+        if value is None:
+            return None
+        if least is None or value < least:
+            least = value
+    return least

@@ -40,7 +40,7 @@ _EPOCH_DAY = EPOCH.toordinal()
 def reading_check(of: SqlType) -> Check | None:
     """The check of arrays of a type; None when Python can hold every value of it.
 
-    >>> from millstream.model.type_text import parse_type
+    >>> from millstream.model.types import parse_type
     >>> reading_check(parse_type("STRUCT<n BIGINT, x DOUBLE>")) is None
     True
     """

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
 from millstream.model.arguments import check_path
-from millstream.model.frames import pandas_frame, polars_frame
+from millstream.model.display import pandas_frame, polars_frame, public_names
 from millstream.model.lsn import NO_LSN
 from millstream.model.schema import Schema
-from millstream.model.shown import public_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,8 +23,7 @@ from millstream.model.arrow_values import Unreadable, column_values, readable_va
 from millstream.model.names import check_column_name, quote_name
 from millstream.model.readable import reading_check
 from millstream.model.record import record_columns
-from millstream.model.type_text import parse_type
-from millstream.model.types import SqlType, type_from_arrow
+from millstream.model.types import SqlType, parse_type, type_from_arrow
 from millstream.model.values import Check, not_null, null_error
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from millstream.errors import ClosedError, Error
-from millstream.model.clock import from_datetime
-from millstream.model.watermark import MonotonicWatermark
+from millstream.model.clock import MonotonicWatermark, from_datetime
 from millstream.threads import thread
 
 if TYPE_CHECKING:

@@ -168,7 +168,7 @@ class Inlet:
         """Take batches that were pushed as one; with ``sync``, wait until they are on the disk."""
         self.make_room()
         completion = Completion() if self.sync else None
-        shown = [batch.told() for batch in batches] if self.inline else []  # without a place yet
+        shown = [batch.copy() for batch in batches] if self.inline else []  # without a place yet
         self.put(Parcel(batches, None, completion))
         for each in self.inline:
             for batch in shown:

@@ -14,7 +14,7 @@ from millstream.formats.batches import as_batches
 from millstream.formats.rows import RowShape
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
-from millstream.model.shown import one_line, public_names
+from millstream.model.display import one_line, public_names
 from millstream.sources.fast_push import explain, make_push
 from millstream.threads import uninterrupted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import InvalidOptionError
-from millstream.model.shown import public_names
+from millstream.model.display import public_names
 
 if TYPE_CHECKING:
     from datetime import datetime

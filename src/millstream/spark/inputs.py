@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
-from millstream.model.clock import from_datetime
-from millstream.model.watermark import combine
+from millstream.model.clock import combine, from_datetime
 from millstream.spark.checkpoint import Offset
 from millstream.spark.lookup_join import LookupJoin
 

@@ -24,7 +24,7 @@ from millstream.errors import (
 )
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import system_clock
-from millstream.model.shown import one_line, public_names
+from millstream.model.display import one_line, public_names
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.dispatch import select
 from millstream.errors import Error, InvalidOptionError, SubscriptionEndedError
 from millstream.model.batch import ChangeBatch
-from millstream.model.shown import one_line, public_names
+from millstream.model.display import one_line, public_names
 from millstream.subscriptions.subscription import Subscription
 from millstream.threads import thread, uninterrupted
 

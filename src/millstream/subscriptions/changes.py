@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from millstream.errors import InvalidOptionError
 from millstream.model.arguments import check_text
 from millstream.model.clock import to_datetime
-from millstream.model.shown import one_line
+from millstream.model.display import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from millstream.errors import ClosedError, ReceiveTimeoutError
-from millstream.model.shown import one_line, public_names
+from millstream.model.display import one_line, public_names
 from millstream.subscriptions.base import deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from millstream.delivery.inbox import Inbox
 from millstream.errors import InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
 from millstream.model.clock import from_datetime, system_clock
-from millstream.model.token import PREFIX
+from millstream.model.lsn import PREFIX
 from millstream.subscriptions.base import SubscriptionBase
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
 from millstream.subscriptions.positions import DurablePosition

@@ -23,7 +23,7 @@ _NAMES = {"REAL": "FLOAT", "BINARY": "BLOB", "INTERVAL": "BIGINT"}
 def duck_type(of: SqlType) -> str:
     """Return the text of a type in DuckDB's SQL.
 
-    >>> from millstream.model.type_text import parse_type
+    >>> from millstream.model.types import parse_type
     >>> duck_type(parse_type("ARRAY<STRUCT<at TIMESTAMP, size BINARY>>"))
     'STRUCT("at" TIMESTAMP, "size" BLOB)[]'
     """

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millstream.errors import SchemaError, SchemaMismatchError
-from millstream.model.type_text import parse_type
-from millstream.model.types import BIGINT, REAL, VARCHAR
+from millstream.model.types import BIGINT, REAL, VARCHAR, parse_type
 from millstream.sql.expressions import kernels, literals
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.nodes import Datum, Literal, Node, Op, Tree, Value

@@ -1,4 +1,4 @@
-"""Frames: Arrow tables as pandas and polars frames; both packages are optional."""
+"""How results look outside: pandas and polars frames, ``dir()``, texts that fit a line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from millstream.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from types import ModuleType
 
 
@@ -46,3 +47,35 @@ def _extra(name: str) -> ModuleType:
         raise MissingExtraError(
             f"{name} is not installed", hint=f"pip install 'millstream[{name}]'"
         ) from error
+
+
+# ---- names and texts
+
+
+_WIDTH = 80
+
+
+def public_names(thing: object, internal: Collection[str] = ()) -> list[str]:
+    """Return what ``dir()`` shows of an object: no underscores, and nothing for us alone."""
+    names = object.__dir__(thing)
+    return sorted(name for name in names if not name.startswith("_") and name not in internal)
+
+
+def one_line(text: str, width: int = _WIDTH) -> str:
+    r"""Return a text in one line, cut where it is too long.
+
+    >>> one_line("SELECT a\n  FROM t", 10)
+    'SELECT a …'
+    """
+    text = " ".join(text[: 10 * width].split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def shown_values(names: Iterable[str], row: Iterable[Any]) -> str:
+    """Return a row as names and values, in one line.
+
+    >>> shown_values(["id", "name"], (1, "Ada"))
+    "id=1, name='Ada'"
+    """
+    pairs = zip(names, row, strict=True)
+    return one_line(", ".join(f"{name}={one_line(repr(value), 32)}" for name, value in pairs))

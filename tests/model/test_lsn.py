@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import ForeignTokenError, InvalidTokenError, TokenError
-from millstream.model.token import ResumeToken
+from millstream.model.lsn import ResumeToken
 
 HOME, AWAY = UUID(int=7), UUID(int=8)
 numbers = st.one_of(st.integers(0, 2**63 - 1), st.integers(0, 300))
