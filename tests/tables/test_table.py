@@ -12,7 +12,8 @@ from millstream.model import Schema
 from millstream.model.schema import Column
 from millstream.model.types import parse_type
 from millstream.sql import parse, plan_update, plan_where
-from millstream.tables.table import Changes, Table
+from millstream.tables import Changes, Table
+from millstream.tables import changes as dml
 
 SCHEMA = Schema.of(key=("id",), id="BIGINT NOT NULL", v="BIGINT")
 
@@ -34,7 +35,7 @@ class Committed:
         self.table, self.lsn = Table("t", SCHEMA), 0
         self.weights, self.by_key = {}, {}
         if rows:
-            self.commit(self.table.insert(rows))
+            self.commit(dml.insert(self.table, rows))
 
     def commit(self, changes):
         batch = changes.batch(SCHEMA)
@@ -68,13 +69,13 @@ class TestInsert:
     def test_a_key_that_is_there_is_refused_whole(self, rows):
         one = Committed((1, 10))
         with pytest.raises(DuplicateKeyError, match="id = ") as caught:
-            one.table.insert(rows)
+            dml.insert(one.table, rows)
         assert caught.value.key == (rows[1][0],)
         assert one.rows == [(1, 10)]
 
     def test_replace_is_an_update(self):
         one = Committed((1, 10))
-        changes = one.table.insert([(1, 11), (2, 20), (2, 21)], "replace")
+        changes = dml.insert(one.table, [(1, 11), (2, 20), (2, 21)], "replace")
         assert (changes.rows, changes.weights) == ([(1, 10), (1, 11), (2, 21)], [-1, 1, 1])
         assert changes.count == 2
         assert [c.op for c in one.commit(changes)] == ["update", "insert"]
@@ -82,27 +83,27 @@ class TestInsert:
 
     def test_replace_by_the_same_changes_nothing(self):
         one = Committed((1, 10))
-        changes = one.table.insert([(1, 10)], "replace")
+        changes = dml.insert(one.table, [(1, 10)], "replace")
         assert changes.count == 1
         assert changes.batch(SCHEMA) is None
 
     def test_ignore_keeps_what_is_there(self):
         one = Committed((1, 10))
-        changes = one.table.insert([(1, 11), (2, 20), (2, 21)], "ignore")
+        changes = dml.insert(one.table, [(1, 11), (2, 20), (2, 21)], "ignore")
         assert (changes.rows, changes.count) == ([(2, 20)], 1)
 
 
 class TestUpdate:
     def test_replaces_the_rows_that_are_meant(self):
         one = Committed((1, 10), (2, 20), (3, 30))
-        changes = one.table.update(*update("UPDATE t SET v = v + 1 WHERE id > 1"))
+        changes = dml.update(one.table, *update("UPDATE t SET v = v + 1 WHERE id > 1"))
         assert changes.count == 2
         assert [c.op for c in one.commit(changes)] == ["update", "update"]
         assert one.rows == [(1, 10), (2, 21), (3, 31)]
 
     def test_counts_what_stays_the_same_but_does_not_tell_it(self):
         one = Committed((1, 10), (2, 20))
-        changes = one.table.update(*update("UPDATE t SET v = 10"))
+        changes = dml.update(one.table, *update("UPDATE t SET v = 10"))
         assert (changes.count, len(changes.rows)) == (2, 2)
 
     @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ class TestUpdate:
     def test_keys_may_move_and_change_places(self, sql, expected):
         """A reader who keeps the rows by key, one change after the other, has them right, too."""
         one = Committed((1, 10), (2, 20), (3, 30))
-        one.commit(one.table.update(*update(sql)))
+        one.commit(dml.update(one.table, *update(sql)))
         assert one.rows == expected
         assert sorted(one.by_key.values()) == expected
         assert {row: w for row, w in one.weights.items() if w} == dict.fromkeys(expected, 1)
@@ -130,20 +131,20 @@ class TestUpdate:
     def test_two_rows_cannot_have_one_key(self, sql):
         one = Committed((1, 10), (2, 20), (3, 30))
         with pytest.raises(DuplicateKeyError):
-            one.table.update(*update(sql))
+            dml.update(one.table, *update(sql))
         assert one.rows == [(1, 10), (2, 20), (3, 30)]
 
 
 class TestDelete:
     def test_removes_the_rows_that_are_meant(self):
         one = Committed((1, 10), (2, 20), (3, 30))
-        changes = one.table.delete(where("v >= 20"))
+        changes = dml.delete(one.table, where("v >= 20"))
         assert (changes.count, changes.weights) == (2, [-1, -1])
         one.commit(changes)
         assert one.rows == [(1, 10)]
-        one.commit(one.table.delete(None))
+        one.commit(dml.delete(one.table, None))
         assert one.rows == []
-        assert one.table.delete(None).batch(SCHEMA) is None
+        assert dml.delete(one.table, None).batch(SCHEMA) is None
 
 
 statements = st.one_of(
@@ -171,11 +172,11 @@ def test_the_log_adds_up_to_the_table(script):
     for step in script:
         try:
             if isinstance(step, tuple):
-                changes = one.table.insert(step[1], step[0])
+                changes = dml.insert(one.table, step[1], step[0])
             elif isinstance(step, str):
-                changes = one.table.update(*update(step))
+                changes = dml.update(one.table, *update(step))
             else:
-                changes = one.table.delete(where(f"id = {step}"))
+                changes = dml.delete(one.table, where(f"id = {step}"))
         except DuplicateKeyError:
             continue
         one.commit(changes)
@@ -199,7 +200,7 @@ class TestApply:
     def test_a_snapshot_is_not_changed_by_what_follows(self):
         one = Committed((1, 10))
         rows, lsn, _ = one.table.snapshot()
-        one.commit(one.table.delete(None))
+        one.commit(dml.delete(one.table, None))
         assert (rows, lsn) == ([(1, 10)], 1)
 
 
@@ -209,7 +210,7 @@ class TestEvolve:
         wider = SCHEMA.with_column(Column("w", parse_type("VARCHAR")))
         one.table.evolve(wider)
         assert one.table.snapshot()[0] == [(1, 10, None)]
-        assert one.table.insert([(2, 20, "x")]).rows == [(2, 20, "x")]
+        assert dml.insert(one.table, [(2, 20, "x")]).rows == [(2, 20, "x")]
 
     def test_in_a_database(self, tmp_path):
         with ms.open(tmp_path) as db:
@@ -230,10 +231,10 @@ def test_a_null_where_there_must_be_a_value_is_refused():
         def rows(self, rows):
             return [(row[0], None) for row in rows]
 
-    batch = table.insert([(1, 1)]).batch(schema)
+    batch = dml.insert(table, [(1, 1)]).batch(schema)
     table.apply(batch.placed("t", 1, committed_at=1, origin=None))
     with pytest.raises(RowError, match="t: ") as caught:
-        table.update(None, Nothing())
+        dml.update(table, None, Nothing())
     assert caught.value.column == "v"
 
 

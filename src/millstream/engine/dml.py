@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.model.result import Result
     from millstream.sql import Delete, Insert, Query, Select, Update
-    from millstream.tables.table import Conflict
+    from millstream.tables import Conflict
 
 
 # ---- adding rows

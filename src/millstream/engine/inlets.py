@@ -79,7 +79,7 @@ class Inlets:
         inlet = self._inlets.get(definition.name)
         if inlet is None or not self._catalog.has(definition):
             raise ObjectNotFoundError(
-                f"the source {definition.name} was dropped", hint="CREATE SOURCE makes it anew"
+                f"the source {definition.name} was dropped", hint="CREATE SOURCE creates it again"
             )
         return inlet
 

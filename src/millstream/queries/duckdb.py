@@ -37,7 +37,7 @@ _MARK = "\x1f"
 
 
 class AdhocRunner:
-    """Answers queries; any thread may ask, each query has a cursor of its own.
+    """Runs queries on DuckDB, from any thread; each query has a cursor of its own.
 
     Args:
         threads: how many threads one query uses. With one, sums of floats are added up in the order
@@ -48,7 +48,7 @@ class AdhocRunner:
         self._threads = threads
         self._lock = threading.Lock()
         self._database: Any = None
-        self._known: set[str] = set()
+        self._registered: set[str] = set()
         self._closed = False
 
     def run(self, plan: AdhocPlan, relations: Mapping[str, Rows]) -> pa.Table:
@@ -64,22 +64,24 @@ class AdhocRunner:
             ClosedError: it was closed.
         """
         cursor = self._cursor(plan.kernels)
-        trouble: list[BaseException] = []
+        failures: list[BaseException] = []
         try:
             for name in plan.tables:
                 once = plan.scans[name] == 1
-                cursor.register(name, _given(relations[name], plan.columns[name], once, trouble))
+                cursor.register(
+                    name, _readable_by_duckdb(relations[name], plan.columns[name], once, failures)
+                )
             made = cursor.sql(plan.sql).to_arrow_table()
         except self._errors as error:
-            if trouble:
-                raise trouble[0] from error
-            raise _told(error, plan) from error
+            if failures:
+                raise failures[0] from error
+            raise _translated(error, plan) from error
         finally:
             cursor.close()
         return _result(made, plan)
 
     def close(self) -> None:
-        """Let go of DuckDB; queries that run are finished first."""
+        """Close DuckDB, once the queries that run are finished."""
         with self._lock:
             self._closed = True
             if self._database is not None:
@@ -92,15 +94,15 @@ class AdhocRunner:
             if self._closed:
                 raise ClosedError("the database is closed", hint="Open it again.")
             if self._database is None:
-                self._database, self._errors = _opened(self._threads)
+                self._database, self._errors = _connect(self._threads)
             for kernel in kernels:
-                if kernel.name not in self._known:
-                    _teach(self._database, kernel)
-                    self._known.add(kernel.name)
+                if kernel.name not in self._registered:
+                    _register(self._database, kernel)
+                    self._registered.add(kernel.name)
             return self._database.cursor()
 
 
-def _opened(threads: int) -> tuple[Any, type[Exception]]:
+def _connect(threads: int) -> tuple[Any, type[Exception]]:
     # Importing DuckDB takes longer than a program without ad-hoc queries should wait.
     import duckdb  # noqa: PLC0415
 
@@ -110,7 +112,7 @@ def _opened(threads: int) -> tuple[Any, type[Exception]]:
     return database, duckdb.Error
 
 
-def _teach(database: Any, kernel: Kernel) -> None:  # noqa: ANN401
+def _register(database: Any, kernel: Kernel) -> None:  # noqa: ANN401
     takes = [each.arrow for each in kernel.takes]
     gives = physical_type(kernel.gives.arrow)
 
@@ -140,7 +142,9 @@ def _teach(database: Any, kernel: Kernel) -> None:  # noqa: ANN401
 # --- Rows in and out ------------------------------------------------------------------------------
 
 
-def _given(rows: Rows, names: Sequence[str], once: bool, trouble: list[BaseException]) -> Rows:
+def _readable_by_duckdb(
+    rows: Rows, names: Sequence[str], once: bool, failures: list[BaseException]
+) -> Rows:
     """Return rows as DuckDB takes them: of the columns that are needed, in their physical types."""
     if isinstance(rows, pa.RecordBatchReader) and not once:
         rows = rows.read_all()
@@ -155,7 +159,7 @@ def _given(rows: Rows, names: Sequence[str], once: bool, trouble: list[BaseExcep
             for batch in rows:
                 yield batch.select(names).cast(schema)
         except BaseException as error:
-            trouble.append(error)
+            failures.append(error)
             raise
 
     return pa.RecordBatchReader.from_batches(schema, batches())
@@ -178,8 +182,8 @@ def _logical(column: pa.ChunkedArray, of: pa.DataType) -> pa.ChunkedArray:
 # --- Errors ---------------------------------------------------------------------------------------
 
 
-def _told(error: Exception, plan: AdhocPlan) -> Error:
-    """Return our error for one of DuckDB's."""
+def _translated(error: Exception, plan: AdhocPlan) -> Error:
+    """Millstream's error for one of DuckDB's."""
     text = str(error)
     if text.count(_MARK) >= 3:
         _, message, hint, _ = text.split(_MARK, 3)

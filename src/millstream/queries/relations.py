@@ -240,7 +240,7 @@ class Relations:
             yield _first_rows(batch, until)
 
     def close(self) -> None:
-        """Let go of DuckDB; queries that run are finished first."""
+        """Close DuckDB, once the queries that run are finished."""
         self._adhoc.close()
 
 

@@ -6,7 +6,8 @@ hold.
 Never knows: SQL text, subscribers, views.
 """
 
-from millstream.tables.table import Changes, Table
+from millstream.tables.changes import Changes, Conflict
+from millstream.tables.table import Table
 from millstream.tables.tables import Tables
 
-__all__ = ["Changes", "Table", "Tables"]
+__all__ = ["Changes", "Conflict", "Table", "Tables"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.dispatch import Commit
 from millstream.errors import Error, ObjectNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
+from millstream.tables import changes
 from millstream.tables.table import Table
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.model.change import Gap
     from millstream.sql import Predicate, Projection
     from millstream.state.saved import Saved
-    from millstream.tables.table import Changes, Conflict
+    from millstream.tables.changes import Changes, Conflict
 
 
 class Tables:
@@ -63,7 +64,7 @@ class Tables:
         own: OwnRows | None = None,
     ) -> int:
         """Add checked rows; returns how many were inserted or replaced."""
-        return self._change(definition, lambda table: table.insert(rows, conflict, own))
+        return self._change(definition, lambda table: changes.insert(table, rows, conflict, own))
 
     def update(
         self,
@@ -73,13 +74,15 @@ class Tables:
         own: OwnRows | None = None,
     ) -> int:
         """Replace the rows that a predicate selects; returns how many there were."""
-        return self._change(definition, lambda table: table.update(predicate, projection, own))
+        return self._change(
+            definition, lambda table: changes.update(table, predicate, projection, own)
+        )
 
     def delete(
         self, definition: Definition, predicate: Predicate | None, own: OwnRows | None = None
     ) -> int:
         """Remove the rows that a predicate selects; returns how many there were."""
-        return self._change(definition, lambda table: table.delete(predicate, own))
+        return self._change(definition, lambda table: changes.delete(table, predicate, own))
 
     def _change(self, definition: Definition, changes_of: Callable[[Table], Changes]) -> int:
         table = self._changeable(definition)
@@ -88,8 +91,8 @@ class Tables:
                 self._dispatcher.barrier()
             table.unsettled = False
             table.check()
-            changes = changes_of(table)
-            batch = changes.batch(table.schema)
+            made = changes_of(table)
+            batch = made.batch(table.schema)
             if batch is not None:
                 commit = self._commit_of(table, batch, definition)
                 table.unsettled = True
@@ -99,7 +102,7 @@ class Tables:
                     table.unsettled = False  # nothing of it was committed
                     raise
                 table.unsettled = False
-        return changes.count
+        return made.count
 
     def _changeable(self, definition: Definition) -> Table:
         definition.check_usable()

@@ -1,0 +1,169 @@
+"""The changes that INSERT, UPDATE and DELETE make to a table.
+
+They are computed by the thread that runs the statement, with ``table.changing`` held, so that no
+other statement changes the table; they are committed and applied by the dispatcher's thread. So a
+statement sees all that was committed before it, and readers see a commit entirely or not at all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from millstream.errors import DuplicateKeyError, RowError, TenantError
+from millstream.model.batch import ChangeBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millstream.catalog.tenants import OwnRows
+    from millstream.model.batch import Row
+    from millstream.model.schema import Schema
+    from millstream.sql import Predicate, Projection
+    from millstream.tables.table import Key, Table
+
+Conflict = Literal["error", "replace", "ignore"]
+
+
+class Changes:
+    """The weighted rows that a statement changes, and how many rows it matched."""
+
+    __slots__ = ("count", "rows", "weights")
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.weights: list[int] = []
+        self.count = 0
+
+    def replace(self, old: Row | None, new: Row | None) -> None:
+        """A row is replaced, or appears (no old one), or disappears (no new one)."""
+        self.count += 1
+        if old == new:
+            return
+        for row, weight in ((old, -1), (new, 1)):
+            if row is not None:
+                self.rows.append(row)
+                self.weights.append(weight)
+
+    def move(self, moved: Sequence[tuple[Row, Row]]) -> None:
+        """Rows get other keys; all old ones are removed first: their keys may be used again."""
+        self.count += len(moved)
+        self.rows += [*(old for old, _ in moved), *(new for _, new in moved)]
+        self.weights += [-1] * len(moved) + [1] * len(moved)
+
+    def batch(self, schema: Schema) -> ChangeBatch | None:
+        """The changes, to be committed; None when nothing changes."""
+        if not self.rows:
+            return None
+        weights = None if min(self.weights) > 0 else pa.array(self.weights, pa.int64())
+        return ChangeBatch(schema, self.rows, None, weights)
+
+
+def insert(
+    table: Table, rows: Iterable[Row], conflict: Conflict = "error", own: OwnRows | None = None
+) -> Changes:
+    """The changes that add rows.
+
+    Args:
+        table: the table.
+        rows: the new rows, checked.
+        conflict: what to do about a key that exists.
+        own: the rows of the tenant that inserts; None: of everyone.
+
+    Raises:
+        DuplicateKeyError: a row with that key exists.
+        TenantError: a row of another tenant would be replaced.
+    """
+    changes = Changes()
+    new: dict[Key, Row] = {}
+    for row in map(partial(_widened, table), rows):
+        key = table.key_of(row)
+        taken = key in new or key in table.rows
+        if taken and conflict == "error":
+            raise _duplicate(table, key)
+        if not taken or conflict == "replace":
+            new[key] = row
+    for key, row in new.items():
+        changes.replace(table.rows.get(key), row)
+    if own is not None and len(own.places(changes.rows)) < len(changes.rows):
+        raise TenantError("a row of another tenant has that key", hint="insert it with another key")
+    return changes
+
+
+def update(
+    table: Table, predicate: Predicate | None, projection: Projection, own: OwnRows | None = None
+) -> Changes:
+    """The changes that replace rows.
+
+    Args:
+        table: the table.
+        predicate: selects the rows; None: all.
+        projection: makes the new row of an old one.
+        own: the rows of the tenant that updates, others are not read; None: of everyone.
+
+    Raises:
+        DuplicateKeyError: two rows would have one key.
+        RowError: a value that does not fit.
+        TenantError: a new row would be another tenant's.
+    """
+    old = _selected(table, predicate, own)
+    made = projection.rows(old)
+    if own is not None:
+        own.check(made)
+    new = _checked(table, [_widened(table, row) for row in made])
+    left = {table.key_of(row) for row in old}
+    taken: set[Key] = set()
+    moved: list[tuple[Row, Row]] = []
+    changes = Changes()
+    for before, after in zip(old, new, strict=True):
+        key = table.key_of(after)
+        if key in taken or (key in table.rows and key not in left):
+            raise _duplicate(table, key)
+        taken.add(key)
+        if key == table.key_of(before):
+            changes.replace(before, after)
+        else:
+            moved.append((before, after))
+    changes.move(moved)
+    return changes
+
+
+def delete(table: Table, predicate: Predicate | None, own: OwnRows | None = None) -> Changes:
+    """The changes that remove the rows that a predicate selects; arguments as in ``update``."""
+    changes = Changes()
+    for row in _selected(table, predicate, own):
+        changes.replace(row, None)
+    return changes
+
+
+def _selected(table: Table, predicate: Predicate | None, own: OwnRows | None) -> list[Row]:
+    rows = list(table.rows.values())
+    if own is not None:  # the predicate must not be evaluated on rows of other tenants
+        rows = [rows[place] for place in own.places(rows)]
+    return rows if predicate is None else [rows[place] for place in predicate.places(rows)]
+
+
+def _checked(table: Table, rows: list[Row]) -> list[Row]:
+    try:
+        return table.schema.check_rows(rows)
+    except RowError as error:
+        raise RowError(
+            f"{table.name}: {error.message}", row=error.row, column=error.column, hint=error.hint
+        ) from error
+
+
+def _widened(table: Table, row: Row) -> Row:
+    """A row that was computed before the last ALTER, with NULL in the columns that it lacks."""
+    missing = len(table.schema.columns) - len(row)
+    return row + (None,) * missing if missing else row
+
+
+def _duplicate(table: Table, key: Key) -> DuplicateKeyError:
+    shown = ", ".join(f"{n} = {v!r}" for n, v in zip(table.schema.key, key, strict=True))
+    return DuplicateKeyError(
+        f"{table.name} has a row with {shown} already",
+        key=key,
+        hint="UPDATE it, or write INSERT OR REPLACE or INSERT OR IGNORE",
+    )
