@@ -235,7 +235,7 @@ def _extra(schema: Schema, name: str, value: Value) -> tuple[Equality, Node]:
     column = columns_of(schema)[_place(schema, name)]
     if is_float(column.type) or column.type.children:
         raise SqlTypeError(
-            f"column {name} is {column.type.sql}, by which rows cannot be told apart",
+            f"column {name} is {column.type.sql}, which cannot be compared exactly",
             hint="Use a column of text, integers, times or BOOLEAN.",
         )
     right = Literal(column.type.check(value), column.type)

@@ -149,7 +149,9 @@ def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> BoundAggregate:
             function, f"{rows.words(function)} is not supported in a query", _hint(function)
         )
     if isinstance(function, exp.Anonymous) and len(function.expressions) != 1:
-        rows.mismatch(function, f"{function.name.upper()} takes 1 argument", "Count them again.")
+        rows.mismatch(
+            function, f"{function.name.upper()} takes 1 argument", "Check the number of arguments."
+        )
     if skips_nulls and not isinstance(function, _POSITIONAL):
         rows.refuse(tree, "IGNORE NULLS is for FIRST and LAST", "Leave it out.")
     made = make(AggregateArguments(rows, function, when, skips_nulls=skips_nulls))
@@ -273,7 +275,7 @@ def _of_bits(name: str) -> Callable[[AggregateArguments], BoundAggregate]:
     def make(parts: AggregateArguments) -> BoundAggregate:
         node = parts.one()
         if not is_integer(node.type):
-            parts.rows.mismatch(parts.tree, f"{node.type.sql} has no bits here", "Use an integer.")
+            parts.rows.mismatch(parts.tree, f"expected an integer, got {node.type.sql}", "CAST it.")
         return parts.simple(name, node, node.type)
 
     return make
@@ -297,7 +299,9 @@ _OWN_FORM = {
 def _by_another(name: str) -> Callable[[AggregateArguments], BoundAggregate]:
     def make(parts: AggregateArguments) -> BoundAggregate:
         if len(parts.args) != 2 or parts.tree.args.get("count"):
-            parts.rows.mismatch(parts.tree, "two arguments are needed", "Write MAX_BY(x, time).")
+            parts.rows.mismatch(
+                parts.tree, "MAX_BY and MIN_BY take two arguments", "Write MAX_BY(x, time)."
+            )
         node, key = (parts.node(each) for each in parts.args)
         comparable(parts.rows, parts.tree, [key])
 
@@ -359,7 +363,9 @@ def _at_end(parts: AggregateArguments, way: str) -> BoundAggregate:
 
 def _list(parts: AggregateArguments) -> BoundAggregate:
     if parts.distinct:
-        parts.rows.refuse(parts.tree, "the order is not known", "Write COLLECT_SET(x).")
+        parts.rows.refuse(
+            parts.tree, "a list of DISTINCT values has no defined order", "Write COLLECT_SET(x)."
+        )
     node, lsn = parts.one(), _log_order(parts)[-1]
 
     def write(suffix: AggregateSuffix) -> str:

@@ -163,7 +163,7 @@ class RowBinder(Binder):
         if len(parts) > 1 and parts[0].lower() not in names:
             known = ", ".join(sorted(filter(None, names)))
             hint = f"Available in FROM: {known}." if known else ""
-            self.error(SqlColumnError, tree, f"there is nothing called {parts[0]}", hint)
+            self.error(SqlColumnError, tree, f"there is no table or alias {parts[0]}", hint)
         name = ".".join(parts)
         self.error(SqlColumnError, tree, f"there is no column {name}", self.scope.hint(parts))
 

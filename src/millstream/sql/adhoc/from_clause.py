@@ -160,7 +160,9 @@ class FromClause:
         if isinstance(tree, exp.Table):
             check_parts(tree, {"this", "alias", "joins"}, "FROM", self._rows.sql)
             if not isinstance(tree.this, exp.Identifier):
-                self._rows.refuse(tree, "a function in FROM", "Name a source, table or view.")
+                self._rows.refuse(
+                    tree, "a function in FROM is not supported", "Name a source, table or view."
+                )
             name = tree.name
             ctes = self._rows.ctes.get(name.lower())
             if ctes is None:
@@ -229,7 +231,9 @@ class FromClause:
         before = self._scope.columns
         relation, text = self._relation(tree.this)
         if tree.this.args.get("joins"):
-            self._rows.refuse(tree, "a join in parentheses", "Write joins one after the other.")
+            self._rows.refuse(
+                tree, "a join in parentheses is not supported", "Write joins one after the other."
+            )
         self._scope.items.append(relation)
         condition = self._condition(tree, relation, before, join)
         if join in {"SEMI JOIN", "ANTI JOIN"}:

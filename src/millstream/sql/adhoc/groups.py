@@ -92,7 +92,7 @@ def bind_window(rows: RowBinder, tree: exp.Anonymous) -> TimeWindow:
 
 def _check(rows: RowBinder, tree: exp.Expr, kind: str, slide: int, size: int) -> None:
     if slide <= 0 or size <= 0:
-        rows.refuse(tree, "a window is longer than nothing", f"Write {_FORMS[kind]}.")
+        rows.refuse(tree, "the length of a window must be positive", f"Write {_FORMS[kind]}.")
     if slide > size:
         rows.refuse(tree, "the step is longer than the window", f"Write {_FORMS[kind]}.")
     if size // slide > _MOST_WINDOWS:
@@ -105,7 +105,9 @@ def _check(rows: RowBinder, tree: exp.Expr, kind: str, slide: int, size: int) ->
 def _micros(rows: RowBinder, tree: exp.Expr) -> int:
     node: Any = rows.bind(tree)
     if not isinstance(node, Literal) or node.type != INTERVAL or node.value is None:
-        rows.mismatch(tree, "a window needs a known length", "Write INTERVAL '1 minute'.")
+        rows.mismatch(
+            tree, "the length of a window must be a constant INTERVAL", "Write INTERVAL '1 minute'."
+        )
     return int(node.value // _MICROSECOND)
 
 
@@ -242,7 +244,11 @@ class GroupBinder(RowBinder):
             return
         beyond = next(beyond_rows(tree), None)
         if beyond is not None:
-            self.refuse(beyond, "this cannot be grouped by", "Group by columns and expressions.")
+            self.refuse(
+                beyond,
+                "GROUP BY does not take this expression",
+                "Group by columns and expressions.",
+            )
         node = self.rows.bind(tree)
         comparable(self, tree, [node])
         if not any(node == key for key, _ in self._keys):
@@ -253,7 +259,7 @@ class GroupBinder(RowBinder):
     def _add_window(self, tree: exp.Expr) -> None:
         assert isinstance(tree, exp.Anonymous)  # noqa: S101 - time_function knows no others
         if self.window is not None:
-            self.refuse(tree, "there is a window already", "Group by one window.")
+            self.refuse(tree, "GROUP BY takes one window only", "Leave one of them out.")
         self.window = bind_window(self.rows, tree)
         for side, name in WINDOW_COLUMNS.items():
             text = f"make_timestamp({self.alias}.{name})"
@@ -311,7 +317,9 @@ class GroupBinder(RowBinder):
     def _refuse_subqueries(self, tree: exp.Expr) -> None:
         query = tree.find(exp.Query)
         if query is not None:
-            self.refuse(query, "a subquery inside of an aggregate", "Join it in FROM instead.")
+            self.refuse(
+                query, "a subquery in an aggregate is not supported", "Join it in FROM instead."
+            )
 
     def time_part(self, tree: exp.Expr) -> Node:
         """Bind the start or end of the window."""

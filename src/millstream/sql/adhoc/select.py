@@ -98,7 +98,7 @@ def _named_item(rows: RowBinder, key: exp.Expr, item: exp.Expr) -> exp.Expr:
     found = item.this if isinstance(item, exp.Alias) else item
     if item.is_star or groups(found) or time_function(found):
         hint = "Group by columns, expressions, or a window such as TUMBLE(ts, INTERVAL '1 minute')."
-        rows.refuse(key, "this cannot be grouped by", hint)
+        rows.refuse(key, "GROUP BY does not take this expression", hint)
     return found
 
 
@@ -159,9 +159,11 @@ def _star(binder: RowBinder, tree: exp.Expr) -> list[Item]:
     table = tree.args.get("table")
     found = binder.scope.star() if table is None else binder.scope.star_of(table.name)
     if found is None:
-        binder.error(SqlColumnError, tree, f"there is nothing called {tree.args['table'].name}", "")
+        binder.error(
+            SqlColumnError, tree, f"there is no table or alias {tree.args['table'].name}", ""
+        )
     if not found:
-        binder.refuse(tree, "* of nothing", "Write FROM and what to select from.")
+        binder.refuse(tree, "SELECT * needs a FROM clause", "Write FROM and what to select from.")
     for _, node in found:
         _use(binder.draft, node)
     return found
@@ -225,7 +227,9 @@ def limit_text(binder: RowBinder, tree: exp.Expr) -> str:
         check_parts(part, {"expression"}, name.upper(), binder.sql)
         value = part.expression
         if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdecimal():
-            binder.refuse(part, f"{name.upper()} needs a known number", "Write digits: LIMIT 10.")
+            binder.refuse(
+                part, f"{name.upper()} needs a constant number", "Write digits: LIMIT 10."
+            )
         text += f" {name.upper()} {int(value.this)}"
     return text
 

@@ -68,7 +68,7 @@ def _function(binder: RowBinder, tree: exp.Expr) -> BoundAggregate:
         binder.refuse(tree, "FILTER is for aggregates", "Use IGNORE NULLS with a CASE.")
     made = bind_aggregate(binder, tree)
     if made.ordered or list(tree.find_all(exp.Distinct)):
-        binder.refuse(tree, "this aggregate cannot stand before OVER", "Use a subquery.")
+        binder.refuse(tree, "this aggregate cannot be used with OVER", "Use a subquery.")
     return made
 
 
@@ -121,14 +121,16 @@ def _as(binder: RowBinder, tree: exp.Expr, of: SqlType) -> Node:
     made = cast(node, of) if isinstance(node, Literal) else node
     same = isinstance(made, Literal) and isinstance(node, Literal) and made.value == node.value
     if made is None or made.type != of or (made is not node and not same):
-        binder.mismatch(tree, f"the default is no {of.sql}", f"Write CAST(... AS {of.sql}).")
+        binder.mismatch(
+            tree, f"the default is not of type {of.sql}", f"Write CAST(... AS {of.sql})."
+        )
     return made
 
 
 def _known_integer(binder: RowBinder, tree: exp.Expr, name: str, *, least: int) -> int:
     node = binder.bind(tree)
     if not isinstance(node, Literal) or not is_integer(node.type) or node.value is None:
-        binder.refuse(tree, f"{name} needs a known number", "Write digits, such as 1.")
+        binder.refuse(tree, f"{name} needs a constant number", "Write digits, such as 1.")
     if node.value < least:
         binder.refuse(tree, f"{name} takes {least} or more", "Write a larger number.")
     return int(node.value)
@@ -181,7 +183,7 @@ def _bound(binder: RowBinder, spec: exp.Expr, side: str, kind: str) -> str:
         return f"{value.upper()} {way}".strip()
     if kind == "RANGE":
         binder.refuse(
-            spec, "RANGE with a distance is not supported", "Write ROWS, or RANGE with UNBOUNDED."
+            spec, "RANGE with an offset is not supported", "Write ROWS, or RANGE with UNBOUNDED."
         )
     return f"{_known_integer(binder, value, 'ROWS', least=0)} {way}"
 

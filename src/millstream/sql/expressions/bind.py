@@ -117,8 +117,8 @@ class Binder:
         if made is None:
             self.mismatch(
                 tree,
-                f"{node.type.sql} cannot be used as {target.sql} exactly",
-                f"Write CAST(... AS {target.sql}) if it may, or compare with another type.",
+                f"cannot convert {node.type.sql} to {target.sql} exactly",
+                f"Write CAST(... AS {target.sql}) to convert it all the same, or use another type.",
             )
         return made
 
@@ -180,7 +180,7 @@ class Binder:
         table = tree.args.get("table")
         if table is not None and table.name.lower() != self._alias:
             hint = f"What is selected from is called {self._alias} here."
-            self.error(SqlColumnError, tree, f"there is nothing called {table.name}", hint)
+            self.error(SqlColumnError, tree, f"there is no table or alias {table.name}", hint)
         star = tree.this if isinstance(tree, exp.Column) else tree
         if not isinstance(star, exp.Star) or any(star.args.values()):
             self.refuse(tree, "only * and t.* are supported", "Name the columns.")
@@ -196,7 +196,7 @@ class Binder:
             )
         if len(parts) > 1 and self._alias and parts[1].lower() in self._columns:
             hint = f"What is selected from is called {self._alias} here."
-            self.error(SqlColumnError, tree, f"there is nothing called {name}", hint)
+            self.error(SqlColumnError, tree, f"there is no table or alias {name}", hint)
         near = difflib.get_close_matches(name.lower(), self._columns, n=1)
         names = ", ".join(each.name for each in self._columns.values())
         hint = (
@@ -232,13 +232,13 @@ def struct_field(binder: Binder, tree: exp.Expr, node: Node, name: str) -> Node:
 
 def _dot(binder: Binder, tree: exp.Dot) -> Node:
     if not isinstance(tree.expression, exp.Identifier):
-        binder.refuse(tree, "only fields can follow a point", "Write column.field.")
+        binder.refuse(tree, "only a field can follow a dot", "Write column.field.")
     return struct_field(binder, tree, binder.bind(tree.this), tree.expression.name)
 
 
 def _bracket(binder: Binder, tree: exp.Bracket) -> Node:
     if len(tree.expressions) != 1 or tree.args.get("offset") or tree.args.get("safe"):
-        binder.refuse(tree, "this way into an ARRAY is not supported", "Write a[0], or m['key'].")
+        binder.refuse(tree, "this subscript is not supported", "Write a[0], or m['key'].")
     node, key = binder.bind(tree.this), binder.bind(tree.expressions[0])
     if node.type.kind == "ARRAY" and key.type.kind in {"TINYINT", "SMALLINT", "INTEGER"}:
         op = Op("ELEMENT", "{0}[{1}]", "element({0}, {1})", raises=True, partial=True)
@@ -248,7 +248,9 @@ def _bracket(binder: Binder, tree: exp.Bracket) -> Node:
         op = Op("ENTRY", "{0}[{1}]", "{0}.get({1})", partial=True)
         return call(op, node, key, of=node.type.children[1])
     return binder.mismatch(
-        tree, f"{node.type.sql}[{key.type.sql}] does not exist", "Brackets are for ARRAY and MAP."
+        tree,
+        f"cannot subscript {node.type.sql} with {key.type.sql}",
+        "An ARRAY takes an INTEGER, a MAP a key of its type that is no float.",
     )
 
 

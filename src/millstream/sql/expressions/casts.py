@@ -257,8 +257,10 @@ def _suffixed(binder: Binder, tree: Tree, node: Literal, target: SqlType) -> Nod
     """Return a number with its type behind it, such as ``100Y``."""
     made = cast(node, target)
     if not isinstance(made, Literal) or made.value in {math.inf, -math.inf}:
-        hint = f"It is out of the range of {target.sql}: leave the letters behind it out."
-        binder.refuse(tree, f"the number {tree.this.name} is no {target.sql}", hint)
+        hint = "Leave out the letters that follow it."
+        binder.refuse(
+            tree, f"the number {tree.this.name} is out of the range of {target.sql}", hint
+        )
     return Literal(made.value, target, number=True)
 
 
@@ -297,7 +299,7 @@ def assign(binder: Binder, tree: exp.Expr, node: Node, target: SqlType, where: s
     return binder.mismatch(
         tree,
         f"{where}: expected {target.sql}, got {node.type.sql}",
-        f"Write CAST(... AS {target.sql}) if it may be converted.",
+        f"Write CAST(... AS {target.sql}) to convert it.",
     )
 
 

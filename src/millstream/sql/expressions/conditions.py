@@ -347,7 +347,7 @@ def _nvl2(binder: Binder, tree: exp.Nvl2) -> Node:
 def _extreme(binder: Binder, tree: Tree) -> Node:
     nodes = [binder.bind(each) for each in (tree.this, *tree.expressions)]
     if len(nodes) < 2:
-        binder.mismatch(tree, "two values at least are needed", "Name several columns.")
+        binder.mismatch(tree, "two or more values are needed", "Add another argument.")
     of = comparable(binder, tree, nodes)
     if of != VARCHAR and any(each.type == VARCHAR for each in nodes):
         what = f"{of.sql} and VARCHAR cannot be compared here"

@@ -94,7 +94,7 @@ def _now(binder: Binder, tree: exp.Func) -> Node:
     return binder.refuse(
         tree,
         f"{tree.sql_name()} is not supported",
-        "A row must be answered the same at any time; write a TIMESTAMP, or compare two columns.",
+        "A row must give the same result at any time; write a TIMESTAMP, or compare two columns.",
     )
 
 

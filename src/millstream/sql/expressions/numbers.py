@@ -291,7 +291,9 @@ def _negative_suffixed(binder: Binder, tree: exp.Cast) -> Node:
     number = literals.number("-" + tree.this.name)
     made = number and cast(number, target)
     if not isinstance(made, Literal):
-        binder.refuse(tree, f"this is no {target.sql}", "Write a smaller number.")
+        binder.refuse(
+            tree, f"the number is out of the range of {target.sql}", "Write a smaller number."
+        )
     # A DECIMAL, which numbers are read as, knows no -0.
     value = made.value or -0.0 if is_float(target) else made.value
     return Literal(value, target, number=True)
@@ -333,7 +335,7 @@ def _round(binder: Binder, tree: exp.Round) -> Node:
     node, places = number_of(binder, tree.this), tree.args.get("decimals")
     known = Literal(0, INTEGER) if places is None else binder.bind(places)
     if not isinstance(known, Literal) or not is_integer(known.type) or known.value is None:
-        binder.refuse(tree, "ROUND needs a known number of places", "Write ROUND(x, 2).")
+        binder.refuse(tree, "ROUND needs a constant number of places", "Write ROUND(x, 2).")
     if not -30 <= known.value <= 38:
         binder.refuse(tree, "ROUND takes -30 to 38 places", "Write ROUND(x, 2).")
     found = rounding(node.type, known.value)

@@ -260,7 +260,7 @@ def trim(binder: Binder, tree: exp.Trim) -> Node:
     characters = tree.expression
     known = Literal(" ", VARCHAR) if characters is None else text_of(binder, characters)
     if not isinstance(known, Literal) or known.value is None:
-        binder.refuse(tree, "TRIM needs known characters", "Write TRIM(BOTH 'x' FROM text).")
+        binder.refuse(tree, "TRIM needs constant characters", "Write TRIM(BOTH 'x' FROM text).")
     side = str(tree.args.get("position") or "BOTH").upper()
     return call(trim_op(side, known.value), text_of(binder, tree.this), of=VARCHAR)
 
@@ -319,7 +319,7 @@ def _like(binder: Binder, tree: Tree, escape: str = "\\") -> Node:
     if not isinstance(pattern, Literal):
         binder.refuse(
             tree,
-            "LIKE needs a known pattern",
+            "LIKE needs a constant pattern",
             "Use STARTSWITH, ENDSWITH or CONTAINS of two columns.",
         )
     if pattern.value is None:

@@ -177,7 +177,7 @@ def time_arithmetic(binder: Binder, tree: Tree, symbol: str, left: Node, right: 
     if found is None:
         binder.mismatch(
             tree,
-            f"{left.type.sql} {symbol} {right.type.sql} does not exist",
+            f"there is no operator {left.type.sql} {symbol} {right.type.sql}",
             "CAST one operand, or see whether parentheses are missing.",
         )
     op, of = found
@@ -252,7 +252,9 @@ def _extract(binder: Binder, tree: exp.Extract) -> Node:
 def _truncate(binder: Binder, tree: exp.TimestampTrunc) -> Node:
     unit = UNITS.get(tree.args["unit"].name.upper())
     if unit is None:
-        binder.refuse(tree, "DATE_TRUNC does not know this unit", f"It knows {', '.join(UNITS)}.")
+        binder.refuse(
+            tree, "DATE_TRUNC does not support this unit", f"It takes {', '.join(UNITS)}."
+        )
     node = binder.coerce(tree, time_of(binder, tree.this), TIMESTAMP)
     return call(truncation(unit), node, of=TIMESTAMP)
 
