@@ -18,10 +18,10 @@ from millstream.sql.expressions.compiled import Predicate, Projection
 from millstream.sql.expressions.conditions import comparison
 from millstream.sql.expressions.fold import evaluate
 from millstream.sql.expressions.nodes import (
-    Among,
-    Both,
+    And,
     Call,
     ColumnRef,
+    InList,
     Literal,
     Node,
     Value,
@@ -70,7 +70,7 @@ class SelectPlan:
 def plan_select(
     select: Select, schema: Schema, *, extra: tuple[str, Any] | None = None
 ) -> SelectPlan:
-    """Return the plan of a SELECT from something of the given schema.
+    """Return the plan of a SELECT from a log of the given schema.
 
     Args:
         select: the statement.
@@ -83,7 +83,7 @@ def plan_select(
     if extra is not None:
         rest, (equality, added) = parts, _extra(schema, *extra)
         parts = [added, *parts]
-    condition = joined(Both, parts) if parts else None
+    condition = joined(And, parts) if parts else None
     projection = _projection(binder, select, schema)
     items = "*" if projection.is_identity else projection.sql
     text = f"SELECT {items} FROM {select.target.lower()}"  # noqa: S608 - for people only
@@ -94,7 +94,7 @@ def plan_select(
     predicate = None if condition is None else Predicate(condition)
     remaining = predicate
     if equality is not None:
-        remaining = Predicate(joined(Both, rest)) if rest else None
+        remaining = Predicate(joined(And, rest)) if rest else None
     return SelectPlan(
         select.target,
         projection.schema,
@@ -169,7 +169,7 @@ def plan_insert(insert: Insert, schema: Schema) -> list[Row]:
 
 
 def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Projection]:
-    """Return which rows an UPDATE changes, and what it makes of them: whole new rows.
+    """Return which rows an UPDATE changes, and the projection to the new rows, with all columns.
 
     Raises:
         SqlColumnError: a column that is not there, or is assigned twice.
@@ -264,7 +264,7 @@ def _equality(part: Node) -> Equality | None:
             op.sql == "{0} = {1}" and value is not None
         ):
             values = frozenset([value])
-        case Among(arg=ColumnRef() as column, values=several):
+        case InList(arg=ColumnRef() as column, values=several):
             values = frozenset(several)
         case _:
             return None

@@ -29,10 +29,10 @@ _AGGREGATES: dict[tuple[int, int], str] = {
     (1, _MANY): "COUNT",
 }
 AGGREGATES = {name: counts for counts, names in _AGGREGATES.items() for name in names.split()}
-"""The same for the aggregates of ad-hoc queries; views have more."""
+"""For each aggregate of ad-hoc queries, the least and the most arguments; views have more."""
 
 COUNTS = {name: counts for counts, names in _COUNTS.items() for name in names.split()}
-"""For each name, the least and the most arguments."""
+"""For each function, the least and the most arguments."""
 
 SYNONYMS = frozenset(
     ("CEILING", "CHARACTER_LENGTH", "CHAR_LENGTH", "LCASE", "LEN", "SIGNUM", "SUBSTR", "UCASE")

@@ -12,7 +12,7 @@ from millstream.sql.adhoc.duckdb_types import duck_type
 from millstream.sql.adhoc.to_duckdb import kernel_of
 from millstream.sql.dialect import WRITTEN
 from millstream.sql.expressions.conditions import comparable
-from millstream.sql.expressions.nodes import Call, Choice, ColumnRef, Literal, Node, Op
+from millstream.sql.expressions.nodes import Call, Case, ColumnRef, Literal, Node, Op
 from millstream.sql.expressions.type_rules import (
     is_decimal,
     is_float,
@@ -100,7 +100,7 @@ class AggregateArguments:
         if node.type.kind == "NULL":
             self.rows.refuse(tree, "NULL has no type here", "Write CAST(NULL AS INT).")
         if self.when is not None and node.raises:
-            return Choice(((self.when, node),), Literal(None, node.type), node.type)
+            return Case(((self.when, node),), Literal(None, node.type), node.type)
         return node
 
     def one(self) -> Node:
@@ -108,7 +108,7 @@ class AggregateArguments:
         if len(self.args) != 1:
             self.rows.mismatch(
                 self.tree,
-                f"{self.rows.words(self.tree)} takes one argument here",
+                f"{self.rows.describe(self.tree)} takes one argument here",
                 "Check the number of arguments.",
             )
         return self.node(self.args[0])
@@ -146,7 +146,7 @@ def bind_aggregate(rows: RowBinder, tree: exp.Expr) -> BoundAggregate:
     written = function.meta.get(WRITTEN)
     if make is None or (written is not None and str(written).upper() not in AGGREGATES):
         rows.refuse(
-            function, f"{rows.words(function)} is not supported in a query", _hint(function)
+            function, f"{rows.describe(function)} is not supported in a query", _hint(function)
         )
     if isinstance(function, exp.Anonymous) and len(function.expressions) != 1:
         rows.mismatch(
@@ -328,7 +328,7 @@ def _log_order(parts: AggregateArguments) -> Sequence[ColumnRef]:
     of = relations[0].input if len(relations) == 1 else None
     lsn = relations[0].lsn if relations else None
     if of is None or lsn is None or of.retracts or of.kind not in {"source", "stream"}:
-        name = parts.rows.words(parts.tree)
+        name = parts.rows.describe(parts.tree)
         parts.rows.refuse(
             parts.tree,
             f"{name} needs the rows of one source, in the order of its log",

@@ -54,7 +54,7 @@ def beyond_rows(tree: exp.Expr) -> Iterator[exp.Expr]:
         yield from beyond_rows(child)
 
 
-def groups(tree: exp.Expr) -> bool:
+def needs_groups(tree: exp.Expr) -> bool:
     """Whether a tree needs rows to be grouped: it has an aggregate that is not OVER a window."""
     for part in beyond_rows(tree):
         if isinstance(part, (exp.Query, exp.Exists)):
@@ -66,7 +66,7 @@ def groups(tree: exp.Expr) -> bool:
             function = function.this
         inner = [*function.iter_expressions()]
         around = [each for key, each in part.args.items() if key != "this"]
-        if any(map(groups, [*inner, *_trees(around)])):
+        if any(map(needs_groups, [*inner, *_trees(around)])):
             return True
     return False
 

@@ -41,7 +41,7 @@ class BoundQuery:
 
 
 class Draft:
-    """Columns by number with their texts, names that nobody else uses, and what the query reads.
+    """Gathers the columns with their texts, unique aliases, and what the query reads.
 
     Args:
         sql: the text that the trees are of, for errors.
@@ -85,7 +85,7 @@ class Draft:
         return ref
 
     def use(self, ref: ColumnRef) -> None:
-        """Note that a column is needed."""
+        """Record that a column is needed, so that it is read."""
         if ref.index in self._origins:
             table, name = self._origins[ref.index]
             self.reads[table][name] = None
@@ -98,7 +98,7 @@ class Draft:
         return name in self.reads[table]
 
     def move(self, ref: ColumnRef, text: str) -> None:
-        """Say that a column is written in another way from now on."""
+        """Replace the text that a column is written as."""
         self._texts[ref.index] = text
 
     def text(self, node: Node) -> str:

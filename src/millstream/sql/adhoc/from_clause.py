@@ -13,7 +13,7 @@ from millstream.model.types import BIGINT
 from millstream.sql.adhoc.draft import LSN, BoundQuery, Draft
 from millstream.sql.adhoc.duckdb_types import name_text
 from millstream.sql.expressions.conditions import compare
-from millstream.sql.expressions.nodes import Both, Call, ColumnRef, FirstOf, Node, joined
+from millstream.sql.expressions.nodes import And, Call, Coalesce, ColumnRef, Node, joined
 from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class FromClause:
         names = [each.name for each in tree.args.get("using") or ()]
         if names:
             pairs = [self._using(tree, relation, before, name, join) for name in names]
-            return self._draft.form.condition(joined(Both, pairs))
+            return self._draft.form.condition(joined(And, pairs))
         on = tree.args.get("on")
         if on is not None:
             return self._draft.form.condition(self._rows.bind_boolean(on))
@@ -275,16 +275,16 @@ class FromClause:
                 self._draft.use(each)
                 self._scope.hidden.add(each.index)
         if join not in {"SEMI JOIN", "ANTI JOIN"}:
-            merged = {"RIGHT JOIN": right, "FULL JOIN": self._either(tree, left, right)}
+            merged = {"RIGHT JOIN": right, "FULL JOIN": self._merged(tree, left, right)}
             self._scope.merged[name.lower()] = (name, merged.get(join, left))
         else:
             self._scope.hidden.discard(left.index if isinstance(left, ColumnRef) else -1)
         return compare(self._rows, tree, "=", left, right)
 
-    def _either(self, tree: exp.Expr, left: Node, right: Node) -> Node:
+    def _merged(self, tree: exp.Expr, left: Node, right: Node) -> Node:
         of = self._rows.common(tree, [left, right])
         sides = tuple(self._rows.coerce(tree, each, of) for each in (left, right))
-        return FirstOf(sides, of)
+        return Coalesce(sides, of)
 
     def _open(self, columns: Sequence[ColumnRef]) -> None:
         """Make columns nullable, as a row without a match has NULLs in them."""
@@ -305,8 +305,8 @@ def _opened(node: Node, changed: Container[int]) -> Node:
     if isinstance(node, ColumnRef):
         nullable = node.nullable or node.index in changed
         return ColumnRef(node.index, node.name, node.type, nullable)
-    if isinstance(node, FirstOf):
-        return FirstOf(tuple(_opened(each, changed) for each in node.args), node.type)
+    if isinstance(node, Coalesce):
+        return Coalesce(tuple(_opened(each, changed) for each in node.args), node.type)
     if isinstance(node, Call):
         return Call(node.op, tuple(_opened(each, changed) for each in node.args), node.type)
     return node

@@ -205,7 +205,7 @@ class GroupTable:
         items += [
             f"{m.write(AggregateSuffix())} AS a{place}" for place, m in enumerate(self._aggregates)
         ]
-        # SELECT 1 ... HAVING TRUE has a group, though nothing is asked of it.
+        # SELECT 1 ... HAVING TRUE has a group, though it selects no aggregate.
         text = f"SELECT {', '.join(items or ['count(*) AS a0'])}{rest}"
         return f"{text} GROUP BY {', '.join(by)}" if by else text
 

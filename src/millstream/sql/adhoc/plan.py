@@ -31,7 +31,7 @@ _SET_PARTS = {"this", "expression", "distinct", "order", "limit", "offset", "wit
 
 @dataclass(frozen=True, slots=True)
 class AdhocPlan:
-    """A query that is ready for DuckDB.
+    """An ad-hoc query in DuckDB's SQL, with what it reads and gives.
 
     Attributes:
         sql: DuckDB's SQL; its columns are called c0, c1 and so on.
@@ -109,7 +109,7 @@ class _Queries:
     def bind(
         self, tree: exp.Expr, ctes: Mapping[str, BoundQuery], outer: RowBinder | None
     ) -> BoundQuery:
-        """Return a query that is ready."""
+        """Return a query in DuckDB's SQL, with its columns."""
         if isinstance(tree, exp.Subquery):
             check_parts(tree, {"this"}, "a query in parentheses", self._plain.sql)
             return self.bind(tree.this, ctes, outer)

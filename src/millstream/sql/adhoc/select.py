@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import SqlColumnError
-from millstream.sql.adhoc.binder import TIME_WINDOWS, RowBinder, groups, time_function
+from millstream.sql.adhoc.binder import TIME_WINDOWS, RowBinder, needs_groups, time_function
 from millstream.sql.adhoc.draft import BoundQuery, Draft, OutputColumn
 from millstream.sql.adhoc.from_clause import FromClause, FromItem, FromScope
 from millstream.sql.adhoc.groups import GroupBinder
@@ -33,7 +33,7 @@ def bind_select(
     outer: RowBinder | None,
     query: Callable[[exp.Expr, Mapping[str, BoundQuery], RowBinder | None], BoundQuery],
 ) -> BoundQuery:
-    """Return a SELECT that is ready.
+    """Return a SELECT in DuckDB's SQL.
 
     Args:
         draft: what the plan gathers.
@@ -70,7 +70,7 @@ def _grouped(rows: RowBinder, tree: exp.Select) -> RowBinder:
     """Return what binds SELECT: over groups when there are any, else over rows."""
     by, order = tree.args.get("group"), tree.args.get("order")
     others = [*tree.expressions, *([order] if order is not None else [])]
-    if by is None and tree.args.get("having") is None and not any(map(groups, others)):
+    if by is None and tree.args.get("having") is None and not any(map(needs_groups, others)):
         return rows
     binder = GroupBinder(rows)
     if by is not None:
@@ -96,7 +96,7 @@ def _key(rows: RowBinder, tree: exp.Select, key: exp.Expr) -> exp.Expr:
 
 def _named_item(rows: RowBinder, key: exp.Expr, item: exp.Expr) -> exp.Expr:
     found = item.this if isinstance(item, exp.Alias) else item
-    if item.is_star or groups(found) or time_function(found):
+    if item.is_star or needs_groups(found) or time_function(found):
         hint = "Group by columns, expressions, or a window such as TUMBLE(ts, INTERVAL '1 minute')."
         rows.refuse(key, "GROUP BY does not take this expression", hint)
     return found
@@ -216,7 +216,7 @@ def _ordered(order: str) -> str:
 
 
 def limit_text(binder: RowBinder, tree: exp.Expr) -> str:
-    """Return LIMIT and OFFSET with what was written there: whole numbers."""
+    """Return LIMIT and OFFSET as written: integers."""
     text = ""
     for name in ("limit", "offset"):
         part = tree.args.get(name)

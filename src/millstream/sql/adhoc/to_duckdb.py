@@ -15,18 +15,18 @@ import pyarrow as pa
 from millstream.model.types import REAL
 from millstream.sql.adhoc.duckdb_types import constant, duck_type, name_text
 from millstream.sql.expressions.nodes import (
-    Among,
-    Both,
+    And,
     Call,
-    Choice,
+    Case,
+    Coalesce,
     ColumnRef,
-    Either,
-    FirstOf,
-    Inverse,
+    InList,
     IsNull,
-    IsTruth,
+    IsTrue,
     Literal,
     Node,
+    Not,
+    Or,
     conjuncts,
     joined,
 )
@@ -127,7 +127,7 @@ class DuckDBForm:
         safe = [each for each in parts if not each.raises]
         risky = [each for each in parts if each.raises]
         texts = [self.value(each) for each in safe]
-        guarded = [joined(Both, safe), *risky] if safe else risky
+        guarded = [joined(And, safe), *risky] if safe else risky
         if risky:
             texts.append(self._in_order([self.value(each) for each in guarded]))
         return " AND ".join(texts)
@@ -161,53 +161,53 @@ class DuckDBForm:
         self.kernels[kernel.name] = kernel
         return f"{kernel.name}({', '.join(args)})"
 
-    def _both(self, node: AnyNode) -> str:
+    def _and(self, node: AnyNode) -> str:
         left, right = self.value(node.left), self.value(node.right)
         if not node.right.raises:
             return f"({left} AND {right})"
         rest = f"WHEN {left} THEN {right} ELSE NULL AND {right}"
         return f"(CASE WHEN NOT {left} THEN FALSE {rest} END)"
 
-    def _either(self, node: AnyNode) -> str:
+    def _or(self, node: AnyNode) -> str:
         left, right = self.value(node.left), self.value(node.right)
         if not node.right.raises:
             return f"({left} OR {right})"
         rest = f"WHEN NOT {left} THEN {right} ELSE NULL OR {right}"
         return f"(CASE WHEN {left} THEN TRUE {rest} END)"
 
-    def _inverse(self, node: AnyNode) -> str:
+    def _not(self, node: AnyNode) -> str:
         return f"(NOT {self.value(node.arg)})"
 
     def _is_null(self, node: AnyNode) -> str:
         return f"({self.value(node.arg)} IS NULL)"
 
-    def _is_truth(self, node: AnyNode) -> str:
+    def _is_true(self, node: AnyNode) -> str:
         return f"({self.value(node.arg)} IS NOT DISTINCT FROM {str(node.wanted).upper()})"
 
-    def _among(self, node: AnyNode) -> str:
+    def _in_list(self, node: AnyNode) -> str:
         texts = [constant(each, node.arg.type) for each in node.values]
         texts += ["NULL"] if node.with_null else []
         return f"({self.value(node.arg)} IN ({', '.join(texts)}))"
 
-    def _choice(self, node: AnyNode) -> str:
+    def _case(self, node: AnyNode) -> str:
         cases = " ".join(f"WHEN {self.value(c)} THEN {self.value(v)}" for c, v in node.branches)
         return f"(CASE {cases} ELSE {self.value(node.default)} END)"
 
-    def _first_of(self, node: AnyNode) -> str:
+    def _coalesce(self, node: AnyNode) -> str:
         return f"coalesce({', '.join(self.value(each) for each in node.args)})"
 
     _VALUES: dict[type, Callable[[DuckDBForm, Any], str]] = {  # noqa: RUF012
         ColumnRef: _column_value,
         Literal: _literal,
         Call: _call,
-        Both: _both,
-        Either: _either,
-        Inverse: _inverse,
+        And: _and,
+        Or: _or,
+        Not: _not,
         IsNull: _is_null,
-        IsTruth: _is_truth,
-        Among: _among,
-        Choice: _choice,
-        FirstOf: _first_of,
+        IsTrue: _is_true,
+        InList: _in_list,
+        Case: _case,
+        Coalesce: _coalesce,
     }
 
 

@@ -1,4 +1,4 @@
-"""Binding: names become columns, types are brought together, and what has no exact meaning ends."""
+"""Binding: names become columns, operands get a common type, and what is not exact is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def bind(
     expression: exp.Expr, schema: Schema | None, *, sql: str = "", alias: str | None = None
 ) -> Node:
-    """Return an expression over the columns of a schema, typed.
+    """Return the typed expression of a tree over the columns of a schema.
 
     Args:
         expression: sqlglot's tree.
@@ -61,7 +61,13 @@ def columns_of(schema: Schema) -> list[ColumnRef]:
 
 
 class Binder:
-    """Binds the parts of one expression; knows where they are in the text."""
+    """Binds the parts of one expression, and raises errors at their places in the text.
+
+    Args:
+        schema: the columns that may be named; None when none may.
+        sql: the text that the trees are of, for errors.
+        alias: the name that columns may be qualified with.
+    """
 
     def __init__(self, schema: Schema | None, sql: str, alias: str | None) -> None:
         self.sql = sql
@@ -80,7 +86,7 @@ class Binder:
         if odd:
             self.refuse(
                 tree,
-                f"this form of {self.words(tree)} is not supported",
+                f"this form of {self.describe(tree)} is not supported",
                 "Leave out the arguments, or the words, that it does not take.",
             )
         if self._depth > _DEEPEST:
@@ -89,7 +95,7 @@ class Binder:
         if not functions.is_admitted(tree) or (bind is None and isinstance(tree, exp.Func)):
             bind = functions.refusal(tree)
         if bind is None:
-            what = f"{self.words(tree)} is not supported here"
+            what = f"{self.describe(tree)} is not supported here"
             self.refuse(tree, what, "Rewrite the expression without it.")
         self._depth += 1
         outer, self._around = self._around, tree
@@ -110,7 +116,7 @@ class Binder:
         return node
 
     def coerce(self, tree: exp.Expr, node: Node, target: SqlType) -> Node:
-        """Return a node as one of the target type, which Spark would convert it to unasked."""
+        """Return a node converted to the target type, as Spark does implicitly."""
         if isinstance(node, Literal) and node.type == VARCHAR and target != VARCHAR:
             node = text_as(self, tree, node, target)
         made = cast(node, target)
@@ -141,7 +147,7 @@ class Binder:
 
     # --- Errors -----------------------------------------------------------------------------------
 
-    def words(self, tree: exp.Expr) -> str:
+    def describe(self, tree: exp.Expr) -> str:
         """Return what a tree is called in a message."""
         return words_of(tree, self.sql, Millstream)
 
@@ -155,7 +161,7 @@ class Binder:
         self.error(SqlUnsupportedError, tree, message, hint)
 
     def mismatch(self, tree: exp.Expr, message: str, hint: str) -> NoReturn:
-        """Raise the error of types that do not fit."""
+        """Raise the error of a type that is not allowed at the place of a tree."""
         self.error(SqlTypeError, tree, message, hint)
 
     # --- Columns ---------------------------------------------------------------------------------

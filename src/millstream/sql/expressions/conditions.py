@@ -16,17 +16,17 @@ from millstream.model.types import BOOLEAN, VARCHAR, SqlType
 from millstream.sql.expressions import kernels
 from millstream.sql.expressions.fold import call, is_null
 from millstream.sql.expressions.nodes import (
-    Among,
-    Both,
-    Choice,
+    And,
+    Case,
+    Coalesce,
     Datum,
-    Either,
-    FirstOf,
-    Inverse,
-    IsTruth,
+    InList,
+    IsTrue,
     Literal,
     Node,
+    Not,
     Op,
+    Or,
     Tree,
     Value,
     joined,
@@ -231,10 +231,10 @@ def _null_safe(binder: Binder, tree: Tree) -> Node:
 def _between(binder: Binder, tree: Tree) -> Node:
     value = binder.bind(tree.this)
     low, high = binder.bind(tree.args["low"]), binder.bind(tree.args["high"])
-    return Both(compare(binder, tree, ">=", value, low), compare(binder, tree, "<=", value, high))
+    return And(compare(binder, tree, ">=", value, low), compare(binder, tree, "<=", value, high))
 
 
-def _among(binder: Binder, tree: exp.In) -> Node:
+def _in_list(binder: Binder, tree: exp.In) -> Node:
     if not tree.expressions:
         binder.refuse(tree, "IN takes a list of values", "Write IN (1, 2, 3).")
     value = binder.bind(tree.this)
@@ -256,7 +256,7 @@ def _among(binder: Binder, tree: exp.In) -> Node:
         return _any_of(binder, tree, value, items)
     if len(values) == 1 and not with_null:
         return compare(binder, tree, "=", value, Literal(next(iter(values)), of))
-    return Among(value, tuple(values), with_null)
+    return InList(value, tuple(values), with_null)
 
 
 def _any_of(binder: Binder, tree: exp.Expr, value: Node, items: list[Node]) -> Node:
@@ -265,36 +265,36 @@ def _any_of(binder: Binder, tree: exp.Expr, value: Node, items: list[Node]) -> N
         binder.refuse(
             tree, "IN with parts that can fail is not supported", "Write a = b OR a = c instead."
         )
-    return joined(Either, [compare(binder, tree, "=", value, each) for each in items])
+    return joined(Or, [compare(binder, tree, "=", value, each) for each in items])
 
 
 def _not_equal_null_safe(binder: Binder, tree: Tree) -> Node:
-    return Inverse(_null_safe(binder, tree))
+    return Not(_null_safe(binder, tree))
 
 
 # --- Binding logic --------------------------------------------------------------------------------
 
 
-def _both(binder: Binder, tree: exp.And) -> Node:
-    return joined(Both, [binder.bind_boolean(each) for each in tree.flatten(unnest=False)])
+def _and(binder: Binder, tree: exp.And) -> Node:
+    return joined(And, [binder.bind_boolean(each) for each in tree.flatten(unnest=False)])
 
 
-def _either(binder: Binder, tree: exp.Or) -> Node:
-    return joined(Either, [binder.bind_boolean(each) for each in tree.flatten(unnest=False)])
+def _or(binder: Binder, tree: exp.Or) -> Node:
+    return joined(Or, [binder.bind_boolean(each) for each in tree.flatten(unnest=False)])
 
 
-def _inverse(binder: Binder, tree: exp.Not) -> Node:
-    return Inverse(binder.bind_boolean(tree.this))
+def _not(binder: Binder, tree: exp.Not) -> Node:
+    return Not(binder.bind_boolean(tree.this))
 
 
 def _is_something(binder: Binder, tree: exp.Is) -> Node:
     if isinstance(tree.expression, exp.Null):
         node: Node = is_null(binder.bind(tree.this))
     elif isinstance(tree.expression, exp.Boolean):
-        node = IsTruth(binder.bind_boolean(tree.this), tree.expression.this)
+        node = IsTrue(binder.bind_boolean(tree.this), tree.expression.this)
     else:
         binder.refuse(tree, "IS takes NULL, TRUE or FALSE", "Write a = b, or a <=> b.")
-    return Inverse(node) if tree.args.get("negate") else node
+    return Not(node) if tree.args.get("negate") else node
 
 
 # --- Binding choices ------------------------------------------------------------------------------
@@ -311,37 +311,37 @@ def _case(binder: Binder, tree: exp.Case) -> Node:
         values.append(binder.bind(each.args["true"]))
     default = tree.args.get("default")
     values.append(Literal(None, values[0].type) if default is None else binder.bind(default))
-    return choice(binder, tree, conditions, values)
+    return case_of(binder, tree, conditions, values)
 
 
-def choice(binder: Binder, tree: exp.Expr, conditions: Sequence[Node], values: list[Node]) -> Node:
+def case_of(binder: Binder, tree: exp.Expr, conditions: Sequence[Node], values: list[Node]) -> Node:
     """Return CASE; there is one value more than there are conditions."""
     of = binder.common(tree, values)
     values = [binder.coerce(tree, each, of) for each in values]
-    return Choice(tuple(zip(conditions, values[:-1], strict=True)), values[-1], of)
+    return Case(tuple(zip(conditions, values[:-1], strict=True)), values[-1], of)
 
 
 def _if(binder: Binder, tree: exp.If) -> Node:
     values = [binder.bind(tree.args.get(each)) for each in ("true", "false")]
-    return choice(binder, tree, [binder.bind_boolean(tree.this)], values)
+    return case_of(binder, tree, [binder.bind_boolean(tree.this)], values)
 
 
-def _first_of(binder: Binder, tree: exp.Coalesce) -> Node:
+def _coalesce(binder: Binder, tree: exp.Coalesce) -> Node:
     nodes = [binder.bind(each) for each in (tree.this, *tree.expressions)]
     of = binder.common(tree, nodes)
     nodes = [binder.coerce(tree, each, of) for each in nodes]
-    return nodes[0] if len(nodes) == 1 else FirstOf(tuple(nodes), of)
+    return nodes[0] if len(nodes) == 1 else Coalesce(tuple(nodes), of)
 
 
 def _null_if(binder: Binder, tree: exp.Nullif) -> Node:
     left, right = binder.bind(tree.this), binder.bind(tree.expression)
     same = compare(binder, tree, "=", left, right)
-    return Choice(((same, Literal(None, left.type)),), left, left.type)
+    return Case(((same, Literal(None, left.type)),), left, left.type)
 
 
 def _nvl2(binder: Binder, tree: exp.Nvl2) -> Node:
     values = [binder.bind(tree.args.get(each)) for each in ("true", "false")]
-    return choice(binder, tree, [Inverse(is_null(binder.bind(tree.this)))], values)
+    return case_of(binder, tree, [Not(is_null(binder.bind(tree.this)))], values)
 
 
 def _extreme(binder: Binder, tree: Tree) -> Node:
@@ -362,14 +362,14 @@ BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     exp.NullSafeEQ: _null_safe,
     exp.NullSafeNEQ: _not_equal_null_safe,
     exp.Between: _between,
-    exp.In: _among,
-    exp.And: _both,
-    exp.Or: _either,
-    exp.Not: _inverse,
+    exp.In: _in_list,
+    exp.And: _and,
+    exp.Or: _or,
+    exp.Not: _not,
     exp.Is: _is_something,
     exp.Case: _case,
     exp.If: _if,
-    exp.Coalesce: _first_of,
+    exp.Coalesce: _coalesce,
     exp.Nullif: _null_if,
     exp.Nvl2: _nvl2,
     exp.Greatest: _extreme,

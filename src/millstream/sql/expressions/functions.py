@@ -14,7 +14,7 @@ from millstream.errors import SqlColumnError
 from millstream.sql.dialect import WRITTEN
 from millstream.sql.expressions import casts, conditions, literals, numbers, text, times
 from millstream.sql.expressions.fold import is_null
-from millstream.sql.expressions.nodes import Inverse, Node, Tree
+from millstream.sql.expressions.nodes import Node, Not, Tree
 from millstream.sql.function_names import AGGREGATES, COUNTS, SYNONYMS, counts_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _weekday(binder: Binder, tree: exp.Anonymous) -> Node:
 
 _BY_NAME: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {
     "ISNULL": lambda binder, tree: is_null(binder.bind(tree.expressions[0])),
-    "ISNOTNULL": lambda binder, tree: Inverse(is_null(binder.bind(tree.expressions[0]))),
+    "ISNOTNULL": lambda binder, tree: Not(is_null(binder.bind(tree.expressions[0]))),
     "BTRIM": _btrim,
     "WEEKDAY": _weekday,
 }
@@ -63,7 +63,7 @@ def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
 
 
 def _other(binder: Binder, tree: exp.Expr) -> Node:
-    name = str(tree.meta.get(WRITTEN) or binder.words(tree)).upper()
+    name = str(tree.meta.get(WRITTEN) or binder.describe(tree)).upper()
     return binder.refuse(
         tree,
         f"the function {name} is not supported",
@@ -72,13 +72,13 @@ def _other(binder: Binder, tree: exp.Expr) -> Node:
 
 
 def is_admitted(tree: exp.Expr) -> bool:
-    """Whether a tree is no function, or was called by one of our names."""
+    """Whether a tree is not a function, or was called by a supported name."""
     written = tree.meta.get(WRITTEN)
     return written is None or str(written).upper() in COUNTS
 
 
 def refusal(tree: exp.Expr) -> Callable[[Binder, Any], Node]:
-    """Return what refuses a function."""
+    """Return the function that refuses a function call, with a hint for its kind."""
     return next((_REFUSALS[kind] for kind in type(tree).__mro__ if kind in _REFUSALS), _other)
 
 

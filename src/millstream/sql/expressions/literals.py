@@ -21,7 +21,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from millstream.model.types import DOUBLE, INTEGER, MAX_PRECISION, decimal_type
+from millstream.model.types import DOUBLE, MAX_PRECISION, decimal_type
 from millstream.sql.expressions.nodes import Literal
 from millstream.sql.expressions.type_rules import integer_of
 
@@ -153,12 +153,7 @@ def is_suffixed(tree: exp.Expr) -> bool:
     return start is not None and start == tree.this.meta.get("start")
 
 
-def small_integer(value: int) -> Literal:
-    """Return an INTEGER that nobody wrote."""
-    return Literal(value, INTEGER)
-
-
-def whole_days(tree: exp.Interval) -> int | None:
+def days_of_interval(tree: exp.Interval) -> int | None:
     """Return the days of an INTERVAL that was written in days and weeks only; None of any other."""
     unit = tree.args.get("unit")
     if not isinstance(tree.this, exp.Literal) or not (unit is None or isinstance(unit, exp.Var)):
@@ -213,7 +208,7 @@ def _interval(binder: Binder, tree: exp.Interval) -> Node:
 
 
 def text_as(binder: Binder, tree: exp.Expr, node: Literal, target: SqlType) -> Literal:
-    """Return a literal text as the DATE or TIMESTAMP that it says."""
+    """Return the DATE or TIMESTAMP of a literal text."""
     read = _READERS.get(target.kind)
     if read is None:
         binder.mismatch(

@@ -40,7 +40,7 @@ NULL_TYPE = SqlType("NULL", "NULL", pa.null(), lambda value: value)
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation on values of fixed types, in both of its forms.
+    """One operation on values of fixed types, in its forms for Python and for Arrow.
 
     Attributes:
         name: says all there is to say; two operations of one name are the same.
@@ -133,7 +133,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class And:
     """AND: not evaluated further when the left side is FALSE."""
 
     left: Node
@@ -157,7 +157,7 @@ class Both:
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class Or:
     """OR: not evaluated further when the left side is TRUE."""
 
     left: Node
@@ -181,7 +181,7 @@ class Either:
 
 
 @dataclass(frozen=True, slots=True)
-class Inverse:
+class Not:
     """NOT."""
 
     arg: Node
@@ -223,7 +223,7 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
-class IsTruth:
+class IsTrue:
     """IS TRUE, or IS FALSE."""
 
     arg: Node
@@ -243,7 +243,7 @@ class IsTruth:
 
 
 @dataclass(frozen=True, slots=True)
-class Among:
+class InList:
     """IN, of values that are known: of the argument's type, none NULL and none NaN.
 
     Attributes:
@@ -275,7 +275,7 @@ class Among:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Case:
     """CASE: the value of the first branch whose condition is TRUE."""
 
     branches: tuple[tuple[Node, Node], ...]
@@ -300,7 +300,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstOf:
+class Coalesce:
     """COALESCE: the first value that is not NULL."""
 
     args: tuple[Node, ...]
@@ -322,48 +322,36 @@ class FirstOf:
         return f"COALESCE({', '.join(each.sql for each in self.args)})"
 
 
-Node = (
-    ColumnRef
-    | Literal
-    | Call
-    | Both
-    | Either
-    | Inverse
-    | IsNull
-    | IsTruth
-    | Among
-    | Choice
-    | FirstOf
-)
+Node = ColumnRef | Literal | Call | And | Or | Not | IsNull | IsTrue | InList | Case | Coalesce
 
 
 def inner_text(node: Node) -> str:
     """Return the text of a node as part of a larger one: in parentheses where it may need them."""
-    simple = isinstance(node, (ColumnRef, Literal, FirstOf, Choice))
+    simple = isinstance(node, (ColumnRef, Literal, Coalesce, Case))
     function = isinstance(node, Call) and node.op.sql.endswith(")") and node.op.sql[0].isalpha()
     text = node.sql
     return text if (simple or function) and not text.startswith("-") else f"({text})"
 
 
 def _part_text(node: Node) -> str:
-    return f"({node.sql})" if isinstance(node, (Both, Either, Inverse)) else node.sql
+    return f"({node.sql})" if isinstance(node, (And, Or, Not)) else node.sql
 
 
 def conjuncts(node: Node) -> list[Node]:
     """Return the parts of a conjunction, in order; the node itself when it is none."""
-    if isinstance(node, Both):
+    if isinstance(node, And):
         return [*conjuncts(node.left), *conjuncts(node.right)]
     return [node]
 
 
 def disjuncts(node: Node) -> list[Node]:
     """Return the parts of a disjunction, in order; the node itself when it is none."""
-    if isinstance(node, Either):
+    if isinstance(node, Or):
         return [*disjuncts(node.left), *disjuncts(node.right)]
     return [node]
 
 
-def joined(kind: type[Both | Either], parts: Sequence[Node]) -> Node:
+def joined(kind: type[And | Or], parts: Sequence[Node]) -> Node:
     """Return the conjunction or disjunction of parts, as a tree that is as flat as can be.
 
     How they are grouped makes no difference; a thousand levels would be too many for Python.

@@ -84,7 +84,7 @@ def _remainder(of: SqlType) -> Op:
 DIVIDE = Op("/ DOUBLE", "{0} / {1}", "{0} / {1}", pc.divide_checked, raises=True, backwards=True)
 
 
-def whole_division() -> Op:
+def integer_division() -> Op:
     """Return DIV of two BIGINTs."""
     high = (1 << 63) - 1
     python = f"{{t}} if ({{t}} := quotient({{0}}, {{1}})) <= {high} else too_large()"
@@ -149,7 +149,7 @@ def _decimal_result(symbol: str, one: pa.DataType, two: pa.DataType) -> tuple[in
 
 
 def bounded(precision: int, scale: int) -> SqlType:
-    """Return the DECIMAL that Spark uses for so many digits: beyond 38, places are given up."""
+    """Return the DECIMAL that Spark uses for so many digits; beyond 38 it drops decimal places."""
     if precision <= MAX_PRECISION:
         return decimal_type(precision, scale)
     kept = max(MAX_PRECISION - (precision - scale), min(scale, _LEAST_SCALE))
@@ -167,7 +167,7 @@ IS_NAN = Op(
 )
 
 
-def to_whole(*, up: bool) -> Op:
+def ceil_or_floor(*, up: bool) -> Op:
     """Return CEIL or FLOOR of a DOUBLE."""
     name = "CEIL" if up else "FLOOR"
     python = "ceiling({0})" if up else "floor({0})"
@@ -180,7 +180,7 @@ def to_whole(*, up: bool) -> Op:
     )
 
 
-def decimal_to_whole(of: SqlType, *, up: bool) -> tuple[Op, SqlType]:
+def decimal_ceil_or_floor(of: SqlType, *, up: bool) -> tuple[Op, SqlType]:
     """Return CEIL or FLOOR of a DECIMAL, and the type of its result."""
     name, way = ("CEIL", "ceil") if up else ("FLOOR", "floor")
     if of.arrow.scale == 0:
@@ -243,7 +243,7 @@ def _numbers(binder: Binder, tree: Tree, symbol: str, left: Node, right: Node) -
     if symbol == "DIV":
         if not (is_integer(left.type) and is_integer(right.type)):
             binder.refuse(tree, "DIV is for integers", "CAST both sides to BIGINT, or use /.")
-        return _same_type(binder, tree, whole_division(), (left, right), BIGINT)
+        return _same_type(binder, tree, integer_division(), (left, right), BIGINT)
     if is_float(left.type) or is_float(right.type):
         of = common_type([left.type, right.type]) or DOUBLE
     elif is_decimal(left.type) or is_decimal(right.type):
@@ -326,9 +326,9 @@ def _ceil_or_floor(binder: Binder, tree: Tree) -> Node:
     if is_integer(node.type):
         return binder.coerce(tree, node, BIGINT)
     if is_decimal(node.type):
-        op, of = decimal_to_whole(node.type, up=up)
+        op, of = decimal_ceil_or_floor(node.type, up=up)
         return call(op, node, of=of)
-    return call(to_whole(up=up), binder.coerce(tree, node, DOUBLE), of=BIGINT)
+    return call(ceil_or_floor(up=up), binder.coerce(tree, node, DOUBLE), of=BIGINT)
 
 
 def _round(binder: Binder, tree: exp.Round) -> Node:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 failures = (ZeroDivisionError, OverflowError)
-"""What Python raises in the middle of arithmetic; ``failed`` makes one of ours of it."""
+"""What Python raises in the middle of arithmetic; ``failed`` turns it into an ExpressionError."""
 
 
 def failed(error: Exception) -> ExpressionError:
-    """Return our error for one of Python's."""
+    """Return the ExpressionError for one of ``failures``."""
     return division_by_zero() if isinstance(error, ZeroDivisionError) else overflow()
 
 
@@ -99,7 +99,7 @@ def remainder(left: int, right: int) -> int:
 
 
 def quotient(left: int, right: int) -> int:
-    """Return the whole part of a division."""
+    """Return the integer part of a quotient."""
     whole = abs(left) // abs(right)
     return whole if (left < 0) == (right < 0) else -whole
 
@@ -302,7 +302,7 @@ _FALSE = frozenset({"f", "false", "n", "no", "0"})
 
 
 def text_to_integer(text: str, high: int, kind: str) -> int:
-    """Return the integer that a text says."""
+    """Return the integer that a text denotes."""
     plain = text.strip(_BLANK)
     if not _INTEGER.fullmatch(plain) or len(plain) > 4000:
         raise malformed(text, kind)
@@ -313,7 +313,7 @@ def text_to_integer(text: str, high: int, kind: str) -> int:
 
 
 def text_to_double(text: str) -> float:
-    """Return the float that a text says, in the grammar of Java."""
+    """Return the float that a text denotes, in the grammar of Java."""
     plain = text.strip(_BLANK)
     if _FLOAT.fullmatch(plain):
         return float(plain.rstrip("dDfF"))
@@ -329,7 +329,7 @@ def text_to_double(text: str) -> float:
 
 
 def text_to_decimal(text: str, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return the DECIMAL that a text says, rounded."""
+    """Return the DECIMAL that a text denotes, rounded."""
     plain = text.strip(_BLANK)
     if not _DECIMAL.fullmatch(plain):
         raise malformed(text, "DECIMAL")
@@ -343,7 +343,7 @@ def text_to_decimal(text: str, quantum: Decimal, limit: Decimal) -> Decimal:
 
 
 def text_to_boolean(text: str) -> bool:
-    """Return what a text says of truth."""
+    """Return the BOOLEAN that a text denotes."""
     plain = text.strip(_BLANK).lower()
     if plain in _TRUE:
         return True

@@ -14,9 +14,9 @@ from millstream.sql.expressions import kernels
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.nodes import (
     Datum,
-    Inverse,
     Literal,
     Node,
+    Not,
     Op,
     Tree,
     Value,
@@ -335,7 +335,7 @@ def _like(binder: Binder, tree: Tree, escape: str = "\\") -> Node:
             f"in the pattern, {escape} does not stand before %, _ or {escape}",
             f"Write {escape}{escape} for the character itself.",
         )
-    return Inverse(node) if tree.args.get("negate") else node
+    return Not(node) if tree.args.get("negate") else node
 
 
 def _escape(binder: Binder, tree: exp.Escape) -> Node:

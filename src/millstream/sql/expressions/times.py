@@ -11,7 +11,7 @@ from sqlglot import exp
 from millstream.model.types import DATE, INTEGER, INTERVAL, TIMESTAMP, SqlType
 from millstream.sql.expressions import kernels, literals
 from millstream.sql.expressions.fold import call
-from millstream.sql.expressions.nodes import Datum, Node, Op, Tree
+from millstream.sql.expressions.nodes import Datum, Literal, Node, Op, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +162,7 @@ def truncation(unit: str) -> Op:
 
 
 def time_arithmetic(binder: Binder, tree: Tree, symbol: str, left: Node, right: Node) -> Node:
-    """Return ``+`` or ``-`` of two operands of which one at least is no number."""
+    """Return ``+`` or ``-`` of two operands, at least one of them a DATE, TIMESTAMP or INTERVAL."""
     kinds = (left.type.kind, symbol, right.type.kind)
     if kinds in {("INTERVAL", "+", "TIMESTAMP"), ("INTERVAL", "+", "DATE")}:
         left, right, kinds = right, left, (kinds[2], "+", kinds[0])
@@ -186,14 +186,14 @@ def time_arithmetic(binder: Binder, tree: Tree, symbol: str, left: Node, right: 
 
 def _date_and_interval(binder: Binder, tree: Tree, symbol: str, left: Node) -> Node:
     side = tree.expression if left.type == DATE and not _is_interval(tree.this) else tree.this
-    days = literals.whole_days(side) if isinstance(side, exp.Interval) else None
+    days = literals.days_of_interval(side) if isinstance(side, exp.Interval) else None
     if days is None:
         binder.refuse(
             tree,
             "to a DATE only days can be added",
             "Write INTERVAL '1' DAY, or CAST the DATE AS TIMESTAMP first.",
         )
-    return call(add_days(symbol), left, literals.small_integer(days), of=DATE)
+    return call(add_days(symbol), left, Literal(days, INTEGER), of=DATE)
 
 
 def _is_interval(tree: exp.Expr) -> bool:

@@ -17,19 +17,19 @@ import pyarrow.compute as pc
 
 from millstream.sql.expressions import kernels
 from millstream.sql.expressions.nodes import (
-    Among,
-    Both,
+    And,
     Call,
-    Choice,
+    Case,
+    Coalesce,
     ColumnRef,
     Datum,
-    Either,
-    FirstOf,
-    Inverse,
+    InList,
     IsNull,
-    IsTruth,
+    IsTrue,
     Literal,
     Node,
+    Not,
+    Or,
     conjuncts,
 )
 from millstream.sql.expressions.runtime import division_by_zero, overflow
@@ -126,7 +126,7 @@ def _call(node: Call) -> Form:
     return guarded if op.raises else run
 
 
-def _both(node: Both) -> Form:
+def _and(node: And) -> Form:
     left, right, raises = compile_value(node.left), compile_value(node.right), node.right.raises
 
     def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
@@ -138,7 +138,7 @@ def _both(node: Both) -> Form:
     return run
 
 
-def _either(node: Either) -> Form:
+def _or(node: Or) -> Form:
     left, right, raises = compile_value(node.left), compile_value(node.right), node.right.raises
 
     def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
@@ -150,7 +150,7 @@ def _either(node: Either) -> Form:
     return run
 
 
-def _inverse(node: Inverse) -> Form:
+def _not(node: Not) -> Form:
     arg = compile_value(node.arg)
     return lambda batch, reach: pc.invert(arg(batch, reach))
 
@@ -160,7 +160,7 @@ def _is_null(node: IsNull) -> Form:
     return lambda batch, reach: pc.is_null(arg(batch, reach))
 
 
-def _is_truth(node: IsTruth) -> Form:
+def _is_true(node: IsTrue) -> Form:
     arg, wanted = compile_value(node.arg), node.wanted
 
     def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
@@ -170,7 +170,7 @@ def _is_truth(node: IsTruth) -> Form:
     return run
 
 
-def _among(node: Among) -> Form:
+def _in_list(node: InList) -> Form:
     arg, values = compile_value(node.arg), pa.array(node.values, node.arg.type.arrow)
     null = pa.scalar(None, pa.bool_())
 
@@ -184,7 +184,7 @@ def _among(node: Among) -> Form:
     return run
 
 
-def _choice(node: Choice) -> Form:
+def _case(node: Case) -> Form:
     branches = [
         (compile_value(condition), compile_value(value)) for condition, value in node.branches
     ]
@@ -199,12 +199,12 @@ def _choice(node: Choice) -> Form:
             if raises:
                 reach = _narrow(batch, reach, pc.invert(chosen))
         values.append(default(batch, reach if raises else None))
-        return _case(conditions, values)
+        return _if_else(conditions, values)
 
     return run
 
 
-def _case(conditions: list[Any], values: list[Any]) -> Datum:
+def _if_else(conditions: list[Any], values: list[Any]) -> Datum:
     # Nested if_else does every type, case_when only some.
     result = values[-1]
     for condition, value in zip(reversed(conditions), reversed(values[:-1]), strict=True):
@@ -212,7 +212,7 @@ def _case(conditions: list[Any], values: list[Any]) -> Datum:
     return result
 
 
-def _first_of(node: FirstOf) -> Form:
+def _coalesce(node: Coalesce) -> Form:
     forms, raises = [compile_value(each) for each in node.args], node.raises
 
     def run(batch: pa.RecordBatch, reach: Reach) -> Datum:
@@ -231,14 +231,14 @@ _FORMS: dict[type, Callable[[Any], Form]] = {
     ColumnRef: _column,
     Literal: _literal,
     Call: _call,
-    Both: _both,
-    Either: _either,
-    Inverse: _inverse,
+    And: _and,
+    Or: _or,
+    Not: _not,
     IsNull: _is_null,
-    IsTruth: _is_truth,
-    Among: _among,
-    Choice: _choice,
-    FirstOf: _first_of,
+    IsTrue: _is_true,
+    InList: _in_list,
+    Case: _case,
+    Coalesce: _coalesce,
 }
 
 
@@ -285,5 +285,5 @@ def _by_python(node: Call) -> Callable[..., Datum]:
 
 
 def _failed(error: pa.ArrowInvalid) -> ExpressionError:
-    """Return our error for one of Arrow's kernels, which tell theirs apart by text only."""
+    """Return our error for one of Arrow's kernels, which differ in their text only."""
     return division_by_zero() if "divide by zero" in str(error) else overflow()

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import SqlUnsupportedError
 from millstream.sql.expressions.nodes import (
-    Among,
-    Both,
+    And,
     Call,
-    Choice,
+    Case,
+    Coalesce,
     ColumnRef,
-    Either,
-    FirstOf,
-    Inverse,
+    InList,
     IsNull,
-    IsTruth,
+    IsTrue,
     Literal,
     Node,
+    Not,
     Op,
+    Or,
     Value,
     conjuncts,
     disjuncts,
@@ -106,7 +106,7 @@ class PythonForm:
         missing = " or ".join(f"{check} is None" for check in checks)
         return f"(None if {missing} else {body})"
 
-    def _both(self, node: AnyNode) -> str:
+    def _and(self, node: AnyNode) -> str:
         if not node.nullable:
             return f"({self.value(node.left)} and {self.value(node.right)})"
         left, right = self._name("t"), self._name("t")
@@ -116,7 +116,7 @@ class PythonForm:
             f" else None if {left} is None or {right} is None else True)"
         )
 
-    def _either(self, node: AnyNode) -> str:
+    def _or(self, node: AnyNode) -> str:
         if not node.nullable:
             return f"({self.value(node.left)} or {self.value(node.right)})"
         left, right = self._name("t"), self._name("t")
@@ -126,7 +126,7 @@ class PythonForm:
             f" else None if {left} is None or {right} is None else False)"
         )
 
-    def _inverse(self, node: AnyNode) -> str:
+    def _not(self, node: AnyNode) -> str:
         if not node.nullable:
             return f"(not {self.value(node.arg)})"
         name = self._name("t")
@@ -135,10 +135,10 @@ class PythonForm:
     def _is_null(self, node: AnyNode) -> str:
         return f"({self.value(node.arg)} is None)"
 
-    def _is_truth(self, node: AnyNode) -> str:
+    def _is_true(self, node: AnyNode) -> str:
         return f"({self.value(node.arg)} is {node.wanted})"
 
-    def _among(self, node: AnyNode) -> str:
+    def _in_list(self, node: AnyNode) -> str:
         found = self._name("k")
         self.names[found] = frozenset(node.values)
         if node.with_null:
@@ -148,14 +148,14 @@ class PythonForm:
         name = self._name("t")
         return f"(None if ({name} := {self.value(node.arg)}) is None else {name} in {found})"
 
-    def _choice(self, node: AnyNode) -> str:
+    def _case(self, node: AnyNode) -> str:
         cases = "".join(
             f"{self.value(value)} if {self.truth(condition, wanted=True)} else "
             for condition, value in node.branches
         )
         return f"({cases}{self.value(node.default)})"
 
-    def _first_of(self, node: AnyNode) -> str:
+    def _coalesce(self, node: AnyNode) -> str:
         text = ""
         for arg in node.args[:-1]:
             name = self._name("t")
@@ -171,25 +171,25 @@ class PythonForm:
             return f"({present}({body}) is {wanted})"
         return f"({present}({body}))" if wanted else f"({present}not ({body}))"
 
-    def _both_truth(self, node: AnyNode, wanted: bool) -> str:
+    def _and_truth(self, node: AnyNode, wanted: bool) -> str:
         joint = " and " if wanted else " or "
         return f"({joint.join(self.truth(part, wanted=wanted) for part in conjuncts(node))})"
 
-    def _either_truth(self, node: AnyNode, wanted: bool) -> str:
+    def _or_truth(self, node: AnyNode, wanted: bool) -> str:
         joint = " or " if wanted else " and "
         return f"({joint.join(self.truth(part, wanted=wanted) for part in disjuncts(node))})"
 
-    def _inverse_truth(self, node: AnyNode, wanted: bool) -> str:
+    def _not_truth(self, node: AnyNode, wanted: bool) -> str:
         return self.truth(node.arg, wanted=not wanted)
 
     def _is_null_truth(self, node: AnyNode, wanted: bool) -> str:
         return f"({self.value(node.arg)} {'is' if wanted else 'is not'} None)"
 
-    def _is_truth_truth(self, node: AnyNode, wanted: bool) -> str:
+    def _is_true_truth(self, node: AnyNode, wanted: bool) -> str:
         text = self.truth(node.arg, wanted=node.wanted)
         return text if wanted else f"(not {text})"
 
-    def _among_truth(self, node: AnyNode, wanted: bool) -> str:
+    def _in_list_truth(self, node: AnyNode, wanted: bool) -> str:
         found = self._name("k")
         self.names[found] = frozenset(node.values)
         text = self.value(node.arg)
@@ -236,23 +236,23 @@ class PythonForm:
         ColumnRef: _column_value,
         Literal: _literal,
         Call: _call,
-        Both: _both,
-        Either: _either,
-        Inverse: _inverse,
+        And: _and,
+        Or: _or,
+        Not: _not,
         IsNull: _is_null,
-        IsTruth: _is_truth,
-        Among: _among,
-        Choice: _choice,
-        FirstOf: _first_of,
+        IsTrue: _is_true,
+        InList: _in_list,
+        Case: _case,
+        Coalesce: _coalesce,
     }
     _TRUTHS: dict[type, Callable[[PythonForm, Any, bool], str]] = {  # noqa: RUF012
         Call: _call_truth,
-        Both: _both_truth,
-        Either: _either_truth,
-        Inverse: _inverse_truth,
+        And: _and_truth,
+        Or: _or_truth,
+        Not: _not_truth,
         IsNull: _is_null_truth,
-        IsTruth: _is_truth_truth,
-        Among: _among_truth,
+        IsTrue: _is_true_truth,
+        InList: _in_list_truth,
     }
 
 

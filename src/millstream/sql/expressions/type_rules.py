@@ -28,7 +28,7 @@ _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INTEGER": 10, "BIGINT": 20}
 
 
 def is_integer(of: SqlType) -> bool:
-    """Whether it is one of the four types of whole numbers.
+    """Whether it is TINYINT, SMALLINT, INTEGER or BIGINT.
 
     >>> is_integer(BIGINT), is_integer(DOUBLE)
     (True, False)
@@ -47,7 +47,7 @@ def is_decimal(of: SqlType) -> bool:
 
 
 def is_number(of: SqlType) -> bool:
-    """Whether one can add it."""
+    """Whether it is an integer type, REAL, DOUBLE or a DECIMAL."""
     return is_integer(of) or is_float(of) or is_decimal(of)
 
 
