@@ -26,7 +26,7 @@ def take(bus, count):
     return events
 
 
-def test_what_an_event_tells(both):
+def test_what_an_event_contains(both):
     before = datetime.now(UTC)
     with both.changes() as bus:
         both.execute("INSERT INTO t VALUES (1, 10, 'a')")
@@ -160,7 +160,7 @@ def test_resume_with_a_token_and_from_an_lsn(both):
 
 
 def test_an_update_is_one_event_wherever_one_begins(both):
-    """Its LSN is that of the new row; who begins there is told of an update, not of an insert."""
+    """Its LSN is that of the new row; a reader that begins there gets an update, not an insert."""
     both.execute("INSERT INTO t VALUES (1, 1, 'a')")
     bus = both.changes()
     both.execute("UPDATE t SET n = 2")
@@ -182,7 +182,7 @@ def test_what_is_dropped_goes_and_the_bus_goes_on(both):
 
 
 def test_the_database_keeps_its_own_to_itself(both):
-    """Positions, notifications and the catalog are logs, too; the bus does not tell of them."""
+    """Positions, notifications and the catalog are logs, too; the bus does not include them."""
     bus = both.changes()
     both.notify("c", "x")
     mine = both.subscribe("SELECT n FROM s", name="mine")

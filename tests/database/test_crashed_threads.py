@@ -1,4 +1,4 @@
-"""A thread of ours that dies is reported to whoever depends on it."""
+"""The death of a thread of the database is reported to all that depend on it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ REFUSED = (errors.LogFullError, errors.SourceFullError)
 
 
 class Books:
-    """What each pusher was told: which of its rows were taken, which were refused."""
+    """The outcome of each push: which rows were accepted, which were refused."""
 
     def __init__(self):
         self.taken = defaultdict(list)
@@ -137,7 +137,7 @@ def run_full_and_get_room(db, disk, books, dice):
         until(lambda taken=taken: books.failures or len(books.taken["y0"]) > taken + 10)
 
 
-def test_nothing_is_lost_or_doubled_and_nobody_hangs(disk):
+def test_nothing_is_lost_or_doubled_and_no_thread_hangs(disk):
     dice = random.Random(SEED)
     books = Books()
     db = ms.open(disk.path / "db", segment_bytes=1 << 17)

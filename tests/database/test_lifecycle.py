@@ -346,7 +346,7 @@ def test_no_thread_is_left_behind(tmp_path):
 # ---- forgetting
 
 
-def test_a_forgotten_database_is_closed_and_told(tmp_path, until):
+def test_a_forgotten_database_is_closed_with_a_warning(tmp_path, until):
     db = ms.open(tmp_path)
     db.execute("CREATE SOURCE s (n BIGINT)")
     source = db.source("s")

@@ -190,7 +190,7 @@ def test_what_is_no_name_is_refused(target):
                 call(name, "")
 
 
-def test_bad_json_and_csv_are_refused_as_a_whole(target):
+def test_bad_json_and_csv_are_refused_entirely(target):
     for text in ('[{"symbol": "a"}, {"symbol": 1}]', '[{"symbol": "a"}, {"nope": 1}]', "[{", "7"):
         with pytest.raises(errors.Error) as caught:
             target.insert_json("t", text)

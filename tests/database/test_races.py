@@ -177,7 +177,7 @@ def test_a_lone_watermark_at_the_head_does_not_stop_the_dropping(db):
     assert subscription.metrics.dropped == 18
 
 
-def test_a_token_of_a_table_that_was_dropped_begins_anew(db):
+def test_a_token_of_a_dropped_table_starts_with_a_snapshot_and_a_gap(db):
     db.execute("CREATE TABLE t (a BIGINT PRIMARY KEY)")
     subscription = db.subscribe("SELECT * FROM t")
     subscription.recv(PATIENCE)
@@ -189,7 +189,7 @@ def test_a_token_of_a_table_that_was_dropped_begins_anew(db):
     assert batch.gap is not None
 
 
-def test_a_source_that_is_made_anew_has_no_watermark(tmp_path):
+def test_a_source_that_is_created_again_has_no_watermark(tmp_path):
     with ms.open(tmp_path) as db:
         db.execute("CREATE SOURCE s (n BIGINT)")
         db.source("s").watermark(datetime(2029, 1, 1, tzinfo=UTC))
@@ -217,7 +217,7 @@ def test_a_slow_callback_is_given_everything_when_the_database_closes():
     assert seen == [(n,) for n in range(100)]
 
 
-def test_a_reader_that_is_behind_when_the_database_closes_is_told():
+def test_a_reader_that_is_behind_when_the_database_closes_gets_an_error():
     db = ms.open()
     db.execute("CREATE SOURCE s (n BIGINT)")
     subscription = db.subscribe("SELECT * FROM s", buffer_rows=10)
@@ -258,7 +258,7 @@ def test_a_tenant_listens_to_no_one_elses_channel(db):
         db.execute("UNLISTEN *", tenant="acme")
 
 
-def test_an_inline_callback_is_told_of_the_end_and_of_new_columns(db):
+def test_an_inline_callback_sees_the_end_and_new_columns(db):
     db.execute("CREATE SOURCE s (n BIGINT)")
     source, rows, errors = db.source("s"), [], []
     inline = db.subscribe_callback(
@@ -278,15 +278,15 @@ def test_an_inline_callback_is_told_of_the_end_and_of_new_columns(db):
 
 def test_a_callback_that_exits_is_an_error_like_any_other(db):
     db.execute("CREATE SOURCE s (n BIGINT)")
-    errors, told = [], threading.Event()
+    errors, ended = [], threading.Event()
 
     def on_error(error):
         errors.append(error)
-        told.set()
+        ended.set()
 
     subscription = db.subscribe_callback("SELECT * FROM s", lambda _: sys.exit(), on_error=on_error)
     db.insert("s", [(1,)])
-    assert told.wait(PATIENCE)
+    assert ended.wait(PATIENCE)
     assert isinstance(errors[0], SystemExit)
     assert subscription.state == "active"
 

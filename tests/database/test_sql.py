@@ -97,7 +97,7 @@ def test_show_like(db):
     assert not db.query("SHOW SOURCES LIKE 'a'")
 
 
-def test_a_dropped_name_can_be_used_anew(db):
+def test_a_dropped_name_can_be_used_again(db):
     db.execute("CREATE SOURCE s (a BIGINT)")
     db.insert("s", [(1,), (2,)])
     old = db.source("s")
@@ -136,7 +136,7 @@ def test_refused_by_what_there_is(users, sql, error):
     assert list(users.query("SELECT * FROM users")) == before
 
 
-# ---- refused by the text: the place is told
+# ---- refused by the text: the error has the place
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_select_from_a_source_has_what_was_just_pushed(db):
     assert result.lsn == db.lsn
 
 
-def test_a_division_by_zero_is_told(db):
+def test_a_division_by_zero_is_an_error(db):
     db.execute("CREATE SOURCE s (n BIGINT)")
     db.insert("s", [(1,), (0,)])
     with pytest.raises(errors.Error) as caught:
@@ -512,7 +512,7 @@ def test_a_statement_without_rows_answers_with_its_status(db):
     assert db.execute("SELECT * FROM t").status == ""
 
 
-def test_what_explains_is_shown_whole(db):
+def test_explanations_are_not_cut_off(db):
     condition = " OR ".join(f"symbol = 'a symbol with a long name {n}'" for n in range(9))
     sql = f"SELECT symbol\nFROM trades\nWHERE {condition}"
     db.execute("CREATE SOURCE trades (symbol VARCHAR, a_column_with_a_rather_long_name DOUBLE)")

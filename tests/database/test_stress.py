@@ -1,7 +1,7 @@
 """Everything at once: producers and subscribers of every kind that come, go, stall and raise.
 
-At the end the books are balanced for each of them: what it was given, in LSN order, plus what it
-was told it missed is what was committed and matched its query while it was there.
+At the end the books are balanced for each of them: what it was given, in LSN order, plus the
+rows reported to it as lost, is what was committed and matched its query while it was there.
 
 ``MILLSTREAM_STRESS_SECONDS`` says for how long; ``MILLSTREAM_SEED``, which dice (``seed.py``).
 """

@@ -1,4 +1,4 @@
-"""Subscriptions through the front door: nothing twice, nothing missing, losses told."""
+"""Subscriptions through the front door: nothing twice, nothing missing, losses reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def listed(batches):
 
 
 class Copy:
-    """A reader's copy of a table, made of what it is told; a step that does not fit is an error."""
+    """A reader's copy of a table, made of its changes; a step that does not fit is an error."""
 
     def __init__(self, *, strict=True):
         self.rows = {}
@@ -398,7 +398,7 @@ def test_resuming_over_and_over_gives_an_exact_copy(accounts):
 # ---- six policies
 
 
-def test_block_loses_nothing_and_holds_up_nobody(db, numbers, rows_of):
+def test_block_loses_nothing_and_holds_up_no_other(db, numbers, rows_of):
     slow = db.subscribe("SELECT n FROM s", buffer_rows=10)
     numbers(5000)
     db.flush()
@@ -408,8 +408,8 @@ def test_block_loses_nothing_and_holds_up_nobody(db, numbers, rows_of):
     assert (slow.metrics.delivered, slow.metrics.dropped) == (5010, 0)
 
 
-def told(batches):
-    """Rows that gaps tell of; their ranges lie between what was delivered."""
+def lost_rows(batches):
+    """The rows that gaps report; their ranges lie between what was delivered."""
     last, count = 0, 0
     for batch in batches:
         if batch.gap is not None:
@@ -424,7 +424,7 @@ def told(batches):
 
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest"])
 @pytest.mark.parametrize("max_rows", [None, 7])
-def test_what_is_dropped_is_told(db, numbers, policy, max_rows, drain):
+def test_dropped_rows_are_reported_as_gaps(db, numbers, policy, max_rows, drain):
     subscription = db.subscribe(
         "SELECT n FROM s WHERE n % 2 = 0", backpressure=policy, buffer_rows=20, max_rows=max_rows
     )
@@ -444,7 +444,7 @@ def test_what_is_dropped_is_told(db, numbers, policy, max_rows, drain):
     assert metrics.delivered == len(got)
     assert metrics.delivered + metrics.dropped == 440
     assert metrics.dropped > 0
-    assert told(batches) == metrics.dropped
+    assert lost_rows(batches) == metrics.dropped
     if policy == "drop_oldest":
         assert got[-1] == 878
     else:
@@ -570,7 +570,7 @@ def test_demand(db, numbers, rows_of):
         subscription.request(0)
 
 
-def test_a_request_wakes_who_waits(db, numbers):
+def test_a_request_wakes_a_waiting_reader(db, numbers):
     subscription = db.subscribe("SELECT n FROM s", demand=0)
     numbers(1)
     got = []
@@ -884,7 +884,7 @@ def test_dropping_ends_subscriptions(db, numbers, until):
     until(lambda: db.metrics()["subscribers"] == 0)
 
 
-def test_retention_is_told_as_a_gap_and_healed(tmp_path, rows_of):
+def test_retention_is_reported_as_a_gap_and_healed(tmp_path, rows_of):
     with ms.open(tmp_path / "x", segment_bytes=2000, retention_interval=0.01) as db:
         db.execute("CREATE SOURCE s (n BIGINT, t VARCHAR) WITH (retention_bytes = 3000)")
         first = db.subscribe("SELECT n FROM s")

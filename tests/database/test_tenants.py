@@ -247,7 +247,7 @@ def test_a_query_of_a_tenant_cannot_look_elsewhere(two):
     two.execute("LIVE SELECT * FROM t", tenant="a").cancel()
 
 
-def test_refused_where_rows_belong_to_nobody(two):
+def test_refused_without_a_tenant_column(two):
     calls = [
         lambda: two.query("SELECT * FROM open", tenant="a"),
         lambda: two.query("EXPLAIN SELECT * FROM open", tenant="a"),

@@ -127,7 +127,7 @@ def test_a_reader_that_is_needed_twice(runner):
     assert rows_of(plan, runner.run(plan, {"t": reader})) == [(0,), (1,), (2,), (3,), (4,)]
 
 
-def test_what_a_reader_raises_is_told_as_it_is(runner):
+def test_the_error_of_a_reader_is_raised_unchanged(runner):
     def batches():
         yield SCHEMA.rows_to_arrow(ROWS)
         raise LogCorruptError("torn", segment="s", offset=1, next_lsn=None, hint="Repair it.")

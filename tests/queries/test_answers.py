@@ -89,7 +89,7 @@ def test_spark_says_the_same(runner, sql, types, rows):
         assert all(map(same, mine, sparks, types)), (mine, sparks)
 
 
-def test_spark_was_asked_every_query():
+def test_spark_has_run_every_query():
     lines = (HERE / "queries.sql").read_text().splitlines()
     asked = [line for line in lines if line and not line.startswith("--")]
     assert [sql for sql, _, _ in CASES] == asked

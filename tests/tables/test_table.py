@@ -66,7 +66,7 @@ class TestInsert:
         assert len(one.table) == 2
 
     @pytest.mark.parametrize("rows", [[(3, 0), (1, 0)], [(3, 0), (3, 1)]])
-    def test_a_key_that_is_there_is_refused_whole(self, rows):
+    def test_an_existing_key_refuses_the_entire_statement(self, rows):
         one = Committed((1, 10))
         with pytest.raises(DuplicateKeyError, match="id = ") as caught:
             dml.insert(one.table, rows)
@@ -101,7 +101,7 @@ class TestUpdate:
         assert [c.op for c in one.commit(changes)] == ["update", "update"]
         assert one.rows == [(1, 10), (2, 21), (3, 31)]
 
-    def test_counts_what_stays_the_same_but_does_not_tell_it(self):
+    def test_unchanged_rows_are_counted_and_not_emitted(self):
         one = Committed((1, 10), (2, 20))
         changes = dml.update(one.table, *update("UPDATE t SET v = 10"))
         assert (changes.count, len(changes.rows)) == (2, 2)
