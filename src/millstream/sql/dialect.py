@@ -2,7 +2,7 @@
 
 ``'...'`` is a string, with Spark's backslash escapes and ``''`` for a quote; ``"..."`` and
 backticks are names. sqlglot's grammar of expressions is used as it is; statements are read by
-``reader.Reader``, which is built on this parser.
+``statements.reader.StatementReader``, which is built on this parser.
 """
 
 from __future__ import annotations

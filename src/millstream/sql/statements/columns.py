@@ -23,7 +23,7 @@ from millstream.sql.statements.cursor import did_you_mean
 from millstream.sql.statements.statement import WatermarkSpec
 
 if TYPE_CHECKING:
-    from millstream.sql.statements.reader import Reader
+    from millstream.sql.statements.reader import StatementReader
 
 _NO_TIME = timedelta(0)
 _CONSTRAINTS = {
@@ -46,7 +46,7 @@ _TOLD_PLACE = re.compile(r"(?P<problem>.*) at position (?P<place>\d+) of .*", re
 
 
 @dataclass(slots=True)
-class Definition:
+class ColumnDefinitions:
     """What the parentheses of a CREATE held, with the places that later errors need."""
 
     columns: list[Column] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Definition:
     key_place: int | None = None
     watermark: tuple[str, int, timedelta] | None = None
 
-    def schema(self, reader: Reader, begin: int) -> Schema:
+    def schema(self, reader: StatementReader, begin: int) -> Schema:
         """Return the schema; the columns of the key are NOT NULL."""
         self._check_twice(reader)
         key = tuple(self.find(reader, name, at).name for name, at in self.key)
@@ -66,7 +66,7 @@ class Definition:
             at = begin if self.key_place is None else self.key_place
             raise reader.located_error(error, at) from error
 
-    def watermark_spec(self, reader: Reader) -> WatermarkSpec | None:
+    def watermark_spec(self, reader: StatementReader) -> WatermarkSpec | None:
         """Return the watermark, if there is one that the columns can have."""
         if self.watermark is None:
             return None
@@ -81,7 +81,7 @@ class Definition:
             )
         return WatermarkSpec(column.name, delay)
 
-    def find(self, reader: Reader, name: str, at: int) -> Column:
+    def find(self, reader: StatementReader, name: str, at: int) -> Column:
         """Return the column of a name in any case."""
         for column in self.columns:
             if column.name.lower() == name.lower():
@@ -94,7 +94,7 @@ class Definition:
             kind=SqlColumnError,
         )
 
-    def _check_twice(self, reader: Reader) -> None:
+    def _check_twice(self, reader: StatementReader) -> None:
         seen: set[str] = set()
         for column, at in zip(self.columns, self.places, strict=True):
             if column.name.lower() in seen:
@@ -106,9 +106,9 @@ class Definition:
             seen.add(column.name.lower())
 
 
-def read_definition(reader: Reader) -> Definition:
+def read_definition(reader: StatementReader) -> ColumnDefinitions:
     """Read ``(column type, ..., [PRIMARY KEY (...)], [WATERMARK FOR ...])``."""
-    definition = Definition()
+    definition = ColumnDefinitions()
     begin = reader.offset
     reader.wrapped(lambda: _read_part(reader, definition))
     if not definition.columns:
@@ -116,7 +116,7 @@ def read_definition(reader: Reader) -> Definition:
     return definition
 
 
-def read_column(reader: Reader) -> tuple[Column, int | None]:
+def read_column(reader: StatementReader) -> tuple[Column, int | None]:
     """Read ``name type [NOT NULL] [PRIMARY KEY]``; also where it was said to be the key."""
     at = reader.offset
     name = reader.identifier("column")
@@ -137,7 +137,7 @@ def read_column(reader: Reader) -> tuple[Column, int | None]:
         raise reader.located_error(error, at) from error
 
 
-def read_type(reader: Reader, column: str) -> SqlType:
+def read_type(reader: StatementReader, column: str) -> SqlType:
     """Read a type by the model's own grammar of types."""
     begin = reader.offset
     text = reader.text_until(_ends_type)
@@ -153,7 +153,7 @@ def _ends_type(word: str, kind: TokenType, depth: int) -> bool:
     return depth == 0 and (kind in _PARTS_ENDS or word in _TYPE_ENDS)
 
 
-def _type_error(reader: Reader, error: Error, begin: int) -> SqlError:
+def _type_error(reader: StatementReader, error: Error, begin: int) -> SqlError:
     told = _TOLD_PLACE.fullmatch(error.message)
     if told is None:
         return reader.located_error(error, begin, SqlTypeError)
@@ -164,7 +164,7 @@ def _type_error(reader: Reader, error: Error, begin: int) -> SqlError:
     return reader.error(told["problem"], hint=error.hint, at=at, kind=SqlTypeError)
 
 
-def _read_part(reader: Reader, definition: Definition) -> None:
+def _read_part(reader: StatementReader, definition: ColumnDefinitions) -> None:
     at = reader.offset
     if reader.word == "WATERMARK" and reader.word_after == "FOR":
         _read_watermark(reader, definition)
@@ -183,7 +183,7 @@ def _read_part(reader: Reader, definition: Definition) -> None:
             definition.key = [(column.name, key_place)]
 
 
-def _set_key(reader: Reader, definition: Definition, at: int) -> None:
+def _set_key(reader: StatementReader, definition: ColumnDefinitions, at: int) -> None:
     if definition.key_place is not None:
         raise reader.error(
             "there are two primary keys",
@@ -193,7 +193,7 @@ def _set_key(reader: Reader, definition: Definition, at: int) -> None:
     definition.key_place = at
 
 
-def _read_watermark(reader: Reader, definition: Definition) -> None:
+def _read_watermark(reader: StatementReader, definition: ColumnDefinitions) -> None:
     if definition.watermark is not None:
         raise reader.error("there are two watermarks", hint="A source has one.")
     reader.expect("WATERMARK", "FOR")
@@ -202,7 +202,7 @@ def _read_watermark(reader: Reader, definition: Definition) -> None:
     definition.watermark = (name, at, delay or _NO_TIME)
 
 
-def _read_delay(reader: Reader, name: str) -> timedelta:
+def _read_delay(reader: StatementReader, name: str) -> timedelta:
     shape = f"Write WATERMARK FOR {quote_name(name)} AS {quote_name(name)} - INTERVAL '1 second'."
     at = reader.offset
     if reader.identifier("column").lower() != name.lower():
@@ -218,7 +218,7 @@ def _read_delay(reader: Reader, name: str) -> timedelta:
     return delay
 
 
-def _refuse_constraint(reader: Reader) -> None:
+def _refuse_constraint(reader: StatementReader) -> None:
     word = reader.word.split(" ")[0] if reader.word else ""
     if word in _CONSTRAINTS:
         raise reader.unsupported(f"{word} is not supported here", hint=_CONSTRAINTS[word])

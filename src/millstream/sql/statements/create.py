@@ -1,26 +1,37 @@
-"""CREATE, ALTER and DROP: what changes what exists."""
+"""CREATE, ALTER and DROP of sources, tables and views, their WITH options, and EXPLAIN."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from millstream.sql.statements.columns import read_column, read_definition
-from millstream.sql.statements.create_view import read_create_view
 from millstream.sql.statements.cursor import did_you_mean
-from millstream.sql.statements.options import read_options
+from millstream.sql.statements.query import (
+    QUERY_WORDS,
+    read_body,
+    read_emit,
+    read_live,
+    read_query,
+)
 from millstream.sql.statements.statement import (
     AddColumn,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
+    Explain,
+    Option,
     SkipDamage,
 )
 
 if TYPE_CHECKING:
-    from millstream.sql.statements.reader import Reader
-    from millstream.sql.statements.statement import AlterKind, DropKind
+    from collections.abc import Callable, Mapping
+
+    from millstream.sql.statements.reader import StatementReader
+    from millstream.sql.statements.statement import AlterKind, DropKind, OptionValue, ViewKind
+
 
 _VIEW = "Write CREATE MATERIALIZED VIEW name AS SELECT ..."
 _SINK = "Connectors are not there yet; subscribe, and write the changes out in your callback."
@@ -47,7 +58,7 @@ _DROP_KINDS = ("SOURCE", "TABLE", "SUBSCRIPTION", "VIEW", "STREAM", "SINK")
 _ALTERS = "There are ADD COLUMN, which is NULL in old rows, and SKIP DAMAGE."
 
 
-def read_create(reader: Reader) -> CreateSource | CreateTable | CreateView:
+def read_create(reader: StatementReader) -> CreateSource | CreateTable | CreateView:
     """Read what follows CREATE."""
     view = read_create_view(reader)
     if view is not None:
@@ -93,7 +104,7 @@ def read_create(reader: Reader) -> CreateSource | CreateTable | CreateView:
     return CreateTable(name=name, schema=schema, options=options, if_not_exists=if_not_exists)
 
 
-def _no_create(reader: Reader) -> Exception:
+def _no_create(reader: StatementReader) -> Exception:
     known = _NO_CREATE.get(reader.word)
     if known:
         return reader.unsupported(f"CREATE {known[0]} is not supported yet", hint=known[1])
@@ -103,7 +114,7 @@ def _no_create(reader: Reader) -> Exception:
     )
 
 
-def read_alter(reader: Reader) -> AddColumn | SkipDamage:
+def read_alter(reader: StatementReader) -> AddColumn | SkipDamage:
     """Read what follows ALTER."""
     kind = reader.skip_any("SOURCE", "TABLE")
     if not kind:
@@ -136,7 +147,7 @@ def read_alter(reader: Reader) -> AddColumn | SkipDamage:
     )
 
 
-def read_drop(reader: Reader) -> Drop:
+def read_drop(reader: StatementReader) -> Drop:
     """Read what follows DROP."""
     if reader.word == "MATERIALIZED" and reader.word_after == "VIEW":
         reader.skip("MATERIALIZED")
@@ -152,3 +163,147 @@ def read_drop(reader: Reader) -> Drop:
     return Drop(
         kind=cast("DropKind", kind.lower()), name=name, if_exists=if_exists, cascade=cascade
     )
+
+
+# ---- options, in WITH
+
+
+def read_options(reader: StatementReader) -> Mapping[str, Option]:
+    """Read what follows WITH."""
+    options: dict[str, Option] = {}
+
+    def read_option() -> None:
+        at = reader.offset
+        key = reader.option_key()
+        if key in options:
+            raise reader.error(f"the option {key} is given twice", hint="Give it once.", at=at)
+        reader.expect("=", hint=f"Write {key} = value.")
+        place = reader.place
+        options[key] = Option(_read_value(reader, key), *place, reader.place_of(at))
+
+    reader.wrapped(read_option)
+    return MappingProxyType(options)
+
+
+def _read_value(reader: StatementReader, key: str) -> OptionValue:
+    if reader.skip("TRUE"):
+        return True
+    if reader.skip("FALSE"):
+        return False
+    value = reader.constant()
+    if value is not None:
+        return value
+    word = reader.word.lower()
+    hint = f"Write {key} = '{word}'." if word.isidentifier() else "Write a number or a '...'."
+    raise reader.expected(f"the value of {key}", hint=hint)
+
+
+# ---- CREATE MATERIALIZED VIEW, CREATE STREAM, EXPLAIN
+
+
+_SHAPE = "Write CREATE MATERIALIZED VIEW name AS SELECT ... FROM ..."
+
+
+def read_create_view(reader: StatementReader) -> CreateView | None:
+    """Read what follows CREATE if it makes a view or a stream; None, with nothing read, if not."""
+    kind, or_replace = _read_kind(reader)
+    if kind is None:
+        return None
+    at = reader.offset
+    if_not_exists = reader.skip("IF", "NOT", "EXISTS")
+    if if_not_exists and or_replace:
+        raise reader.error(
+            "OR REPLACE and IF NOT EXISTS say different things", hint="Leave one out.", at=at
+        )
+    name = reader.name(kind)
+    before = _read_tail(reader, {"WITH"})
+    reader.expect("AS", hint=_SHAPE)
+    body = read_body(reader)
+    after = _read_tail(reader, set(_TAILS) - {"WITH"} if before else set(_TAILS))
+    return CreateView(
+        name=name,
+        kind=kind,
+        query=body,
+        if_not_exists=if_not_exists,
+        or_replace=or_replace,
+        **before,
+        **after,
+    )
+
+
+def read_explain(reader: StatementReader) -> Explain:
+    """Read what follows EXPLAIN."""
+    if reader.word in {"ANALYZE", "EXTENDED", "FORMATTED", "VERBOSE", "CODEGEN", "COST"}:
+        hint = "Write EXPLAIN SELECT ..."
+        raise reader.unsupported(f"EXPLAIN {reader.word} is not supported yet", hint=hint)
+    begin = reader.offset
+    if reader.skip("LIVE"):
+        return Explain(statement=reader.located(read_live(reader), begin))
+    if reader.word in QUERY_WORDS:
+        return Explain(statement=reader.located(read_query(reader), begin))
+    reader.refuse_parameters()
+    view = read_create_view(reader) if reader.skip("CREATE") else None
+    if view is None:
+        hint = "Only a SELECT, or the CREATE of a view, can be explained."
+        raise reader.expected("SELECT", hint=hint)
+    return Explain(statement=reader.located(view, begin))
+
+
+def _read_kind(reader: StatementReader) -> tuple[ViewKind | None, bool]:
+    words = [token.text.upper() for token in reader.tokens_left[:4]]
+    or_replace = words[:2] == ["OR", "REPLACE"]
+    if or_replace:
+        del words[:2]
+    for kind, start in _KINDS:
+        if words[: len(start)] == list(start):
+            reader.pass_over(len(start) + 2 * or_replace)
+            return kind, or_replace
+    return None, False
+
+
+_KINDS: tuple[tuple[ViewKind, tuple[str, ...]], ...] = (
+    ("view", ("MATERIALIZED", "VIEW")),
+    ("stream", ("STREAM",)),
+    ("stream", ("CONTINUOUS", "QUERY")),
+)
+
+
+# --- What follows the query -----------------------------------------------------------------------
+
+
+def _read_tail(reader: StatementReader, allowed: set[str]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    while reader.word in allowed:
+        at, (field, clause) = reader.offset, _TAILS[reader.word]
+        if field in read:
+            raise reader.error(f"{reader.word} appears twice", hint="Write it once.", at=at)
+        read[field] = clause(reader)
+    return read
+
+
+def _read_with(reader: StatementReader) -> Mapping[str, Any]:
+    reader.expect("WITH")
+    return read_options(reader)
+
+
+def _read_lateness(reader: StatementReader) -> timedelta:
+    reader.expect("ALLOW", "LATENESS", hint="Write ALLOW LATENESS INTERVAL '1 minute'.")
+    at = reader.offset
+    lateness = reader.interval()
+    if lateness < timedelta(0):
+        raise reader.error("the lateness is below zero", hint="Write it without a sign.", at=at)
+    return lateness
+
+
+def _read_late_to(reader: StatementReader) -> str:
+    reader.expect("LATE", "DATA", "TO", hint="Write LATE DATA TO name.")
+    return reader.name("stream")
+
+
+_TAILS: Mapping[str, tuple[str, Callable[[StatementReader], Any]]] = {
+    "EMIT": ("emit", read_emit),
+    "ALLOW": ("lateness", _read_lateness),
+    "LATE": ("late_to", _read_late_to),
+    "WITH": ("options", _read_with),
+}
+"""The first word of each clause: the field it fills, and what reads it."""

@@ -1,4 +1,4 @@
-"""Words: one statement's tokens from left to right, with errors that know their places."""
+"""The cursor: one statement's tokens from left to right, with errors that know their places."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def did_you_mean(word: str, choices: Iterable[str], otherwise: str = "") -> str:
     return f"Did you mean {near}?" if near else otherwise
 
 
-class Words(MillstreamParser):
+class TokenCursor(MillstreamParser):
     """A place in a statement's tokens; each method reads its own part and stands after it.
 
     It is sqlglot's parser, so that expressions are read by its grammar, with few and plain methods

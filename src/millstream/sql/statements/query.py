@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from sqlglot import TokenType, exp
 
 from millstream.errors import Error, SqlUnsupportedError
-from millstream.sql.refusals import check_query, tables_of
+from millstream.sql.refusals import CLAUSES, check_query, tables_of
 from millstream.sql.statements.cursor import did_you_mean
 from millstream.sql.statements.durations import parse_duration
-from millstream.sql.statements.reader import Reader
-from millstream.sql.statements.select import read_select
+from millstream.sql.statements.reader import StatementReader
 from millstream.sql.statements.statement import Emit, Query, Select
 
 if TYPE_CHECKING:
     from sqlglot import Token
+
+    from millstream.errors import SqlError
+
 
 QUERY_WORDS = frozenset({"SELECT", "WITH", "("})
 """The words that a query begins with."""
@@ -38,7 +40,7 @@ _QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
 _DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
-def read_query(reader: Reader, *, live: bool = False) -> Select | Query:
+def read_query(reader: StatementReader, *, live: bool = False) -> Select | Query:
     """Read a query and its EMIT; the next word is the query's first."""
     body = read_body(reader)
     if reader.word == "EMIT":
@@ -46,22 +48,22 @@ def read_query(reader: Reader, *, live: bool = False) -> Select | Query:
     return dataclasses.replace(body, live=live)
 
 
-def read_live(reader: Reader) -> Select | Query:
+def read_live(reader: StatementReader) -> Select | Query:
     """Read what follows LIVE."""
     if reader.word not in QUERY_WORDS:
         raise reader.expected("SELECT", hint="Write LIVE SELECT ... FROM ...")
     return read_query(reader, live=True)
 
 
-def read_body(reader: Reader) -> Select | Query:
+def read_body(reader: StatementReader) -> Select | Query:
     """Read a query up to the clauses that only a view has."""
     if reader.word not in QUERY_WORDS:
         raise reader.expected("SELECT", hint="Write AS SELECT ... FROM ...")
     begin, tokens = reader.offset, reader.tokens_left
     tokens = tokens[: _length(tokens)]
     given = reader.parameters
-    plain = _read_plain(Reader(reader.sql, tokens, given))
-    body = plain or _read_any(Reader(reader.sql, tokens, given))
+    plain = _read_plain(StatementReader(reader.sql, tokens, given))
+    body = plain or _read_any(StatementReader(reader.sql, tokens, given))
     reader.pass_over(len(tokens))
     line, column = reader.place_of(begin)
     return dataclasses.replace(
@@ -108,13 +110,13 @@ def as_query(body: Select | Query) -> Query:
     )
 
 
-def read_emit(reader: Reader) -> Emit:
+def read_emit(reader: StatementReader) -> Emit:
     """Read ``EMIT ...``."""
     line, column = reader.place
     return dataclasses.replace(_read_emit(reader), line=line, column=column)
 
 
-def _read_emit(reader: Reader) -> Emit:
+def _read_emit(reader: StatementReader) -> Emit:
     reader.expect("EMIT", hint=_EMITS)
     if reader.skip("CHANGES") or reader.skip("ON", "UPDATE"):
         return Emit("changes")
@@ -131,7 +133,7 @@ def _read_emit(reader: Reader) -> Emit:
     return Emit("every", every)
 
 
-def _read_rhythm(reader: Reader) -> timedelta:
+def _read_rhythm(reader: StatementReader) -> timedelta:
     if reader.word == "INTERVAL":
         return reader.interval()
     at = reader.offset
@@ -144,7 +146,7 @@ def _read_rhythm(reader: Reader) -> timedelta:
         raise reader.located_error(error, at) from error
 
 
-def _read_plain(reader: Reader) -> Select | None:
+def _read_plain(reader: StatementReader) -> Select | None:
     """Read a SELECT of one log that only filters and projects; None if it is another query."""
     if not reader.skip("SELECT"):
         return None
@@ -156,7 +158,7 @@ def _read_plain(reader: Reader) -> Select | None:
     return select
 
 
-def _read_any(reader: Reader) -> Query:
+def _read_any(reader: StatementReader) -> Query:
     tree = reader.query()
     if not reader.at_end:
         hint = did_you_mean(reader.word_before, _CLAUSES)
@@ -180,3 +182,70 @@ def _length(tokens: list[Token]) -> int:
         if (*words[place : place + 2], "")[:2] in _TAILS:
             return place
     return len(tokens)
+
+
+# ---- a plain SELECT: filters and projections of one source, table or view
+
+
+_AFTER_FROM = ("WHERE", "LIMIT", "JOIN", "GROUP", "ORDER", "HAVING", "UNION")
+
+
+def read_select(reader: StatementReader) -> Select:
+    """Read what follows SELECT, if it filters and projects one log.
+
+    Raises:
+        SqlUnsupportedError: it is a query of another kind, for a larger grammar to read.
+        SqlSyntaxError: it is no query at all.
+    """
+    if reader.word == "DISTINCT":
+        raise _another(reader)
+    if reader.word == "FROM" or reader.at_end:
+        raise reader.expected("what to select", hint="Write SELECT * FROM ..., or name columns.")
+    items = tuple(reader.listed(lambda: _read_item(reader)))
+    target, alias = _read_from(reader)
+    where = reader.condition() if reader.skip("WHERE") else None
+    limit = reader.integer("the number of rows") if reader.skip("LIMIT") else None
+    return Select(target=target, items=items, where=where, limit=limit, alias=alias)
+
+
+def _another(reader: StatementReader) -> SqlError:
+    return reader.unsupported("this is no plain SELECT", hint="Write SELECT a, b FROM trades.")
+
+
+def _read_item(reader: StatementReader) -> exp.Expression:
+    if reader.word == "FROM":  # a comma too many: the grammar would take FROM for nothing at all
+        raise reader.expected("what to select", hint="Leave out the comma before FROM.")
+    return reader.item()
+
+
+def _read_from(reader: StatementReader) -> tuple[str, str | None]:
+    if reader.at_end or reader.word == "INTO":
+        raise _another(reader)
+    if not reader.skip("FROM"):
+        # SELECT a FORM t: the misspelt word was taken for an alias.
+        hint = did_you_mean(reader.word_before, ["FROM"], "Write SELECT a, b FROM trades.")
+        raise reader.expected("',' or FROM", hint=hint)
+    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST"}:
+        raise _another(reader)
+    target = reader.name("source or table")
+    if reader.word == "(":
+        raise _another(reader)
+    return target, _read_alias(reader)
+
+
+def _read_alias(reader: StatementReader) -> str | None:
+    at = reader.offset
+    if reader.skip("AS"):
+        alias = reader.identifier("table")
+    elif reader.may_be_alias():
+        alias = reader.identifier("table")
+        # A misspelt keyword is taken for an alias; what follows then has no place.
+        if not reader.at_end and reader.word.split(" ")[0] not in {*CLAUSES, "WHERE", "LIMIT", ","}:
+            hint = did_you_mean(alias.upper(), _AFTER_FROM)
+            if hint:
+                raise reader.error(f"unexpected '{alias}'", hint=hint, at=at)
+    else:
+        alias = None
+    if reader.word == ",":
+        raise _another(reader)
+    return alias

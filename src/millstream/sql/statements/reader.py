@@ -11,7 +11,7 @@ from sqlglot import TokenType, exp
 
 from millstream.errors import Error, SqlParameterError
 from millstream.sql.refusals import check_expression
-from millstream.sql.statements.cursor import Words
+from millstream.sql.statements.cursor import TokenCursor
 from millstream.sql.statements.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _STRINGS = {TokenType.STRING, TokenType.RAW_STRING}
 _BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class Reader(Words):
+class StatementReader(TokenCursor):
     """What reads a statement: words, names, values, expressions, and lists of them."""
 
     # --- Parameters -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from millstream.sql.statements.statement import (
 )
 
 if TYPE_CHECKING:
-    from millstream.sql.statements.reader import Reader
+    from millstream.sql.statements.reader import StatementReader
     from millstream.sql.statements.statement import DropKind, ShowKind
 
 _KINDS = ("SOURCES", "TABLES", "SUBSCRIPTIONS", "VIEWS", "STREAMS", "SINKS", "CHANNELS")
@@ -25,7 +25,7 @@ _OBJECTS = ("SOURCE", "TABLE", "VIEW", "STREAM", "SINK")
 _SINCE = "Write SINCE 42, SINCE TIMESTAMP '2026-01-01 00:00:00' or SINCE INTERVAL '5 minutes' AGO."
 
 
-def read_show(reader: Reader) -> Show | ShowChanges | ShowCreate:
+def read_show(reader: StatementReader) -> Show | ShowChanges | ShowCreate:
     """Read what follows SHOW."""
     if reader.skip("CHANGES"):
         return _read_changes(reader)
@@ -43,30 +43,30 @@ def read_show(reader: Reader) -> Show | ShowChanges | ShowCreate:
     return Show(kind=cast("ShowKind", shown.lower()), like=like)
 
 
-def read_describe(reader: Reader) -> Describe:
+def read_describe(reader: StatementReader) -> Describe:
     """Read what follows DESCRIBE or DESC."""
     kind, name = _read_object(reader)
     return Describe(name=name, kind=kind)
 
 
-def read_listen(reader: Reader) -> Listen:
+def read_listen(reader: StatementReader) -> Listen:
     """Read what follows LISTEN."""
     return Listen(channel=reader.name("channel"))
 
 
-def read_unlisten(reader: Reader) -> Unlisten:
+def read_unlisten(reader: StatementReader) -> Unlisten:
     """Read what follows UNLISTEN."""
     return Unlisten(channel=None if reader.skip("*") else reader.name("channel"))
 
 
-def read_notify(reader: Reader) -> Notify:
+def read_notify(reader: StatementReader) -> Notify:
     """Read what follows NOTIFY."""
     channel = reader.name("channel")
     payload = reader.string("the payload") if reader.skip(",") else ""
     return Notify(channel=channel, payload=payload)
 
 
-def _read_object(reader: Reader) -> tuple[DropKind | None, str]:
+def _read_object(reader: StatementReader) -> tuple[DropKind | None, str]:
     if reader.word == "MATERIALIZED" and reader.word_after == "VIEW":
         reader.skip("MATERIALIZED")
     # A lone word is a name, even that of a kind: DESCRIBE source.
@@ -75,14 +75,14 @@ def _read_object(reader: Reader) -> tuple[DropKind | None, str]:
     return cast("DropKind | None", kind.lower() or None), name
 
 
-def _read_changes(reader: Reader) -> ShowChanges:
+def _read_changes(reader: StatementReader) -> ShowChanges:
     collection = reader.name("source or table") if reader.skip("FOR") else None
     since = _read_since(reader) if reader.skip("SINCE") else None
     limit = reader.integer("the number of changes") if reader.skip("LIMIT") else None
     return ShowChanges(collection=collection, since=since, limit=limit)
 
 
-def _read_since(reader: Reader) -> int | datetime | timedelta:
+def _read_since(reader: StatementReader) -> int | datetime | timedelta:
     if reader.word == "INTERVAL":
         return _read_ago(reader)
     typed = reader.skip_any("TIMESTAMP", "DATE", "LSN")
@@ -99,7 +99,7 @@ def _read_since(reader: Reader) -> int | datetime | timedelta:
         raise reader.error(f"{value!r} is not a time", hint=_SINCE, at=at) from error
 
 
-def _read_ago(reader: Reader) -> timedelta:
+def _read_ago(reader: StatementReader) -> timedelta:
     at = reader.offset
     ago = reader.interval()
     reader.skip("AGO")

@@ -9,14 +9,14 @@ from millstream.sql.statements.statement import Conflict, Delete, Insert, Update
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from millstream.sql.statements.reader import Reader
+    from millstream.sql.statements.reader import StatementReader
 
 _Row = tuple["exp.Expression", ...]
 
 _FROM_QUERY = "Run the SELECT with db.query(), and give its rows to db.insert()."
 
 
-def read_insert(reader: Reader) -> Insert:
+def read_insert(reader: StatementReader) -> Insert:
     """Read what follows INSERT."""
     conflict = _read_or(reader)
     if reader.word == "OVERWRITE":
@@ -40,7 +40,7 @@ def read_insert(reader: Reader) -> Insert:
     return Insert(target=target, columns=columns, values=values, conflict=conflict)
 
 
-def read_update(reader: Reader) -> Update:
+def read_update(reader: StatementReader) -> Update:
     """Read what follows UPDATE."""
     target = reader.name("table")
     reader.expect("SET", hint="Write UPDATE t SET column = value WHERE ...")
@@ -59,17 +59,17 @@ def read_update(reader: Reader) -> Update:
     return Update(target=target, assignments=tuple(assignments.values()), where=_read_where(reader))
 
 
-def read_delete(reader: Reader) -> Delete:
+def read_delete(reader: StatementReader) -> Delete:
     """Read what follows DELETE."""
     reader.expect("FROM", hint="Write DELETE FROM t WHERE ...")
     return Delete(target=reader.name("table"), where=_read_where(reader))
 
 
-def _read_where(reader: Reader) -> exp.Expression | None:
+def _read_where(reader: StatementReader) -> exp.Expression | None:
     return reader.condition() if reader.skip("WHERE") else None
 
 
-def _read_or(reader: Reader) -> Conflict:
+def _read_or(reader: StatementReader) -> Conflict:
     if not reader.skip("OR"):
         return "error"
     word = reader.skip_any("REPLACE", "IGNORE")
@@ -80,7 +80,7 @@ def _read_or(reader: Reader) -> Conflict:
     return "replace" if word == "REPLACE" else "ignore"
 
 
-def _read_on_conflict(reader: Reader, conflict: Conflict) -> Conflict:
+def _read_on_conflict(reader: StatementReader, conflict: Conflict) -> Conflict:
     at = reader.offset
     if reader.word == "DUPLICATE":
         raise reader.unsupported(
@@ -102,7 +102,7 @@ def _read_on_conflict(reader: Reader, conflict: Conflict) -> Conflict:
     return "ignore"
 
 
-def _read_names(reader: Reader) -> tuple[str, ...]:
+def _read_names(reader: StatementReader) -> tuple[str, ...]:
     names: dict[str, str] = {}
 
     def read_name() -> None:
@@ -116,7 +116,7 @@ def _read_names(reader: Reader) -> tuple[str, ...]:
     return tuple(names.values())
 
 
-def _read_rows(reader: Reader, width: int | None) -> tuple[_Row, ...]:
+def _read_rows(reader: StatementReader, width: int | None) -> tuple[_Row, ...]:
     rows: list[_Row] = []
 
     def read_row() -> None:
@@ -136,12 +136,12 @@ def _read_rows(reader: Reader, width: int | None) -> tuple[_Row, ...]:
     return tuple(rows)
 
 
-def _read_value(reader: Reader) -> exp.Expression:
+def _read_value(reader: StatementReader) -> exp.Expression:
     _refuse_default(reader)
     return reader.stored("a value")
 
 
-def _refuse_default(reader: Reader) -> None:
+def _refuse_default(reader: StatementReader) -> None:
     if reader.word == "DEFAULT":
         raise reader.unsupported(
             "DEFAULT is not supported", hint="Columns have no defaults; write a value or NULL."

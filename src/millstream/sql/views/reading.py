@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from millstream.sql.statements.parse import guarded
 from millstream.sql.statements.query import as_query
-from millstream.sql.statements.reader import Reader
+from millstream.sql.statements.reader import StatementReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,15 +25,17 @@ _SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_C
 """Functions whose arguments have words between them."""
 
 
-class FaithfulReader(Reader):
+class FaithfulReader(StatementReader):
     """Reads calls of functions as they are: a name and its arguments."""
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-        name: Reader.FUNCTION_PARSERS[name] for name in _SYNTAX
+        name: StatementReader.FUNCTION_PARSERS[name] for name in _SYNTAX
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-        name: read for name, read in Reader.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
+        name: read
+        for name, read in StatementReader.NO_PAREN_FUNCTION_PARSERS.items()
+        if name != "ANY"
     }
 
 
@@ -44,7 +46,7 @@ def read_tree(query: Select | Query) -> exp.Query:
     return guarded(query.sql, list(query.tokens), query.parameters, _whole, FaithfulReader)
 
 
-def _whole(reader: Reader) -> exp.Query:
+def _whole(reader: StatementReader) -> exp.Query:
     tree = reader.query()
     reader.end()
     return tree
