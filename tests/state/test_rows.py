@@ -17,7 +17,7 @@ from millstream.errors import SchemaMismatchError
 from millstream.model import Schema
 from millstream.model.schema import Column
 from millstream.model.types import parse_type
-from millstream.state import hashes as hashing
+from millstream.state import keys as hashing
 from millstream.state import rows as rows_module
 from millstream.state.rows import Rows
 
@@ -70,10 +70,12 @@ class Model:
             old = self.rows.pop(key, None)
             if new is not None:
                 self.rows[key] = new
-            for cut, told in ((self.width, changes), (None, stored)):
+            for cut, expected in ((self.width, changes), (None, stored)):
                 pair = (old and old[:cut], new and new[:cut])
                 if pair[0] != pair[1]:
-                    told += [(r, w) for r, w in zip(pair, (-1, 1), strict=True) if r is not None]
+                    expected += [
+                        (r, w) for r, w in zip(pair, (-1, 1), strict=True) if r is not None
+                    ]
         return changes, stored
 
 
@@ -83,7 +85,7 @@ def weighted(batch):
     return list(zip(map(plain_row, batch.rows), batch.weights, strict=True))
 
 
-def held(rows, *, stored=True):
+def contents(rows, *, stored=True):
     table = rows.snapshot(stored=stored)
     schema = rows.stored_schema if stored else rows.schema
     assert table.schema.equals(schema.arrow)
@@ -111,20 +113,20 @@ def batches(results):
 
 
 def check(rows, model, steps, *, few):
-    """Every step tells what the model tells, and leaves what the model has."""
+    """Every step gives the changes of the model, and leaves its rows."""
     committed = []
     for step in steps:
         given_rows, shown = [row for row, _ in step], [there for _, there in step]
         rows._few = few(step)
-        before = held(rows)
+        before = contents(rows)
         diff = rows.diff(spark(given_rows, rows.stored_schema, shown))
-        assert held(rows) == before
+        assert contents(rows) == before
         changes, stored = model.step(given_rows, shown)
         assert weighted(diff.changes) == changes
         assert weighted(diff.stored) == stored
         rows.apply(diff)
-        assert held(rows) == sorted(model.rows.values(), key=repr)
-        assert held(rows, stored=False) == sorted(
+        assert contents(rows) == sorted(model.rows.values(), key=repr)
+        assert contents(rows, stored=False) == sorted(
             (row[: model.width] for row in model.rows.values()), key=repr
         )
         assert len(rows) == len(model.rows)
@@ -144,7 +146,6 @@ def hashes(request, monkeypatch):
         return many(*arguments) % np.uint64(3)
 
     monkeypatch.setattr("millstream.state.runs.hash_columns", colliding)
-    monkeypatch.setattr("millstream.state.compare.hash_columns", colliding)
 
     def colliding_one(types):
         hash_one = one(types)
@@ -177,7 +178,7 @@ class TestAgainstADict:
         for batch in committed:
             model.step(batch.rows, [weight > 0 for weight in batch.weights])
             again.load(batch)
-        assert held(again) == sorted(model.rows.values(), key=repr)
+        assert contents(again) == sorted(model.rows.values(), key=repr)
 
     @settings(max_examples=40)
     @given(batches(wide_result))
@@ -250,7 +251,7 @@ class TestRows:
             diff = rows.diff(batch, revise=False)
             assert weighted(diff.changes) == [(("b", 1), 1)]
             rows.apply(diff)
-            assert held(rows) == [("a", 1), ("b", 1)]
+            assert contents(rows) == [("a", 1), ("b", 1)]
             assert rows.diff(batch, keep=np.zeros(2, bool), revise=False).changes is None
 
     def test_removal(self):
@@ -278,7 +279,7 @@ class TestRows:
         rows = Rows(schema, ("k",))
         naive = pa.array([7], pa.int64()).cast(pa.timestamp("us"))
         rows.apply(rows.diff(pa.RecordBatch.from_pydict({"t": naive, "_hash": [1], "k": ["a"]})))
-        assert held(rows) == [("a", datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=UTC))]
+        assert contents(rows) == [("a", datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=UTC))]
 
     def test_a_snapshot_stays_as_it_was(self):
         schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
@@ -307,8 +308,8 @@ class TestRows:
             return living(*arguments)
 
         monkeypatch.setattr(rows_module, "living", meanwhile)
-        assert held(rows) == [(0, 0), (1, 1), *((k, 0) for k in range(2, 9))]
-        assert held(rows) == [(0, 0), (1, 1), (2, 2), *((k, 0) for k in range(3, 9))]
+        assert contents(rows) == [(0, 0), (1, 1), *((k, 0) for k in range(2, 9))]
+        assert contents(rows) == [(0, 0), (1, 1), (2, 2), *((k, 0) for k in range(3, 9))]
 
     def test_readers_see_each_step_whole(self):
         """Every step moves all rows from one number to the next, by a few rows or by many."""
@@ -349,8 +350,8 @@ class TestRuns:
                 model.pop(k, None)
                 if there:
                     model[k] = n
-        rows._settle()
-        assert held(rows) == sorted(model.items(), key=repr)
+        rows._compact()
+        assert contents(rows) == sorted(model.items(), key=repr)
         assert [run.live for run in rows._runs] == [int(run.alive.sum()) for run in rows._runs]
         for run in rows._runs:
             assert run.live >= len(run.alive) / 2

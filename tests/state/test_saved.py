@@ -1,204 +1,29 @@
-"""Rows on the disk: read back as they were written, or passed over."""
+"""Saved rows as bytes: decoded as they were encoded, or recognised as damaged."""
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
-
 import pyarrow as pa
-import pytest
 
-import millstream as ms
-from millstream.model import ResumeToken
-from millstream.state.bag import Bag
-from millstream.state.saved import Saved
-from millstream.tables.table import Table
-
-from ..held import until  # noqa: TID252 - tests have no name
+from millstream.state.saved import SavedRows
 
 ROWS = pa.table({"k": pa.array([1, None], pa.int64()), "v": pa.array(["ä", "\0"])})
-SAVED = Saved(7, 5, {"rows": ROWS, "pending": ROWS.slice(0, 0)}, "token")
+SAVED = SavedRows(7, 5, {"rows": ROWS, "pending": ROWS.slice(0, 0)}, "token")
 
 
-def test_read_as_it_was_written(tmp_path):
-    path = tmp_path / "deep" / "x.rows"
-    SAVED.write(path)
-    assert Saved.read(path) == SAVED
-    Saved(8, 0, {}, "").write(path)
-    assert Saved.read(path) == Saved(8, 0, {}, "")
-    assert [each.name for each in path.parent.iterdir()] == ["x.rows"]
+def test_decoded_as_encoded():
+    for saved in (SAVED, SavedRows(8, 0, {}, "")):
+        assert SavedRows.decode(b"".join(saved.encode())) == saved
 
 
-def test_damage_anywhere_is_noticed(tmp_path):
-    path = tmp_path / "x.rows"
-    SAVED.write(path)
-    whole = path.read_bytes()
-    for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert Saved.read(path) is None
-        path.write_bytes(whole[:place])
-        assert Saved.read(path) is None
-    assert Saved.read(tmp_path / "none.rows") is None
+def test_damage_anywhere_is_noticed():
+    data = b"".join(SAVED.encode())
+    for place in range(len(data)):
+        flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        assert SavedRows.decode(flipped) is None
+        assert SavedRows.decode(data[:place]) is None
 
 
 def test_fits_what_has_the_same_parts_and_columns():
     assert SAVED.fits({"rows": ROWS.schema, "pending": ROWS.schema})
     assert not SAVED.fits({"rows": ROWS.schema})
     assert not SAVED.fits({"rows": ROWS.schema, "pending": ROWS.schema.remove(0)})
-
-
-# ---- tables, and views that need no Spark
-
-MADE = """
-    CREATE TABLE t (k BIGINT PRIMARY KEY, v VARCHAR);
-    CREATE SOURCE s (k BIGINT);
-    CREATE MATERIALIZED VIEW bag AS SELECT v FROM t WHERE k > 1;
-    CREATE MATERIALIZED VIEW heap AS SELECT k FROM s WHERE k > 1;
-    CREATE STREAM passed AS SELECT k FROM s WHERE k > 1
-"""
-NAMES = ("t", "bag", "heap", "passed")
-
-
-def change(db, first, last):
-    for n in range(first, last):
-        db.execute(f"INSERT OR REPLACE INTO t VALUES ({n % 5}, 'v{n % 2}')")
-        db.source("s").push((n,))
-        if n % 3 == 0:
-            db.execute(f"DELETE FROM t WHERE k = {n % 4}")
-    db.flush()
-    for name in NAMES[1:]:
-        db.wait_for(name, timeout=60)
-
-
-def shown(db):
-    return {name: sorted(db.query(f"SELECT * FROM {name}").to_pylist(), key=str) for name in NAMES}
-
-
-@pytest.fixture
-def read(monkeypatch):
-    """The batches that tables and bags were given."""
-    counts = {Table: 0, Bag: 0}
-    for kind, name, take in ((Table, "apply", Table.apply), (Bag, "load", Bag.load)):
-
-        def counting(self, batch, kind=kind, take=take):
-            counts[kind] += 1
-            return take(self, batch)
-
-        monkeypatch.setattr(kind, name, counting)
-    return counts
-
-
-@pytest.mark.parametrize("again", [0, 7])
-def test_opened_from_what_was_saved_and_what_came_after(tmp_path, read, again):
-    path = tmp_path / "db"
-    with ms.open(path) as db:
-        db.execute(MADE)
-        change(db, 0, 30)
-        db._engine.views.saver.save(0, 0)
-        change(db, 30, 30 + again)
-        wanted = shown(db)
-    read.update({Table: 0, Bag: 0})
-    with ms.open(path) as db:
-        assert shown(db) == wanted
-        assert read[Table] <= 2 * again
-        assert read[Bag] <= 2 * again + 1  # what was saved is one
-        change(db, 40, 50)
-        wanted = shown(db)
-    (tmp_path / "db" / "rows").rename(tmp_path / "elsewhere")
-    with ms.open(path) as db:  # the log alone says the same
-        assert shown(db) == wanted
-
-
-def test_what_does_not_fit_is_passed_over(tmp_path):
-    path = tmp_path / "db"
-    with ms.open(path) as db:
-        db.execute(MADE)
-        change(db, 0, 30)
-        db._engine.views.saver.save(0, 0)
-        wanted = shown(db)
-        db.execute("ALTER TABLE t ADD COLUMN more BIGINT")
-    files = sorted((path / "rows").iterdir())
-    assert len(files) == 3  # rows that never go are the log itself
-    with ms.open(path) as db:
-        found = shown(db)
-        for row in found["t"]:
-            assert row.pop("more") is None
-        assert found == wanted
-    for file in files:
-        file.write_bytes(b"MSR1")
-    with ms.open(path) as db:
-        assert shown(db)["bag"] == wanted["bag"]
-
-
-def test_of_rows_that_never_were_or_of_another_database(tmp_path):
-    for name in ("one", "other"):
-        with ms.open(tmp_path / name) as db:
-            db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
-            db.execute(f"INSERT INTO t VALUES ({len(name)})")
-            db._engine.views.saver.save(0, 0)
-    [one], [other] = (list((tmp_path / name / "rows").iterdir()) for name in ("one", "other"))
-    saved = Saved.read(one)
-    shutil.copy(other, one)
-    with ms.open(tmp_path / "one") as db:
-        assert db.query("SELECT k FROM t").fetchall() == [(3,)]
-    assert not one.exists()
-    token = ResumeToken.parse(saved.token)  # of an epoch that is yet to come
-    replace(saved, token=str(replace(token, epoch=token.epoch + 100))).write(one)
-    with ms.open(tmp_path / "one") as db:
-        assert db.query("SELECT k FROM t").fetchall() == [(3,)]
-    assert not one.exists()
-
-
-def test_goes_with_what_it_is_of(tmp_path):
-    path = tmp_path / "db"
-    with ms.open(path) as db:
-        db.execute(MADE)
-        change(db, 0, 30)
-        db._engine.views.saver.save(0, 0)
-        db.execute("DROP VIEW bag")
-        db.execute("DROP TABLE t")
-        assert len(list((path / "rows").iterdir())) == 1
-        (path / "rows" / "0123-7.rows").write_bytes(b"left by a crash")
-        db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v VARCHAR)")
-        assert db.query("SELECT * FROM t").to_pylist() == []
-    with ms.open(path) as db:
-        assert db.query("SELECT * FROM t").to_pylist() == []
-        assert len(list((path / "rows").iterdir())) == 1
-
-
-def test_of_a_stream_whose_log_was_trimmed_meanwhile(tmp_path):
-    path = tmp_path / "db"
-    with ms.open(path, segment_bytes=1, retention_interval=0.01) as db:
-        db.execute("CREATE SOURCE s (k BIGINT)")
-        db.execute("CREATE STREAM p WITH (retention_bytes = 1) AS SELECT k FROM s WHERE k >= 0")
-        db.source("s").push((0,))
-        db.wait_for("p", timeout=60)
-        db._engine.views.saver.save(0, 0)
-        saved = db._engine.log.lsn
-        for n in range(1, 30):
-            db.source("s").push((n,))
-            db.flush()
-        db.wait_for("p", timeout=60)
-        until(lambda: db._engine.log.topic("p").low_lsn > saved + 1)
-    seen = []
-    with ms.open(path) as db:
-        db.subscribe_callback("SELECT * FROM p", lambda batch: seen.extend(batch.rows))
-        db.source("s").push((30,))
-        until(lambda: seen)
-    assert seen == [(30,)]
-
-
-def test_saved_by_itself_when_much_has_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("millstream.views.saver.MANY", 20)
-    with ms.open(tmp_path / "db") as db:
-        db.execute(MADE)
-        change(db, 0, 60)
-        until(lambda: len(list((tmp_path / "db" / "rows").glob("*.rows"))) == 3)
-
-
-def test_saved_at_the_end_when_some_has_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("millstream.views.saver.SOME", 20)
-    with ms.open(tmp_path / "db") as db:
-        db.execute(MADE)
-        change(db, 0, 30)
-    assert len(list((tmp_path / "db" / "rows").glob("*.rows"))) == 3

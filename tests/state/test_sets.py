@@ -47,7 +47,7 @@ def weighted(batch):
     return [] if batch is None else list(zip(batch.rows, batch.weights, strict=True))
 
 
-def held(rows):
+def contents(rows):
     names = ["_k0", "start", "_end", "n"]
     table = rows.snapshot(stored=True).select(names)
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
@@ -111,24 +111,24 @@ class TestSets:
     )
     def test_as_a_dict_of_sets(self, steps):
         sets, again, model = new_sets(), new_sets(), {}
-        told = {}
+        changed = {}
         for step in steps:
-            before = held(sets)
+            before = contents(sets)
             diff = sets.diff(spark(*step))
-            assert held(sets) == before
+            assert contents(sets) == before
             model.update((k, rows or []) for k, rows in step)
             sets.apply(diff)
-            assert held(sets) == expected(model)
+            assert contents(sets) == expected(model)
             if diff.stored is not None:
                 again.load(diff.stored)
-            assert held(again) == expected(model)
+            assert contents(again) == expected(model)
             for row, weight in weighted(diff.changes):
-                told[row] = told.get(row, 0) + weight
+                changed[row] = changed.get(row, 0) + weight
         shown = {}
         for rows in model.values():
             for start, _, n in rows:
                 shown[at(start), n] = shown.get((at(start), n), 0) + 1
-        assert {row: count for row, count in told.items() if count} == shown
+        assert {row: count for row, count in changed.items() if count} == shown
 
 
 class TestWithEmission:

@@ -42,7 +42,7 @@ def results(*rows):
     )
 
 
-def told(release):
+def changes_shown(release):
     if release is None or release.changes is None:
         return []
     return list(zip(release.changes.rows, release.changes.weights, strict=True))
@@ -91,7 +91,7 @@ class Driver:
         if release.waiting is not None:
             self.pending.append(release.waiting)
         self.one.apply(release)
-        return told(release)
+        return changes_shown(release)
 
 
 class TestClose:
@@ -181,7 +181,7 @@ class TestReplay:
         one.take(("a", 0, 2, True), watermark=10)
         one.restart()
         release = one.one.take(results(("a", 0, 1, True)), lsn=1, watermark=10, now=0)
-        assert told(release) == []
+        assert changes_shown(release) == []
         one.one.apply(release)
         assert shown(one.one) == [("a", 0, 2)]
         assert one.one.lsn == 2

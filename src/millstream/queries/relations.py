@@ -14,7 +14,7 @@ from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.queries.duckdb import AdhocRunner
 from millstream.sql import plan_all
-from millstream.state.bag import Bag
+from millstream.state.bags import Bag
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:

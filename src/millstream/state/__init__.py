@@ -2,5 +2,5 @@
 
 Takes: batches of weighted rows in LSN order.
 Gives: the rows that hold now, and the differences that a batch makes.
-Never knows: SQL, Spark, threads, who reads.
+Never knows: SQL, Spark, files, logs, readers.
 """

@@ -10,40 +10,76 @@ from __future__ import annotations
 import math
 import threading
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.errors import SchemaMismatchError
+from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
-from millstream.state.compare import added, compare, killed, newest, outcome, told
-from millstream.state.diff import Diff, told_arrow, told_rows
-from millstream.state.hashes import hash_columns, one_hasher
-from millstream.state.intake import Intake
-from millstream.state.runs import Run, frozen, living, settled
+from millstream.state.keys import hash_columns, one_hasher
+from millstream.state.result_reader import ResultReader
+from millstream.state.runs import (
+    added,
+    compacted,
+    compare,
+    deleted,
+    living,
+    newest,
+    outcome,
+    run_of,
+    weighted_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Column, Row
-    from millstream.state.diff import Key
-    from millstream.state.same import Mask
+    from millstream.state.keys import Mask
+    from millstream.state.runs import Run
 
+Key = tuple[Any, ...]
 _FEW = 256  # results up to which Python is faster than Arrow
-_MOST = 4096  # rows in the dict, and deaths in the runs, before they are dealt with
+_MOST = 4096  # rows in the dict, or deleted rows in the runs, before runs are compacted
 _FLOATS = ("REAL", "DOUBLE")
 _NAN = object()  # stands for NaN in a key, since no two NaNs are equal in Python
+_UPDATE = pa.array([-1, 1], pa.int64())
+
+
+class Diff:
+    """What some results change: computed by ``Rows.diff``, applied by ``Rows.apply``.
+
+    Attributes:
+        changes: the user's columns where they changed, an old row and its new one side by side;
+            None when they did not.
+        stored: the changes of all stored columns.
+        put: keys and their new rows, None for none: what changes in the dict.
+        added: a new run.
+        deleted: places in runs whose rows are deleted.
+        grown: by how many rows there are more.
+        version: what the rows were when this was computed.
+    """
+
+    __slots__ = ("added", "changes", "deleted", "grown", "put", "stored", "version")
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.changes: ChangeBatch | None = None
+        self.stored: ChangeBatch | None = None
+        self.put: list[tuple[Key, Row | None]] = []
+        self.added: Run | None = None
+        self.deleted: list[tuple[Run, NDArray[np.int64]]] = []
+        self.grown = 0
 
 
 class Rows:
     """The rows of a view.
 
-    One thread works out diffs, one diff at a time: it is applied, by whatever thread, or thrown
-    away before the next. Snapshots may be taken at any time by anybody.
+    One thread computes diffs, one diff at a time: it is applied, by any thread, or discarded before
+    the next. Snapshots may be taken at any time by any thread.
 
     >>> rows = Rows(Schema.of(key=("k",), k="VARCHAR", n="BIGINT"), ("k",))
     >>> diff = rows.diff(pa.RecordBatch.from_pydict({"k": ["a", "b"], "n": [1, 1]}))
@@ -54,7 +90,7 @@ class Rows:
 
     Args:
         schema: the user's columns.
-        keys: the columns, the user's or hidden ones, that tell groups apart; none when there is
+        keys: the columns, the user's or hidden ones, that identify a group; none when there is
             only one group.
         hidden: columns that are kept but not shown.
 
@@ -75,18 +111,18 @@ class Rows:
         self._few = 0 if self.stored_schema.is_nested else _FEW
         self._hash_key = one_hasher(types)
         self._floats = any(c.type.kind in _FLOATS for c in self.stored_schema.columns)
-        self._intake = Intake(self.stored_schema)
+        self._reader = ResultReader(self.stored_schema)
         self._lock = threading.Lock()
         self._recent: dict[Key, Row] = {}
         self._runs: tuple[Run, ...] = ()
-        self._deaths = 0
+        self._deleted = 0
         self._version = 0
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    # ---- what changes
+    # ---- changes
 
     def diff(self, batch: pa.RecordBatch, *, keep: Mask | None = None, revise: bool = True) -> Diff:
         """What new results of some groups change; of a group that is there twice, the last counts.
@@ -94,24 +130,30 @@ class Rows:
         Args:
             batch: the stored columns and, perhaps, ``_shown``.
             keep: which of the groups stay; without it, those that are shown.
-            revise: whether groups that are there may change or go.
+            revise: whether groups that are there may change or be retracted.
         """
         if batch.num_rows <= self._few:
             try:
-                rows, shown = self._intake.few(batch)
+                rows, shown = self._reader.rows(batch)
                 return self.diff_rows(rows, keep=shown if keep is None else keep, revise=revise)
             except (SchemaMismatchError, OverflowError):
                 pass  # such as the year 10000, which Arrow can hold and Python cannot
         if keep is None:
-            keep = self._intake.shown(batch)
-        return self._diff_arrow(self._intake.arrow(batch), keep, revise=revise)
+            keep = self._reader.shown(batch)
+        return self._diff_arrow(self._reader.arrow(batch), keep, revise=revise)
 
     def diff_rows(
         self, rows: Sequence[Row], *, keep: Sequence[bool] | Mask | None = None, revise: bool = True
     ) -> Diff:
-        """The same for rows of all stored columns, in canonical form; none of them nested."""
-        if len(self._recent) > _MOST or self._deaths > _MOST:
-            self._settle()
+        """What new rows of some groups change, given as tuples in canonical form, not nested.
+
+        Args:
+            rows: all stored columns.
+            keep: which of the rows stay; without it, all.
+            revise: whether groups that are there may change or be retracted.
+        """
+        if len(self._recent) > _MOST or self._deleted > _MOST:
+            self._compact()
         diff = Diff(self._version)
         key_of = self.key_of
         if len(rows) == 1:
@@ -135,25 +177,25 @@ class Rows:
             changed.append((old, new))
             diff.put.append((key, new))
             if held is not None:
-                diff.killed.append((run, np.array([place])))
+                diff.deleted.append((run, np.array([place])))
             diff.grown += (new is not None) - (old is not None)
         if changed:
-            self._tell_rows(diff, changed)
+            self._set_changes(diff, changed)
         return diff
 
     def removal(self, batch: pa.RecordBatch) -> Diff:
-        """The groups of a batch, gone."""
+        """What changes when the groups of a batch are retracted."""
         return self.diff(batch, keep=np.zeros(batch.num_rows, np.bool_))
 
     def apply(self, diff: Diff) -> None:
-        """Take in what the last diff has worked out."""
+        """Apply the last diff."""
         with self._lock:
             if diff.version != self._version:
-                raise AssertionError("a diff is applied once, and before the next is worked out")
+                raise AssertionError("a diff is applied once, and before the next is computed")
             self._version += 1
             recent = self._recent
-            for run, places in diff.killed:
-                self._deaths += run.kill(places)
+            for run, places in diff.deleted:
+                self._deleted += run.delete(places)
             for key, row in diff.put:
                 if row is None:
                     recent.pop(key, None)
@@ -164,21 +206,24 @@ class Rows:
             self._size += diff.grown
 
     def load(self, batch: ChangeBatch) -> None:
-        """Take in changes of the stored columns that were committed before, in order."""
+        """Apply changes of the stored columns that were committed before, in order."""
         weights = batch.weights_arrow().to_numpy()
         if len(batch) <= self._few and not batch.is_arrow:
             self.apply(self.diff_rows(batch.held_rows, keep=weights > 0))
         else:
             self.apply(self.diff(batch.arrow, keep=weights > 0))
 
-    # ---- what is there
+    # ---- reading
 
     def snapshot(self, *, stored: bool = False) -> pa.Table:
         """All rows at one moment: the user's columns, or all that are stored."""
-        return self.held(stored=stored)()
+        return self.capture(stored=stored)()
 
-    def held(self, *, stored: bool = False) -> Callable[[], pa.Table]:
-        """What gives all rows of this moment, whenever it is called: only that takes long."""
+    def capture(self, *, stored: bool = False) -> Callable[[], pa.Table]:
+        """A function that gives all rows of this moment, whenever it is called.
+
+        Capturing them is quick; only calling the function takes long.
+        """
         with self._lock:
             recent = list(self._recent.values())
             runs = [
@@ -205,15 +250,15 @@ class Rows:
             names: the columns; the same ones at each call.
         """
         if self._recent:
-            self._settle()
+            self._compact()
         places = [self.stored_schema.names.index(name) for name in names]
         keys = [batch.column(name) for name in names]
         hashes = hash_columns(keys, batch.num_rows)
         found = [run.members(hashes, keys, places) for run in self._runs]
         return [part for part in found if part.num_rows]
 
-    def like(self, row: Row) -> Row | None:
-        """The stored row that has the key of another row; of columns that are not nested."""
+    def find(self, row: Row) -> Row | None:
+        """The stored row with the key of another row, or None; no column is nested."""
         key = self.key_of(row)
         recent = self._recent.get(key)
         if recent is not None:
@@ -221,13 +266,13 @@ class Rows:
         held = self._find(key)
         return None if held is None else held[2]
 
-    def like_all(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """The same for a batch of the stored columns, where each key comes once.
+    def find_all(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """The stored rows with the keys of a batch of the stored columns, which has each key once.
 
         Returns:
-            Rows, and for each place of the batch which of them is like it; -1 without one.
+            Rows, and for each place of the batch which of them has its key; -1 without one.
         """
-        self._settle()
+        self._compact()
         compared = compare(newest(batch, self._keys), self._runs, self._keys)
         return compared.old, compared.old_places
 
@@ -252,48 +297,50 @@ class Rows:
             for one, other in zip(old, new, strict=True)
         )
 
-    def _tell_rows(self, diff: Diff, changed: list[tuple[Row | None, Row | None]]) -> None:
-        diff.stored = diff.changes = told_rows(self.stored_schema, changed)
+    def _set_changes(self, diff: Diff, changed: list[tuple[Row | None, Row | None]]) -> None:
+        diff.stored = diff.changes = row_changes(self.stored_schema, changed)
         if self.stored_schema is not self.schema:
             width = self._width
             cut = [(old and old[:width], new and new[:width]) for old, new in changed]
             seen = [(old, new) for old, new in cut if not (old and new and self._same(old, new))]
-            diff.changes = told_rows(self.schema, seen)
+            diff.changes = row_changes(self.schema, seen)
 
     # ---- many at once
 
     def _diff_arrow(self, batch: pa.RecordBatch, keep: Mask | None, *, revise: bool) -> Diff:
-        self._settle()
+        self._compact()
         diff = Diff(self._version)
         if not batch.num_rows:
             return diff
         compared = compare(newest(batch, self._keys), self._runs, self._keys)
         values = [place for place in range(batch.num_columns) if place not in self._keys]
         what = outcome(compared, keep, values, revise=revise)
-        diff.stored = diff.changes = told_arrow(self.stored_schema, *told(compared, what))
+        diff.stored = diff.changes = arrow_changes(
+            self.stored_schema, *weighted_rows(compared, what)
+        )
         if self.stored_schema is not self.schema and diff.stored is not None:
             seen_values = [place for place in values if place < self._width]
             seen = outcome(compared, keep, seen_values, revise=revise)
-            diff.changes = told_arrow(self.schema, *told(compared, seen))
+            diff.changes = arrow_changes(self.schema, *weighted_rows(compared, seen))
         diff.added = added(compared, what)
-        diff.killed.extend(killed(compared, what))
-        diff.grown = int(what.comes.sum()) - int(what.goes.sum())
+        diff.deleted.extend(deleted(compared, what))
+        diff.grown = int(what.inserted.sum()) - int(what.retracted.sum())
         return diff
 
-    def _settle(self) -> None:
-        """Put the runs in order, with the recent rows among them. No row changes."""
+    def _compact(self) -> None:
+        """Merge runs, and move the recent rows into one. No row changes."""
         runs = self._runs
         recent = list(self._recent.values())
         if recent:
-            runs = (*runs, frozen(self.stored_schema.rows_to_arrow(recent), self._keys))
-        runs = settled(runs)
+            runs = (*runs, run_of(self.stored_schema.rows_to_arrow(recent), self._keys))
+        runs = compacted(runs)
         with self._lock:
-            self._runs, self._recent, self._deaths = runs, {}, 0
-            self._version += 1  # a diff from before would kill rows in runs that are no more
+            self._runs, self._recent, self._deleted = runs, {}, 0
+            self._version += 1  # a diff from before would delete rows in runs that are gone
 
 
 def _key_getter(places: Sequence[int], *, floats: bool) -> Callable[[Row], Key]:
-    """What takes the key out of a row: such that two are equal when GROUP BY says so."""
+    """A function that gives the key of a row; keys are equal when GROUP BY says so."""
     if floats:
         return lambda row: tuple([_NAN if _is_nan(row[place]) else row[place] for place in places])
     if len(places) > 1:
@@ -303,3 +350,41 @@ def _key_getter(places: Sequence[int], *, floats: bool) -> Callable[[Row], Key]:
 
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+def row_changes(schema: Schema, changed: list[tuple[Row | None, Row | None]]) -> ChangeBatch | None:
+    """Pairs of an old and a new row, side by side, as a batch; None without any.
+
+    Args:
+        schema: their columns.
+        changed: old and new rows; None for a row that is not there.
+    """
+    if not changed:
+        return None
+    if len(changed) == 1:
+        ((old, new),) = changed
+        if old is not None and new is not None:
+            return ChangeBatch(schema, [old, new], None, _UPDATE)
+    rows: list[Row] = []
+    weights: list[int] = []
+    for pair in changed:
+        for row, weight in zip(pair, (-1, 1), strict=True):
+            if row is not None:
+                rows.append(row)
+                weights.append(weight)
+    is_insert_only = min(weights) > 0
+    return ChangeBatch(
+        schema, rows, None, None if is_insert_only else pa.array(weights, pa.int64())
+    )
+
+
+def arrow_changes(
+    schema: Schema, rows: pa.RecordBatch, weights: pa.Array | None
+) -> ChangeBatch | None:
+    """Weighted rows in Arrow, which may have further columns, as a batch; None without any."""
+    if not rows.num_rows:
+        return None
+    arrays = rows.columns[: len(schema.columns)]
+    return ChangeBatch(
+        schema, None, pa.RecordBatch.from_arrays(arrays, schema=schema.arrow), weights
+    )

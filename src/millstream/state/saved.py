@@ -1,9 +1,8 @@
-"""Rows on the disk: what a view or a table holds at an LSN, so that opening is not reading history.
+"""Saved rows: what a view or a table holds at an LSN, as bytes.
 
-A copy of what the log says, never more: it is written once everything up to its LSN is on the disk.
-One that is missing, damaged or of other columns is passed over, and the log is read from its
-beginning. The file: a mark, the check sum of all that follows, the length of a header, the header
-(JSON), and each part as a stream of Arrow.
+A copy of what the log says, never more. Bytes that are damaged or of other columns are ignored, and
+the log is read from its beginning. The format: a mark, the checksum of all that follows, the length
+of a header, the header (JSON), and each part as an Arrow stream.
 """
 
 from __future__ import annotations
@@ -17,14 +16,11 @@ from typing import TYPE_CHECKING, Final
 import google_crc32c
 import pyarrow as pa
 
-from millstream.log.storage import write_file
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 NEVER: Final = sys.maxsize
-"""What is never due."""
+"""A number of rows that is never reached."""
 
 _MARK: Final = b"MSR1"
 _HEAD = struct.Struct(">4sI")
@@ -32,14 +28,14 @@ _SIZE = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedRows:
     """Rows at one moment.
 
     Attributes:
         lsn: everything up to this LSN of the log is in them.
         cause: of a view, the LSN up to which its inputs count in them.
         parts: the rows.
-        token: the same LSN, with the history that it is of.
+        token: the LSN with the epoch that it is of.
     """
 
     lsn: int
@@ -48,13 +44,13 @@ class Saved:
     token: str = ""
 
     def fits(self, shapes: Mapping[str, pa.Schema]) -> bool:
-        """Whether these are the parts that are wanted, with the columns that are."""
+        """Whether these are exactly the parts and the columns that are expected."""
         return self.parts.keys() == shapes.keys() and all(
             self.parts[name].schema.equals(shape) for name, shape in shapes.items()
         )
 
-    def write(self, path: Path) -> None:
-        """Write them to a file, which is there whole or not at all."""
+    def encode(self) -> list[bytes | pa.Buffer]:
+        """The rows as bytes, in pieces to be written one after the other."""
         streams = {name: _stream(table) for name, table in self.parts.items()}
         header = json.dumps(
             {
@@ -68,18 +64,17 @@ class Saved:
         check = 0
         for each in body:
             check = google_crc32c.extend(check, each)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, [_HEAD.pack(_MARK, check), *body])
+        return [_HEAD.pack(_MARK, check), *body]
 
     @staticmethod
-    def read(path: Path) -> Saved | None:
-        """What was written; None when it is not there, or not what was written."""
+    def decode(data: bytes) -> SavedRows | None:
+        """The rows that were encoded; None when the bytes are damaged."""
+        buffer = pa.py_buffer(data)
         try:
-            data = pa.py_buffer(path.read_bytes())
-            mark, check = _HEAD.unpack_from(data)
-        except (OSError, struct.error):
+            mark, check = _HEAD.unpack_from(buffer)
+        except struct.error:
             return None
-        body = data.slice(_HEAD.size)
+        body = buffer.slice(_HEAD.size)
         if mark != _MARK or google_crc32c.value(body) != check:
             return None
         (size,) = _SIZE.unpack_from(body)
@@ -89,7 +84,7 @@ class Saved:
             with pa.ipc.open_stream(body.slice(place, length)) as reader:
                 parts[name] = reader.read_all()
             place += length
-        return Saved(header["lsn"], header["cause"], parts, header["token"])
+        return SavedRows(header["lsn"], header["cause"], parts, header["token"])
 
 
 def _stream(table: pa.Table) -> pa.Buffer:

@@ -1,6 +1,6 @@
 """The rows of a view whose groups have several rows each, such as the sessions of a user.
 
-Spark sends the whole set of a group each time; what is told is only how it differs from the last.
+Spark sends all rows of a group each time; only the difference from the last set is emitted.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import SchemaMismatchError
-from millstream.state.compare import newest
-from millstream.state.intake import SHOWN
+from millstream.state.result_reader import SHOWN
 from millstream.state.rows import Rows
+from millstream.state.runs import newest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Column, Schema
-    from millstream.state.diff import Diff
+    from millstream.state.rows import Diff
 
 ROWS = "_rows"
 """The column with a group's rows: an array of structs."""
@@ -32,8 +32,8 @@ class Sets:
 
     Args:
         schema: the user's columns.
-        groups: the columns that tell groups apart; none when there is only one.
-        match: the columns that tell the rows of one group apart. A row with the same values in
+        groups: the columns that identify a group; none when there is only one.
+        match: the columns that identify a row within its group. A row with the same values in
             them is the same row, updated.
         hidden: columns that are kept but not shown; among them those of ``groups``.
 
@@ -71,11 +71,11 @@ class Sets:
         return self.rows.diff(self.keyed(batch, self.rows))
 
     def keyed(self, batch: pa.RecordBatch, *known: Rows) -> pa.RecordBatch:
-        """The same as one result for each row: the rows of the sets, and those that have left.
+        """Sets as one result for each row: the rows of the sets, and those that left them.
 
         Args:
-            batch: as above.
-            known: all that holds rows of the groups; where two hold the same, the last counts.
+            batch: the groups' columns, and ``_rows``.
+            known: what holds rows of the groups; where two hold the same row, the last counts.
 
         Returns:
             The stored columns and ``_shown``, which is false for rows that have left.
@@ -95,7 +95,7 @@ class Sets:
         if shown.sum() != new.num_rows:
             raise SchemaMismatchError(
                 f"two rows of one group have the same {', '.join(self._match) or 'group'}",
-                hint="The columns that tell a group's rows apart must differ in each of its rows.",
+                hint="The columns that identify a row of a group must differ in each of its rows.",
             )
         rows = both.take(pa.array(last))
         fields = [*self.stored_schema.arrow, pa.field(SHOWN, pa.bool_())]
@@ -104,11 +104,11 @@ class Sets:
         )
 
     def apply(self, diff: Diff) -> None:
-        """Take in what the last diff has worked out."""
+        """Apply the last diff."""
         self.rows.apply(diff)
 
     def load(self, batch: ChangeBatch) -> None:
-        """Take in changes of the stored columns that were committed before, in order."""
+        """Apply changes of the stored columns that were committed before, in order."""
         self.rows.load(batch)
 
     def snapshot(self, *, stored: bool = False) -> pa.Table:

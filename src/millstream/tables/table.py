@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from millstream.errors import LogCorruptError
-from millstream.state.saved import NEVER, Saved
+from millstream.state.saved import NEVER, SavedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class Table:
             width = len(schema.columns)
             self.rows = {key: row + (None,) * (width - len(row)) for key, row in self.rows.items()}
 
-    def load(self, log: Log, saved: Saved | None = None) -> None:
+    def load(self, log: Log, saved: SavedRows | None = None) -> None:
         """Read what was saved of it, and what the log has after that."""
         start: int | Literal["earliest"] = "earliest"
         if saved is not None and saved.fits({_ROWS: self.schema.arrow}):
@@ -104,12 +104,12 @@ class Table:
         for batch in log.salvage(self.name):
             self.apply(batch)
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedRows:
         """What it holds, to be written."""
         rows, lsn, schema = self.snapshot()
         pieces = [rows[start : start + _PIECE] for start in range(0, len(rows), _PIECE)]
         batches = [schema.rows_to_arrow(piece) for piece in pieces]
-        return Saved(lsn, 0, {_ROWS: pa.Table.from_batches(batches, schema=schema.arrow)})
+        return SavedRows(lsn, 0, {_ROWS: pa.Table.from_batches(batches, schema=schema.arrow)})
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch that was committed."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import Row
     from millstream.model.change import Gap
     from millstream.sql import Predicate, Projection
-    from millstream.state.saved import Saved
+    from millstream.state.saved import SavedRows
     from millstream.tables.changes import Changes, Conflict
 
 
@@ -43,7 +43,7 @@ class Tables:
         """The table of that name, or None."""
         return self._tables.get(name)
 
-    def open(self, definition: Definition, saved: Saved | None) -> Table:
+    def open(self, definition: Definition, saved: SavedRows | None) -> Table:
         """Read a table's rows: those that were saved, and the changes that the log has since."""
         table = Table(definition.name, definition.schema)
         table.load(self._log, saved)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from millstream.errors import InvalidOptionError, SchemaError
 from millstream.model.schema import Column, Schema
 from millstream.model.types import BOOLEAN
-from millstream.state.intake import SHOWN, Intake
+from millstream.state.result_reader import SHOWN, ResultReader
 from millstream.state.rows import Rows
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.model.batch import ChangeBatch
-    from millstream.state.diff import Diff
-    from millstream.state.same import Mask
+    from millstream.state.keys import Mask
+    from millstream.state.rows import Diff
 
 Mode = Literal["changes", "close", "every", "final"]
 
@@ -128,7 +128,7 @@ class Emission:
         self._every = every
         self._next_tick: int | None = None
         self._earliest = _ALWAYS  # no window that waits ends before
-        self._intake = Intake(stored)
+        self._reader = ResultReader(stored)
         self._nothing = stored.rows_to_arrow([])
 
     def take(self, batch: pa.RecordBatch, *, lsn: int, watermark: int | None, now: int) -> Release:
@@ -220,10 +220,10 @@ class Emission:
 
     def _with_shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of what waits."""
-        shown = self._intake.shown(batch)
+        shown = self._reader.shown(batch)
         if shown is None:
             shown = np.ones(batch.num_rows, np.bool_)
-        arrays = [*self._intake.arrow(batch).columns, pa.array(shown)]
+        arrays = [*self._reader.arrow(batch).columns, pa.array(shown)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.pending.schema.arrow)
 
 

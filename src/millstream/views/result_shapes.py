@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
-from millstream.state.bag import Bag
-from millstream.state.heap import Heap
+from millstream.state.bags import AppendOnlyRows, Bag
 from millstream.state.rows import Rows
 from millstream.state.sets import Sets
 from millstream.views.emission import Emission
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
-    from millstream.state.saved import Saved
+    from millstream.state.saved import SavedRows
     from millstream.views.emission import Mode, Release
     from millstream.views.view import Parts
 
@@ -113,7 +112,7 @@ class GroupedRows:
             parts.append((PENDING + self._name, release.waiting))
         return _Step(parts, lambda: self._emission.apply(release))
 
-    def load(self, log: Log, saved: Saved | None) -> tuple[int, int]:
+    def load(self, log: Log, saved: SavedRows | None) -> tuple[int, int]:
         """Read what was committed before."""
         own = STATE + self._name if STATE + self._name in self.topics else self._name
         rows, emission = self._rows, self._emission
@@ -125,11 +124,11 @@ class GroupedRows:
         emission.lsn, rows_read = _load(log, parts, saved)
         return emission.lsn, rows_read
 
-    def held(self) -> dict[str, Callable[[], pa.Table]]:
+    def capture(self) -> dict[str, Callable[[], pa.Table]]:
         """What is worth saving, as it is at this moment."""
-        held = {_ROWS: self._rows.held(stored=True)}
+        held = {_ROWS: self._rows.capture(stored=True)}
         if PENDING + self._name in self.topics:
-            held[_PENDING] = self._emission.pending.held()
+            held[_PENDING] = self._emission.pending.capture()
         return held
 
     def snapshot(self) -> pa.Table:
@@ -151,9 +150,9 @@ class PlainRows:
         self.retracts = retracts
         self._name = name
         self._schema = schema
-        self._store: Bag | Heap | None = None
+        self._store: Bag | AppendOnlyRows | None = None
         if kept:
-            self._store = Bag(schema) if retracts else Heap(schema)
+            self._store = Bag(schema) if retracts else AppendOnlyRows(schema)
         self._cause = 0
 
     def __len__(self) -> int:
@@ -215,22 +214,22 @@ class PlainRows:
         del watermark, now
         return None
 
-    def load(self, log: Log, saved: Saved | None) -> tuple[int, int]:
+    def load(self, log: Log, saved: SavedRows | None) -> tuple[int, int]:
         """Read what was committed before."""
         store, part = self._store, _Part(self._name, self._schema, _ignore, _ignore)
         if isinstance(store, Bag):
-            part = _Part(self._name, store.counted_schema, store.load, store.load_counted)
+            part = _Part(self._name, store.captured_schema, store.load, store.load_captured)
         elif store is not None:
             part = _Part(self._name, self._schema, store.load, store.load)
         self._cause, rows_read = _load(log, {_ROWS: part}, saved)
         return self._cause, rows_read
 
-    def held(self) -> dict[str, Callable[[], pa.Table]] | None:
+    def capture(self) -> dict[str, Callable[[], pa.Table]] | None:
         """What is worth saving, as it is at this moment: rows that never go are the log itself."""
-        if isinstance(self._store, Heap):
+        if isinstance(self._store, AppendOnlyRows):
             return None
         return {
-            _ROWS: self._schema.arrow.empty_table if self._store is None else self._store.counted()
+            _ROWS: self._schema.arrow.empty_table if self._store is None else self._store.capture()
         }
 
     def snapshot(self) -> pa.Table:
@@ -260,7 +259,7 @@ class _Part:
     restore: Callable[[ChangeBatch], None]
 
 
-def _load(log: Log, parts: dict[str, _Part], saved: Saved | None) -> tuple[int, int]:
+def _load(log: Log, parts: dict[str, _Part], saved: SavedRows | None) -> tuple[int, int]:
     """Take in what was saved, if it fits, and what came after it.
 
     Returns:

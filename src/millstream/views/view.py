@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from millstream.dispatch import Commit
 from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
 from millstream.model.batch import ChangeBatch
-from millstream.state.saved import NEVER, Saved
+from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class ResultShape(Protocol):
     def advance(self, watermark: int | None, now: int) -> Step | None:
         """What it means that time goes on."""
 
-    def load(self, log: Log, saved: Saved | None) -> tuple[int, int]:
+    def load(self, log: Log, saved: SavedRows | None) -> tuple[int, int]:
         """Read what was committed before.
 
         Returns:
             The LSN up to which inputs count in it, and how many rows of the log were read.
         """
 
-    def held(self) -> dict[str, Callable[[], pa.Table]] | None:
+    def capture(self) -> dict[str, Callable[[], pa.Table]] | None:
         """What is worth saving, as it is at this moment."""
 
     def snapshot(self) -> pa.Table:
@@ -128,7 +128,7 @@ class View:
     def __len__(self) -> int:
         return len(self._shape)
 
-    def load(self, log: Log, saved: Saved | None = None) -> None:
+    def load(self, log: Log, saved: SavedRows | None = None) -> None:
         """Read what was saved of it, and what the log has after that."""
         self.cause, self.written = self._shape.load(log, saved)
         self.lsn = self._placed = log.lsn
@@ -279,13 +279,13 @@ class View:
         with self._lock:
             return self._shape.snapshot(), self.lsn
 
-    def saved(self) -> Saved | None:
+    def saved(self) -> SavedRows | None:
         """What it holds, to be written; None when that is the log itself."""
         with self._lock:
-            held, lsn, cause = self._shape.held(), self._placed, self.cause
+            held, lsn, cause = self._shape.capture(), self._placed, self.cause
         if held is None:
             return None
-        return Saved(lsn, cause, {name: table() for name, table in held.items()})
+        return SavedRows(lsn, cause, {name: table() for name, table in held.items()})
 
 
 def one_batch(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.types import DOUBLE, REAL, VARCHAR, array_type, struct_type
-from millstream.state.hashes import hash_columns, one_hasher
-from millstream.state.same import same_rows, same_values
+from millstream.state.keys import hash_columns, one_hasher, same_rows, same_values
 
 from ..model.strategies import (  # noqa: TID252 - tests have no name
     small_scalars,

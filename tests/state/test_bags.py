@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from millstream.errors import SchemaMismatchError
 from millstream.model import ChangeBatch, Schema
-from millstream.state import bag as bag_module
-from millstream.state import heap as heap_module
-from millstream.state.bag import Bag
-from millstream.state.heap import Heap
+from millstream.state import bags as bag_module
+from millstream.state.bags import AppendOnlyRows, Bag
 
 SCHEMA = Schema.of(a="VARCHAR", x="DOUBLE")
 NESTED = Schema.of(a="VARCHAR", x="ARRAY<DOUBLE>")
@@ -27,7 +25,7 @@ def spark(rows, weights, schema=SCHEMA):
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def held(rows):
+def contents(rows):
     table = rows.snapshot()
     assert table.schema.equals(rows.schema.arrow)
     assert table.num_rows == len(rows)
@@ -53,25 +51,25 @@ class TestBag:
         counts = Counter()
         for step in steps:
             rows, weights = [row for row, _ in step], [weight for _, weight in step]
-            before = held(bag)
+            before = contents(bag)
             diff = bag.diff(spark(rows, weights, schema))
-            assert held(bag) == before
+            assert contents(bag) == before
             net = Counter()
             for row, weight in step:
                 net[repr(row)] += weight
-            told = Counter()
+            changed = Counter()
             if diff.changes is not None:
                 for row, weight in zip(diff.changes.rows, diff.changes.weights, strict=True):
-                    told[repr(row)] += weight
+                    changed[repr(row)] += weight
                 again.load(diff.stored)
-            assert dict(told) == {row: weight for row, weight in net.items() if weight}
+            assert dict(changed) == {row: weight for row, weight in net.items() if weight}
             counts.update(net)
             bag.apply(diff)
-            assert held(bag) == +counts
-            assert held(again) == +counts
+            assert contents(bag) == +counts
+            assert contents(again) == +counts
 
     @given(steps(flat))
-    def test_as_often_as_it_came(self, few, steps):
+    def test_each_row_as_often_as_it_was_inserted(self, few, steps):
         self.check(SCHEMA, steps, few)
 
     @pytest.mark.slow
@@ -79,7 +77,7 @@ class TestBag:
     def test_nested(self, few, steps):
         self.check(NESTED, steps, few)
 
-    def test_rows_that_only_come_are_told_as_they_came(self, monkeypatch, few):
+    def test_append_only_rows_are_emitted_in_their_order(self, monkeypatch, few):
         monkeypatch.setattr(bag_module, "_FEW", few)
         diff = Bag(SCHEMA).diff(spark([("a", 1.0), ("a", 1.0)], [1, 1]))
         assert diff.changes.rows == [("a", 1.0)] * 2
@@ -102,32 +100,32 @@ class TestBag:
         assert bag.snapshot().to_pylist() == [{"_count": 7}] * 2
 
 
-class TestHeap:
+class TestAppendOnlyRows:
     @given(st.lists(st.lists(flat, max_size=9), max_size=20))
-    def test_all_that_came(self, steps):
-        heap, again, all_rows = Heap(SCHEMA), Heap(SCHEMA), []
+    def test_all_that_was_inserted(self, steps):
+        rows_kept, again, all_rows = AppendOnlyRows(SCHEMA), AppendOnlyRows(SCHEMA), []
         for rows in steps:
-            diff = heap.diff(spark(rows, [1] * len(rows)))
-            heap.apply(diff)
+            diff = rows_kept.diff(spark(rows, [1] * len(rows)))
+            rows_kept.apply(diff)
             all_rows += rows
             if rows:
                 assert repr(diff.changes.rows) == repr(rows)
                 again.load(diff.stored)
             else:
                 assert diff.changes is None
-        assert held(heap) == held(again) == Counter(map(repr, all_rows))
+        assert contents(rows_kept) == contents(again) == Counter(map(repr, all_rows))
 
     def test_pieces_stay_few(self, monkeypatch):
-        monkeypatch.setattr(heap_module, "_PIECE", 64)
-        heap = Heap(SCHEMA)
+        monkeypatch.setattr(bag_module, "_PIECE", 64)
+        rows_kept = AppendOnlyRows(SCHEMA)
         for number in range(1000):
-            heap.apply(heap.diff(spark([("a", float(number))], [1])))
-        assert heap.snapshot().column("x").to_pylist() == [float(n) for n in range(1000)]
-        assert len(heap._pieces) < 1000 / 32 + 7
+            rows_kept.apply(rows_kept.diff(spark([("a", float(number))], [1])))
+        assert rows_kept.snapshot().column("x").to_pylist() == [float(n) for n in range(1000)]
+        assert len(rows_kept._pieces) < 1000 / 32 + 7
 
-    def test_a_row_that_goes_is_refused(self):
-        heap = Heap(SCHEMA)
-        with pytest.raises(SchemaMismatchError, match="goes"):
-            heap.diff(spark([("a", 1.0)], [-1]))
-        with pytest.raises(SchemaMismatchError, match="goes"):
-            heap.load(ChangeBatch.from_rows(SCHEMA, [("a", 1.0)], weights=[-1]))
+    def test_a_retraction_is_refused(self):
+        rows_kept = AppendOnlyRows(SCHEMA)
+        with pytest.raises(SchemaMismatchError, match="retracted"):
+            rows_kept.diff(spark([("a", 1.0)], [-1]))
+        with pytest.raises(SchemaMismatchError, match="retracted"):
+            rows_kept.load(ChangeBatch.from_rows(SCHEMA, [("a", 1.0)], weights=[-1]))

@@ -1,4 +1,4 @@
-"""What Spark sends of a view, in the view's own columns: as an Arrow batch or as Python rows."""
+"""Results of a query, read in the columns that a view stores: as an Arrow batch or Python rows."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import pyarrow as pa
 
 from millstream.errors import SchemaMismatchError
 from millstream.model.arrow_values import column_values
-from millstream.state.same import as_mask
+from millstream.state.keys import as_mask
 
 if TYPE_CHECKING:
     from millstream.model.schema import Row, Schema
     from millstream.model.types import SqlType
-    from millstream.state.same import Mask
+    from millstream.state.keys import Mask
 
 SHOWN = "_shown"
-"""The column that says whether a group is to be seen at all."""
+"""The column that says whether a group is shown at all."""
 
 WEIGHT = "_weight"
-"""The column that says how often a row comes, or, below 0, goes."""
+"""The column with the weight of a row: how often it is inserted or, below 0, retracted."""
 
 
-class Intake:
+class ResultReader:
     """Reads batches of one schema; further columns are left out.
 
     Args:
@@ -47,8 +47,8 @@ class Intake:
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return self.schema.conform(batch.select(self._places))
 
-    def few(self, batch: pa.RecordBatch) -> tuple[list[Row], Mask | None]:
-        """The same as Python values, and which rows are to be seen.
+    def rows(self, batch: pa.RecordBatch) -> tuple[list[Row], Mask | None]:
+        """The columns as Python rows, and which of them are shown; None when all are.
 
         Raises:
             SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
@@ -62,7 +62,7 @@ class Intake:
         return list(zip(*values, strict=True)), shown
 
     def shown(self, batch: pa.RecordBatch) -> Mask | None:
-        """Which rows are to be seen; None when all are."""
+        """Which rows are shown; None when all are."""
         self._learn(batch.schema)
         if self._shown is None:
             return None
