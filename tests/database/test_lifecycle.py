@@ -463,8 +463,9 @@ def test_the_collector_waits_for_no_lock(tmp_path, held):
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT n FROM s")
             routes, registry = db._engine.dispatcher.fan_out.routes("s"), db._engine.registry
-            locks = {"routes": routes, "registry": registry, "inbox": subscription._inbox}
-            lock = locks[sys.argv[1]]._lock
+            inbox = subscription._inbox.live.lock
+            locks = {"routes": routes._lock, "registry": registry._lock, "inbox": inbox}
+            lock = locks[sys.argv[1]]
             del locks
             subscription.myself = subscription
             del subscription

@@ -127,7 +127,7 @@ class TestSql:
         with ms.open() as db:
             db.execute("LISTEN a")
             reading = Doing(lambda: list(db.notifies()))
-            until(lambda: db._channels._listener.subscription._inbox._waiters)
+            until(lambda: db._channels._listener.subscription._inbox.live.offer_waiters)
         assert reading.result() == []
 
 

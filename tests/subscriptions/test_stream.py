@@ -25,7 +25,11 @@ def run(coroutine):
 async def waiting(subscription, reading=None):
     """Let a task that reads come to the point where it waits, if it does."""
     inbox = subscription._inbox
-    while not (inbox._waiters or inbox._sleepers or (reading is not None and reading.done())):
+    while not (
+        inbox.live.offer_waiters
+        or inbox.live.call_waiters
+        or (reading is not None and reading.done())
+    ):
         await asyncio.sleep(0)
 
 
@@ -98,7 +102,7 @@ class TestCancellation:
                         got += (await reading).rows
                 else:
                     got += (await reading).rows
-                assert subscription._inbox._waiters == ()
+                assert subscription._inbox.live.offer_waiters == ()
             got += await rows_of(subscription, 20 - len(got)) if len(got) < 20 else []
             return got
 

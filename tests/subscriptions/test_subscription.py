@@ -93,7 +93,7 @@ class TestWaiting:
     def test_recv_waits_until_something_comes(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox._waiters)
+        until(lambda: subscription._inbox.live.offer_waiters)
         source.push((1, None))
         assert receiving.result().rows == [(1,)]
 
@@ -106,7 +106,7 @@ class TestWaiting:
             assert isinstance(late.value, ms.Error)
             assert (late.value.code, bool(late.value.hint)) == ("RECEIVE_TIMEOUT", True)
         assert subscription.try_recv() is None
-        assert subscription._inbox._waiters == ()
+        assert subscription._inbox.live.offer_waiters == ()
 
     @pytest.mark.parametrize("timeout", ["x", -1, float("nan"), True, [1]])
     def test_a_timeout_is_a_number_of_seconds(self, db, source, timeout):
@@ -121,14 +121,14 @@ class TestWaiting:
     def test_for_ever_may_be_said_with_a_number(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Doing(lambda: subscription.recv(timeout=float("inf")))
-        until(lambda: subscription._inbox._waiters)
+        until(lambda: subscription._inbox.live.offer_waiters)
         source.push((1, None))
         assert receiving.result().rows == [(1,)]
 
     def test_cancel_and_close_end_the_wait(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox._waiters)
+        until(lambda: subscription._inbox.live.offer_waiters)
         subscription.cancel()
         with pytest.raises(ClosedError):
             receiving.result()
@@ -136,7 +136,7 @@ class TestWaiting:
     def test_drop_ends_the_wait(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox._waiters)
+        until(lambda: subscription._inbox.live.offer_waiters)
         db.execute("DROP SOURCE s")
         with pytest.raises(SubscriptionEndedError):
             receiving.result()
@@ -191,7 +191,7 @@ class TestPace:
         assert subscription.recv(PATIENCE).rows == [(0,), (1,)]
         assert subscription.try_recv() is None
         receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox._sleepers)
+        until(lambda: subscription._inbox.live.call_waiters)
         subscription.request(3)
         assert receiving.result().rows == [(2,), (3,), (4,)]
         assert subscription.metrics.delivered == 5
@@ -204,7 +204,7 @@ class TestPace:
         db.flush()
         assert subscription.try_recv() is None
         receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox._sleepers)
+        until(lambda: subscription._inbox.live.call_waiters)
         subscription.resume()
         assert receiving.result().rows == [(1,)]
         assert subscription.state == "active"
@@ -213,7 +213,7 @@ class TestPace:
         subscription = db.subscribe("SELECT n FROM s")
         subscription.pause()
         receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox._sleepers)
+        until(lambda: subscription._inbox.live.call_waiters)
         subscription.cancel()
         with pytest.raises(ClosedError):
             receiving.result()

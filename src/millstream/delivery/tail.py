@@ -55,14 +55,14 @@ class LogTail:
                 lambda: topics,
             )
         self._inbox = Inbox(self._feed, Policy.parse("block"), _BUFFER_ROWS)
-        self._feed.join(self._inbox)
-        self._inbox.start_at(lsn + 1)
+        self._feed.join(self._inbox.live)
+        self._inbox.log_side.start_at(lsn + 1)
         self._news = threading.Event()
 
     @property
     def position(self) -> int:
         """Everything up to this LSN was taken."""
-        return self._inbox.position
+        return self._inbox.progress.position
 
     def take(self) -> ChangeBatch | None:
         """The next batch, if there is one now.
@@ -79,8 +79,8 @@ class LogTail:
             raise PipelineError(
                 f"rows before LSN {batch.first_lsn:,} are gone", hint="CREATE OR REPLACE the view"
             )
-        if batch is None and self._inbox.is_over and self._inbox.error is not None:
-            raise self._inbox.error.again()
+        if batch is None and self._inbox.is_over and self._inbox.live.error is not None:
+            raise self._inbox.live.error.again()
         return batch if batch is None or self._keep is None else self._keep(batch)
 
     def wait(self, seconds: float) -> None:
@@ -88,7 +88,7 @@ class LogTail:
         self._news.clear()
         if self._inbox.wake_on_news(self._news.set):
             self._news.wait(seconds)
-            self._inbox.forget(self._news.set)
+            self._inbox.live.forget(self._news.set)
 
     def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
         """Give the next batch to a function, in the dispatcher's thread; False: take it now.
@@ -102,17 +102,13 @@ class LogTail:
 
     def wake_up(self) -> None:
         """Let who waits look around."""
-        self._inbox.wake_up()
+        self._inbox.live.wake_up()
 
     def settled(self) -> int:
         """Everything up to this LSN was taken, or is of other logs."""
-        inbox = self._inbox
-        lsn = inbox.feed.offered_lsn()  # before the look at the backlog: what comes later is later
-        if inbox.is_reading_log or inbox.backlog.has_news or inbox.has_more_ahead:
-            return inbox.position
-        return max(lsn, inbox.position)
+        return self._inbox.settled_lsn()
 
     def close(self) -> None:
         """Take no more."""
-        self._feed.leave(self._inbox)
+        self._feed.leave(self._inbox.live)
         self._inbox.discard()

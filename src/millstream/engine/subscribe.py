@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.catalog import Definition
-    from millstream.delivery.inbox import Inbox
+    from millstream.dispatch import Subscriber
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.model.batch import ChangeBatch
@@ -257,7 +257,7 @@ class SharedFeed(LogFeed):
         super().__init__(*more)
         self._release: Callable[[], None] | None = lambda: views.shared.release(running)
 
-    def leave(self, subscriber: Inbox) -> None:  # type: ignore[override]
+    def leave(self, subscriber: Subscriber) -> None:
         """Have nothing more offered; called more than once."""
         super().leave(subscriber)
         release, self._release = self._release, None

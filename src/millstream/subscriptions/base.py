@@ -154,7 +154,7 @@ class SubscriptionBase:
                 return
             if demand is not None:
                 limit = demand if limit is None else min(limit, demand)
-            position = self._inbox.position
+            position = self._inbox.progress.position
             batch = self._inbox.take(limit, merge=merge)
             if batch is None:
                 return
@@ -180,14 +180,14 @@ class SubscriptionBase:
         """
         inbox, pace = self._inbox, self._options
         if self._paused or self._demand == 0:
-            registered = inbox.wake_when_told(wake)
+            registered = inbox.live.wake_on_call(wake)
             if registered and not (self._paused or self._demand == 0):
                 return 0.0  # resumed just now
             return None if registered else 0.0
         if pace.max_delay is not None:
             delay = inbox.ready_in(pace.max_rows, pace.max_delay)
             if delay > 0.0:
-                return delay if inbox.wake_on_more(wake) else 0.0
+                return delay if inbox.live.wake_on_offer(wake) else 0.0
         return None if inbox.wake_on_news(wake) else 0.0
 
     def _may_be_handed(self) -> bool:
@@ -215,8 +215,8 @@ class SubscriptionBase:
         if not self.is_over:
             return
         self._leave()
-        if self._inbox.error is not None:
-            raise self._inbox.error.again()
+        if self._inbox.live.error is not None:
+            raise self._inbox.live.error.again()
         raise ClosedError("the subscription is over", hint="subscribe again; resume with its token")
 
     # ---- steering
@@ -225,13 +225,13 @@ class SubscriptionBase:
     def pause(self) -> None:
         """Hand over nothing until ``resume``; what comes meanwhile is kept, as the policy says."""
         self._paused = True
-        self._inbox.wake_up()
+        self._inbox.live.wake_up()
 
     @uninterrupted
     def resume(self) -> None:
         """Go on after ``pause``."""
         self._paused = False
-        self._inbox.wake_up()
+        self._inbox.live.wake_up()
 
     @uninterrupted
     def request(self, rows: int) -> None:
@@ -243,7 +243,7 @@ class SubscriptionBase:
             raise InvalidOptionError(f"request({rows!r})", hint="a number of rows, from 1 on")
         with self._control:
             self._demand = (self._demand or 0) + rows
-        self._inbox.wake_up()
+        self._inbox.live.wake_up()
 
     @uninterrupted
     def cancel(self) -> None:
@@ -277,7 +277,7 @@ class SubscriptionBase:
         if self._cancelled:
             return "cancelled"
         if self.is_over:
-            return "completed" if self._inbox.error is None else "failed"
+            return "completed" if self._inbox.live.error is None else "failed"
         return "paused" if self._paused else "active"
 
     @property
@@ -289,7 +289,7 @@ class SubscriptionBase:
     def position(self) -> int:
         """Everything up to this LSN was handed over."""
         taken = self._inbox.taken
-        return self._inbox.position if taken is None else taken[1]
+        return self._inbox.progress.position if taken is None else taken[1]
 
     @property
     def token(self) -> str:
@@ -346,13 +346,10 @@ class SubscriptionBase:
 
     def _settled_lsn(self) -> int:
         """Up to where everything was handed over, rows that the query does not keep included."""
-        inbox = self._inbox
-        lsn = inbox.feed.offered_lsn()  # before the look at the backlog: what comes later is later
+        lsn = self._inbox.settled_lsn()
         if self._inbox.taken is not None:
             return self.position
-        if inbox.is_over or inbox.is_reading_log or inbox.backlog.has_news or inbox.has_more_ahead:
-            return inbox.position
-        return max(lsn, inbox.position)
+        return self._inbox.progress.position if self._inbox.is_over else lsn
 
     @property
     def metrics(self) -> SubscriptionMetrics:
@@ -361,11 +358,11 @@ class SubscriptionBase:
         oldest = backlog.oldest
         rows = backlog.rows
         if inbox.is_reading_log:
-            rows = max(0, inbox.feed.lsn() - inbox.position)
+            rows = max(0, inbox.feed.lsn() - inbox.progress.position)
         waited = 0.0 if oldest is None else (system_clock() - oldest.committed_at) / 1e6
         return SubscriptionMetrics(
-            delivered=inbox.delivered - (0 if taken is None else len(taken[0])),
-            dropped=backlog.dropped + inbox.lost,
+            delivered=inbox.progress.delivered - (0 if taken is None else len(taken[0])),
+            dropped=backlog.dropped + inbox.progress.lost,
             conflated=backlog.conflated,
             errors=self.errors,
             lag_rows=rows,

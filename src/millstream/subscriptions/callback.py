@@ -98,7 +98,7 @@ class CallbackSubscription(Subscription):
                 except RuntimeError as error:  # there are too many
                     self._thread = None
                     ended = SubscriptionEndedError(f"the callback's thread cannot start: {error}")
-                    self._inbox.fail(ended)
+                    self._inbox.live.fail(ended)
                     tell(self._on_error, ended, self.sql)
 
     def _run(self) -> None:
@@ -124,7 +124,7 @@ class CallbackSubscription(Subscription):
             f"the callback's thread ended: {type(error).__name__}: {error}",
             hint="subscribe again; this is a bug in Millstream, please report it",
         )
-        self._inbox.fail(ended)
+        self._inbox.live.fail(ended)
         self._leave()
         self._inbox.discard()
         tell(self._on_error, ended, self.sql)
@@ -138,7 +138,7 @@ class CallbackSubscription(Subscription):
         slot = self._slot
         while self._may_be_handed() and self._inbox.hand_to(slot.put):
             if not self._may_be_handed():  # paused just now: take it back
-                self._inbox.wake_up()
+                self._inbox.live.wake_up()
             batch = slot.get()
             if batch is not None:
                 return batch

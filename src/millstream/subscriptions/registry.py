@@ -75,7 +75,7 @@ class Registry:
         inbox = Inbox(feed, options.policy(query.schema), options.buffer_rows, tenant=query.tenant)
         if options.name is not None:
             self._reserve(options.name, inbox)
-        feed.join(inbox)
+        feed.join(inbox.live)
         try:
             query.check_exists()
             self._begin(inbox, query, options)
@@ -126,34 +126,34 @@ class Registry:
             if lsn < 0:
                 self._start(inbox, start, query)
             else:
-                inbox.start_at(lsn + 1)
+                inbox.log_side.start_at(lsn + 1)
             return
         self._start(inbox, start, query)
         begins_with_state = inbox.has_more_ahead
-        lsn = -1 if begins_with_state else inbox.position
+        lsn = -1 if begins_with_state else inbox.progress.position
         self._positions.open(replace(durable, lsn=lsn))
 
     def _start(self, inbox: Inbox, start: Start, query: SubscribedQuery) -> None:
         self._place(inbox, start, query)
         if not inbox.has_more_ahead:
             # The log has nothing from before it was created: a token of now is not older.
-            inbox.position = max(inbox.position, query.born - 1)
+            inbox.progress.position = max(inbox.progress.position, query.born - 1)
 
     def _place(self, inbox: Inbox, start: Start, query: SubscribedQuery) -> None:
         if start is None:
             start = "snapshot" if query.has_state else "now"
         if start == "now":
-            inbox.start_now()
+            inbox.log_side.start_now()
         elif start == "snapshot":
-            inbox.start_snapshot()
+            inbox.log_side.start_snapshot()
         elif start == "earliest":
-            inbox.start_earliest()
+            inbox.log_side.start_earliest()
         elif isinstance(start, datetime):
-            inbox.start_at(self._lsn_at(inbox, start))
+            inbox.log_side.start_at(self._lsn_at(inbox, start))
         elif isinstance(start, str) and start.startswith(PREFIX):
             self._resume(inbox, start, query)
         elif type(start) is int and 0 <= start <= inbox.feed.lsn() + 1:
-            inbox.start_at(max(start, 1))
+            inbox.log_side.start_at(max(start, 1))
         else:
             raise InvalidOptionError(
                 f"start cannot be {reprlib.repr(start)}",
@@ -171,13 +171,15 @@ class Registry:
         lsn = self._log.resume(token)
         if lsn is None:  # a crash has lost rows that this reader has seen: begin anew
             feed = inbox.feed
-            inbox.start_snapshot(Gap(feed.earliest(), max(feed.earliest(), feed.lsn()), None))
+            inbox.log_side.start_snapshot(
+                Gap(feed.earliest(), max(feed.earliest(), feed.lsn()), None)
+            )
         elif lsn + 1 < query.born:  # the token is for a log of this name that was dropped
-            inbox.start_snapshot(Gap(lsn + 1, max(lsn + 1, query.born), None))
+            inbox.log_side.start_snapshot(Gap(lsn + 1, max(lsn + 1, query.born), None))
         elif lsn == 0 and query.has_state:
-            inbox.start_snapshot()
+            inbox.log_side.start_snapshot()
         else:
-            inbox.start_at(lsn + 1)
+            inbox.log_side.start_at(lsn + 1)
 
     def _acknowledging(self, name: str | None) -> dict[str, Any]:
         """The arguments with which a durable subscription acknowledges."""
@@ -200,8 +202,8 @@ class Registry:
 
     def _left(self, inbox: Inbox) -> None:
         """Remove a subscription that has ended."""
-        inbox.feed.leave(inbox)
-        inbox.end()
+        inbox.feed.leave(inbox.live)
+        inbox.live.end()
         with self._lock:
             self._open.pop(inbox, None)
             self._callbacks.pop(inbox, None)
@@ -225,7 +227,7 @@ class Registry:
             inboxes, callbacks = list(self._open), list(self._callbacks.values())
             inline, self._inline = self._inline, []
         for inbox in inboxes:
-            inbox.end()
+            inbox.live.end()
         for each in inline:
             each.finish(told=True)
         deadline = time.monotonic() + CLOSE_SECONDS

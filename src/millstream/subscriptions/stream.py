@@ -108,7 +108,7 @@ class AsyncSubscription(SubscriptionBase):
         except TimeoutError:
             pass
         finally:
-            self._inbox.forget(wake)
+            self._inbox.live.forget(wake)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> None:
