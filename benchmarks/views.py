@@ -137,7 +137,7 @@ def live(views: int) -> dict[str, float]:
 
 
 class Stream:
-    """Pushes rows at a steady rate, whatever becomes of them, and notes when each was told."""
+    """Pushes rows at a steady rate, whatever becomes of them, and notes when each result came."""
 
     def __init__(self, db: Database) -> None:
         self._source = db.source("trades")

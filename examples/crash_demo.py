@@ -46,7 +46,7 @@ def write(path: str, run: int) -> None:
 
 
 def kill_a_writer(path: str, run: int, rng: random.Random) -> int:
-    """Start a writer, kill it at a random moment; how many rows it was told are durable."""
+    """Start a writer, kill it at a random moment; return how many rows were acknowledged as durable."""
     command = [sys.executable, __file__, path, str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         if writer.stdout is None:
@@ -81,7 +81,9 @@ def look_for(path: str, run: int) -> tuple[int, float, str]:
                     if n != found:
                         raise SystemExit(f"row {n} where row {found} should be")
                     found += 1
-        cut = f"cut {log.recovery.cut_bytes:,} bytes" if log.recovery.cut_bytes else "whole"
+        cut = (
+            f"cut {log.recovery.cut_bytes:,} bytes" if log.recovery.cut_bytes else "nothing to cut"
+        )
         return found, opened, cut
 
 

@@ -1,11 +1,11 @@
-"""A simulated market: OHLC and VWAP per symbol and minute, on Spark, told at each trade.
+"""A simulated market: OHLC and VWAP per symbol and minute, on Spark, pushed at each trade.
 
     python examples/market_demo.py                30 seconds, then a summary
     python examples/market_demo.py --seconds 10
 
 A thread pushes trades. A view on Spark, in the live gear, turns each into a change of its symbol's
 minute; a callback is given the change. What a trade was pushed at travels with it, so the table
-tells how long it took from the push to the change.
+prints how long it took from the push to the change.
 """
 
 from __future__ import annotations

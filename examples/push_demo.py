@@ -4,7 +4,7 @@
     python examples/push_demo.py --seconds 5
 
 A thread pushes trades, most of them one by one. An inline callback, a callback on its own thread, a
-channel and an async stream each follow the trades of one symbol above a price, and tell how long
+channel and an async stream each follow the trades of one symbol above a price, and print how long
 after its push a trade has reached them.
 """
 
@@ -49,7 +49,7 @@ class Meter:
         self._rates: deque[tuple[float, int]] = deque(maxlen=8)
 
     def take(self, batch: ChangeBatch) -> None:
-        """Note a batch: its last row tells when it was pushed."""
+        """Note a batch: its last row has the time of its push."""
         now = time.perf_counter()
         self.rows += len(batch)
         self.batches += 1
