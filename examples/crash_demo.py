@@ -46,7 +46,7 @@ def write(path: str, run: int) -> None:
 
 
 def kill_a_writer(path: str, run: int, rng: random.Random) -> int:
-    """Start a writer, kill it at a random moment; return how many rows were acknowledged as durable."""
+    """Start a writer, kill it at a random moment; return how many rows it had acknowledged."""
     command = [sys.executable, __file__, path, str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         if writer.stdout is None:

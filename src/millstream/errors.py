@@ -1,4 +1,4 @@
-"""The whole error tree: one root, classes named for the situation, each with a code and a hint.
+"""The error tree: one root, classes named for the situation, each with a code and a hint.
 
 Catch at the height you need: ``millstream.Error`` for everything, ``LogError`` for all that the
 disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the message and the hint.
@@ -28,13 +28,13 @@ class Error(Exception):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
     def again(self) -> Self:
-        """The same error to be raised once more, elsewhere; a raised one grows with each raise."""
+        """A copy to raise once more, elsewhere: each raise adds to an error's traceback."""
         fresh = _restore(type(self), self.args, dict(self.__dict__))
         fresh.__cause__ = self.__cause__
         return cast("Self", fresh)
 
     def for_tenants(self) -> Error:
-        """What a tenant is shown of it: nothing that names values of other tenants' rows."""
+        """A copy that a tenant may see: without values of other tenants' rows."""
         return self.again()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ class RowError(SchemaMismatchError):
         self.column = column
 
     def at(self, row: int) -> RowError:
-        """The same error for the row's place in all that was given, not in a part of it."""
+        """A copy that names another row: its place in all that was given, not in a part of it."""
         message = self.message.replace(f"row {self.row}", f"row {row}", 1)
         return RowError(message, row=row, column=self.column, hint=self.hint)
 
@@ -162,7 +162,7 @@ class LogError(Error):
     rows_lost: int = 0
 
     def with_lost(self, rows: int) -> Self:
-        """The same error, which says that so many rows are lost by it."""
+        """A copy that says how many rows are lost by it."""
         error = self.again()
         if rows:
             many = "1 row that was" if rows == 1 else f"{rows:,} rows that were"
@@ -226,7 +226,7 @@ class LogFilesError(LogError):
 
 
 class LogCorruptError(LogError):
-    """A part of the log that was once whole is damaged or gone.
+    """A part of the log that was written is damaged or missing.
 
     Attributes:
         segment: the name of the file.
@@ -310,7 +310,7 @@ def _excerpt(line: str, column: int, width: int = 96) -> tuple[str, int]:
 
 
 class SqlSyntaxError(SqlError):
-    """Text that is no statement."""
+    """Text that cannot be parsed as a statement."""
 
     code = "SQL_SYNTAX"
 
@@ -322,13 +322,13 @@ class SqlUnsupportedError(SqlError):
 
 
 class SqlColumnError(SqlError):
-    """A column, or a function, that is not there."""
+    """A column or a function that does not exist."""
 
     code = "SQL_COLUMN"
 
 
 class SqlTypeError(SqlError):
-    """Types that do not go together."""
+    """Types that cannot be compared, combined or converted."""
 
     code = "SQL_TYPE"
 
@@ -340,7 +340,7 @@ class SqlParameterError(SqlError):
 
 
 class SqlOptionError(SqlError):
-    """An option in WITH (...) that there is not, or with a value that it cannot have."""
+    """An unknown option in WITH (...), or a value that an option cannot have."""
 
     code = "SQL_OPTION"
 
@@ -440,7 +440,7 @@ class SubscriptionEndedError(SubscriptionError):
 
 
 class PipelineError(Error):
-    """Spark could not be started, or not be spoken to."""
+    """Spark could not be started, or does not answer."""
 
     code = "PIPELINE"
 
@@ -465,7 +465,7 @@ class ViewFailedError(Error):
         self.view = view
 
     def for_tenants(self) -> Error:
-        """That it failed, and not on which row; of a tenant's own query, why, too."""
+        """A copy without the row that it failed on; of a tenant's own query, with the reason."""
         if self.view.startswith("__"):
             return self.again()
         return ViewFailedError(
