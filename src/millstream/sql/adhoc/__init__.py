@@ -7,6 +7,10 @@ Never knows: DuckDB itself, where rows are, whose query it is; it does no I/O an
 Expressions are bound by ``sql.expressions``, so types, conversions and refusals are those of every
 other query. What DuckDB does as Spark does is written in its own SQL; any other operation becomes a
 kernel, which runs our own compiled form of it. What neither can answer exactly is refused.
+
+In the order of reading: ``plan`` (WITH, UNION), ``select``, ``from_clause``, ``binder``; then
+``groups``, ``aggregates`` and ``window_functions``; ``draft``, which gathers what they write;
+``to_duckdb`` and ``duckdb_types``.
 """
 
 from millstream.sql.adhoc.plan import AdhocPlan, plan_adhoc

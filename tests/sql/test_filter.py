@@ -1,4 +1,4 @@
-"""Plans: SELECT, INSERT and UPDATE, bound to a schema."""
+"""Filters: SELECT, INSERT and UPDATE of one log, bound to its schema."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -145,7 +145,7 @@ def test_an_added_condition_comes_first():
         select("SELECT * FROM t", extra=("tenant", "a"))
 
 
-def test_fingerprints_tell_plans_apart():
+def test_different_plans_have_different_fingerprints():
     texts = [
         "SELECT id FROM t",
         "SELECT id FROM u",
@@ -264,7 +264,7 @@ def test_an_insert_that_cannot_be(sql, error, message):
 # --- UPDATE ---------------------------------------------------------------------------------------
 
 
-def test_an_update_makes_whole_rows():
+def test_an_update_gives_rows_with_all_columns():
     predicate, projection = update(
         "UPDATE t SET price = price * 2, N = small, cents = 3 WHERE id = 1"
     )
@@ -276,7 +276,7 @@ def test_an_update_makes_whole_rows():
     assert update("UPDATE t SET symbol = NULL")[0] is None
 
 
-def test_a_null_for_a_column_that_has_none():
+def test_a_null_for_a_column_that_is_not_null():
     _, projection = update("UPDATE t SET id = n")
     nothing = (1, *[None] * 9)
     assert projection.row(ROW)[0] == 2
