@@ -58,7 +58,7 @@ def test_of_a_ticker(db, source, monkeypatch, caplog):
     db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s")
     view = db._engine.views["v"].view
     Ticker(view, 0.001)
-    until(lambda: view.error is not None)
+    until(lambda: view.progress.error is not None)
     with pytest.raises(ms.errors.ViewFailedError, match="BugError: no"):
         db.query("SELECT n FROM v")
 

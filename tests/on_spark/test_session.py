@@ -163,7 +163,7 @@ with ms.open(sys.argv[1] if len(sys.argv) > 1 else {path!r}) as db:
     pause = threading.Event()
     for _ in range(6000):
         (shown,) = db.query("SHOW VIEWS").to_pylist()
-        if db._engine.views["v"].view.error is not None:
+        if db._engine.views["v"].view.progress.error is not None:
             break
         pause.wait(0.01)
     print(shown["state"], "|", shown["error"])

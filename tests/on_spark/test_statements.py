@@ -58,7 +58,7 @@ def test_late_rows_streams_and_cascades(db):
     assert db.query("SHOW VIEWS").to_pylist() == db.query("SHOW STREAMS").to_pylist() == []
 
 
-def test_whoever_waited_for_a_view_finds_its_late_rows(db, monkeypatch):
+def test_wait_for_a_view_includes_its_late_rows(db, monkeypatch):
     append = LateLog.append
 
     def append_slowly(late_log, batch):
@@ -127,13 +127,13 @@ def test_a_view_is_replaced_only_by_one_that_can_be(db):
         "CREATE STREAM r AS SELECT k, COUNT(*) AS n FROM t GROUP BY k WITH (retention = '1 day')",
     ],
 )
-def test_rows_that_are_needed_again_are_not_for_retention(db, sql):
+def test_retention_is_refused_where_rows_are_read_again(db, sql):
     db.execute("CREATE SOURCE t (k VARCHAR)")
     with pytest.raises(ms.errors.SqlOptionError, match="retention"):
         db.execute(sql)
 
 
-def test_star_means_the_columns_of_its_day(tmp_path, spark):
+def test_star_is_the_columns_at_creation(tmp_path, spark):
     names = ("plain", "passed", "computed")
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(
@@ -203,7 +203,7 @@ def test_a_view_cannot_read_the_clock(db):
         assert "function of its log" in caught.value.hint
 
 
-def test_texts_that_are_no_times_may_say_now(db):
+def test_now_is_allowed_in_strings(db):
     db.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR);"
         "INSERT INTO t VALUES (1, 'now'), (2, 'today'), (3, NULL);"

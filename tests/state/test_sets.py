@@ -59,7 +59,7 @@ def expected(groups):
 
 
 class TestSets:
-    def test_only_what_differs_is_told(self):
+    def test_only_the_difference_is_emitted(self):
         sets = new_sets()
         sets.apply(sets.diff(spark(("a", [(0, 5, 1), (10, 15, 1)]), ("b", [(0, 5, 1)]))))
         diff = sets.diff(spark(("a", [(0, 5, 1), (10, 17, 2), (20, 25, 1)])))
@@ -81,7 +81,7 @@ class TestSets:
             ((at(8), 1), -1),
         ]
 
-    def test_rows_that_cannot_be_told_apart_are_refused(self):
+    def test_two_rows_with_the_same_match_are_refused(self):
         with pytest.raises(SchemaMismatchError, match="the same start"):
             new_sets().diff(spark(("a", [(0, 5, 1), (0, 6, 2)])))
 

@@ -53,7 +53,7 @@ def shown(one):
 
 
 class Driver:
-    """Takes and applies; keeps what is committed, to start again from it."""
+    """Takes and applies results; has what was committed, to restart from it."""
 
     def __init__(self, mode, **options):
         self.mode, self.options = mode, options
@@ -88,8 +88,8 @@ class Driver:
             return []
         if release.stored is not None:
             self.visible.append(release.stored)
-        if release.waiting is not None:
-            self.pending.append(release.waiting)
+        if release.stored_pending is not None:
+            self.pending.append(release.stored_pending)
         self.one.apply(release)
         return changes_shown(release)
 
@@ -110,7 +110,7 @@ class TestClose:
         assert one.take(("a", 0, 2, True)) == [(("a", 0, 1), -1), (("a", 0, 2), 1)]
         assert one.take(("a", 0, 3, False)) == [(("a", 0, 2), -1)]
 
-    def test_the_result_that_comes_with_the_watermark_counts_and_not_the_one_that_waited(self):
+    def test_a_result_with_the_watermark_replaces_the_pending_one(self):
         one = Driver("close")
         one.take(("a", 0, 1, True))
         assert one.take(("a", 0, 2, True), watermark=10) == [(("a", 0, 2), 1)]
@@ -142,14 +142,14 @@ class TestEvery:
         assert one.advance(now=200) == [(("a", 0, 2), 1)]
         assert one.take(("a", 0, 3, True), now=999) == []
 
-    def test_a_group_that_is_gone_at_the_tick_goes(self):
+    def test_a_group_that_is_gone_at_the_tick_is_retracted(self):
         one = Driver("every", every=100)
         one.take(("a", 0, 1, True), now=0)
         one.advance(now=100)
         assert one.take(("a", 0, 2, False), now=150) == []
         assert one.advance(now=200) == [(("a", 0, 1), -1)]
 
-    def test_there_and_back_between_two_ticks_is_nothing(self):
+    def test_a_change_taken_back_between_two_ticks_is_none(self):
         one = Driver("every", every=100)
         one.take(("a", 0, 1, True), now=0)
         one.advance(now=100)
@@ -158,7 +158,7 @@ class TestEvery:
         assert one.advance(now=200) == []
         assert len(one.one.pending) == 0
 
-    def test_what_was_loaded_does_not_wait_for_something_to_come(self):
+    def test_pending_output_that_was_loaded_is_due_at_once(self):
         one = Driver("every", every=100)
         one.take(("a", 0, 1, True), now=0)
         one.restart()
@@ -166,7 +166,7 @@ class TestEvery:
 
 
 class TestChanges:
-    def test_all_is_shown_at_once_and_nothing_waits(self):
+    def test_all_is_shown_at_once_and_nothing_is_pending(self):
         one = Driver("changes")
         assert one.take(("a", 0, 1, True)) == [(("a", 0, 1), 1)]
         assert one.advance(watermark=99) == []

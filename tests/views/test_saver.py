@@ -70,7 +70,7 @@ def read(monkeypatch):
 
 
 @pytest.mark.parametrize("again", [0, 7])
-def test_opened_from_what_was_saved_and_what_came_after(tmp_path, read, again):
+def test_opened_from_saved_rows_and_the_end_of_the_log(tmp_path, read, again):
     path = tmp_path / "db"
     with ms.open(path) as db:
         db.execute(MADE)
@@ -90,7 +90,7 @@ def test_opened_from_what_was_saved_and_what_came_after(tmp_path, read, again):
         assert shown(db) == wanted
 
 
-def test_what_does_not_fit_is_passed_over(tmp_path):
+def test_saved_rows_of_other_columns_or_damaged_are_ignored(tmp_path):
     path = tmp_path / "db"
     with ms.open(path) as db:
         db.execute(MADE)
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_passed_over(tmp_path):
         wanted = shown(db)
         db.execute("ALTER TABLE t ADD COLUMN more BIGINT")
     files = sorted((path / "rows").iterdir())
-    assert len(files) == 3  # rows that never go are the log itself
+    assert len(files) == 3  # append-only rows are in the log itself
     with ms.open(path) as db:
         found = shown(db)
         for row in found["t"]:
@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_passed_over(tmp_path):
         assert shown(db)["bag"] == wanted["bag"]
 
 
-def test_of_rows_that_never_were_or_of_another_database(tmp_path):
+def test_saved_rows_of_another_epoch_or_database_are_removed(tmp_path):
     for name in ("one", "other"):
         with ms.open(tmp_path / name) as db:
             db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
@@ -130,7 +130,7 @@ def test_of_rows_that_never_were_or_of_another_database(tmp_path):
     assert not one.exists()
 
 
-def test_goes_with_what_it_is_of(tmp_path):
+def test_saved_rows_are_removed_with_their_table_or_view(tmp_path):
     path = tmp_path / "db"
     with ms.open(path) as db:
         db.execute(MADE)
@@ -147,7 +147,7 @@ def test_goes_with_what_it_is_of(tmp_path):
         assert len(list((path / "rows").iterdir())) == 1
 
 
-def test_of_a_stream_whose_log_was_trimmed_meanwhile(tmp_path):
+def test_a_stream_whose_log_was_trimmed_since(tmp_path):
     path = tmp_path / "db"
     with ms.open(path, segment_bytes=1, retention_interval=0.01) as db:
         db.execute("CREATE SOURCE s (k BIGINT)")

@@ -204,7 +204,7 @@ def _view(definition: Definition, engine: Engine) -> Row:
         running.state,
         len(view),
         view.changes,
-        view.reached,
+        view.progress.reached,
         running.lag(engine.dispatcher.lsn),
         running.late_rows,
         None if mark is None else to_datetime(mark),

@@ -153,7 +153,7 @@ class Relations:
         """Raise if a relation cannot be read: a view that failed, a broken definition."""
         self.check_opened(definition)
         if definition.name in self._views:
-            error = self._views[definition.name].view.error
+            error = self._views[definition.name].view.progress.error
             if error is not None:
                 raise error.again()
 
@@ -172,9 +172,10 @@ class Relations:
         """
         running = self._views[name]
         uninterrupted(running.probe)(lsn)
-        if not running.view.wait_for(lsn, seconds):
+        progress = running.view.progress
+        if not progress.wait_for(lsn, seconds):
             raise ViewNotReadyError(
-                f"{name} is at LSN {running.view.reached:,}, not at {lsn:,}, and the time is up",
+                f"{name} is at LSN {progress.reached:,}, not at {lsn:,}, and the time is up",
                 hint=f"its query is {running.runner.state}; wait longer, or look at SHOW VIEWS",
             )
 

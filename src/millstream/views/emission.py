@@ -1,8 +1,8 @@
-"""When a view's results are shown: at each change, when a window closes, at times, or once.
+"""EMIT: when a view's results are emitted: at each change, when a window closes, at ticks, or once.
 
-Pure: watermarks and times are arguments, in microseconds since 1970 UTC. All ways are one: of the
-results that wait, those whose window ends at a limit or before are due, and the ways differ in
-the limit. A session that a late row makes longer stays as it was shown until it closes again.
+Pure: watermarks and times are arguments, in microseconds since 1970 UTC. All modes are one: of the
+pending results, those whose window ends at a limit or before are due, and the modes differ in
+the limit. A session that a late row makes longer stays as it was emitted until it closes again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ _NEVER = -(1 << 63)
 
 
 class Release:
-    """What some results and the time mean: what is shown, and what waits.
+    """What some results and the time change: in the rows that are shown, and in pending output.
 
     Attributes:
-        visible: what changes of what is shown; None when nothing does.
-        pending: what changes of what waits; None when nothing does.
+        lsn: up to where results count in it.
+        visible: changes of the rows that are shown; None when there are none.
+        pending: changes of the pending output; None when there are none.
+        earliest: the earliest end of a pending window.
+        next_tick: the next tick, of EMIT EVERY.
     """
 
     __slots__ = ("earliest", "lsn", "next_tick", "pending", "visible")
@@ -69,37 +72,37 @@ class Release:
 
     @property
     def stored(self) -> ChangeBatch | None:
-        """The same of all stored columns: to be kept, for ``Emission.visible`` to be loaded."""
+        """The changes of all stored columns: to be committed, for ``Emission.visible`` to load."""
         return self.visible.stored if self.visible else None
 
     @property
-    def waiting(self) -> ChangeBatch | None:
-        """The changes of what waits: to be kept, for ``Emission.load_pending``."""
+    def stored_pending(self) -> ChangeBatch | None:
+        """The changes of the pending output: to be committed, for ``Emission.load_pending``."""
         return self.pending.stored if self.pending else None
 
 
 class Emission:
-    """What waits to be shown, and the rows that are.
+    """Pending output, and the rows that are shown.
 
-    As of ``Rows``, one release at a time is worked out, and applied or thrown away before the
-    next. After a restart, load ``visible`` and the pending rows and set ``lsn``.
+    As of ``Rows``, one release at a time is computed, and applied or discarded before the next.
+    After a restart, load ``visible`` and the pending rows and set ``lsn``.
 
     Args:
         mode: "changes": at once. "close": when the watermark has passed the window's end, and
             again when a late row changes it. "final": when it has passed the end and the lateness,
             never again. "every": at each tick.
-        visible: the rows that are shown; they have ``_end`` unless the mode looks at no window.
-        keys: the columns that tell its groups apart.
+        visible: the rows that are shown; they have ``_end`` if the mode needs windows.
+        keys: the columns that identify a row.
         lateness: for how long after a window's end late rows count.
         every: from one tick to the next; ticks are multiples of it.
 
     Raises:
-        SchemaError: the mode looks at windows, and the rows do not have ``_end``.
+        SchemaError: the mode needs windows, and the rows do not have ``_end``.
         InvalidOptionError: ticks for a mode without, or none for "every".
 
     Attributes:
-        lsn: up to where results have been taken in; older ones are a replay and change nothing.
-        pending: the results that wait.
+        lsn: up to where results were applied; older ones are a replay and change nothing.
+        pending: the pending results.
     """
 
     def __init__(
@@ -113,8 +116,8 @@ class Emission:
     ) -> None:
         if mode in ("close", "final") and END not in visible.stored_schema.names:
             raise SchemaError(
-                f"EMIT {mode} looks at {END}, which the view does not keep",
-                hint="Keep it as a hidden column.",
+                f"EMIT {mode} needs {END}, which the view does not store",
+                hint="Store it as a hidden column.",
             )
         if (mode == "every") != (every is not None):
             raise InvalidOptionError("ticks are for EMIT EVERY", hint="Give both or neither.")
@@ -127,12 +130,12 @@ class Emission:
         self._lateness = lateness
         self._every = every
         self._next_tick: int | None = None
-        self._earliest = _ALWAYS  # no window that waits ends before
+        self._earliest = _ALWAYS  # no pending window ends before
         self._reader = ResultReader(stored)
         self._nothing = stored.rows_to_arrow([])
 
     def take(self, batch: pa.RecordBatch, *, lsn: int, watermark: int | None, now: int) -> Release:
-        """What new results of some groups mean.
+        """What new results of some groups change.
 
         Args:
             batch: the stored columns of the visible rows and, perhaps, ``_shown``.
@@ -162,7 +165,7 @@ class Emission:
         return release
 
     def advance(self, *, watermark: int | None, now: int) -> Release | None:
-        """What it means that time goes on; None when it means nothing."""
+        """What of the pending output is due; None when nothing is."""
         if self.mode == "changes" or not len(self.pending):
             return None
         limit, _ = self._limit(watermark, now)
@@ -171,7 +174,7 @@ class Emission:
         return self.take(self._nothing, lsn=self.lsn, watermark=watermark, now=now)
 
     def apply(self, release: Release) -> None:
-        """Take in what was worked out last."""
+        """Apply the last release."""
         if release.pending is not None:
             self.pending.apply(release.pending)
         if release.visible is not None:
@@ -180,7 +183,7 @@ class Emission:
         self._earliest, self._next_tick = release.earliest, release.next_tick
 
     def load_pending(self, batch: ChangeBatch) -> None:
-        """Take in changes of what waits that were committed before, in order."""
+        """Apply changes of the pending output that were committed before, in order."""
         self.pending.load(batch)
         self._earliest = _NEVER  # it is looked up when it matters
 
@@ -189,8 +192,8 @@ class Emission:
         if self._every is not None:
             after = (now // self._every + 1) * self._every
             tick = self._next_tick
-            # A tick at which nothing waited is over: what comes after it waits for the next. What
-            # waits without a tick has been loaded, and has waited for long enough.
+            # A tick at which nothing was pending is over: later results wait for the next. Pending
+            # results without a tick have been loaded, and have waited for long enough.
             passed = len(self.pending) > 0 and (tick is None or now >= tick)
             return (_ALWAYS if passed else _NEVER), after
         if watermark is None:
@@ -204,7 +207,7 @@ class Emission:
         return due
 
     def _ripe(self, limit: int) -> tuple[list[pa.RecordBatch], int]:
-        """The results that wait and are due, and the earliest end of the others."""
+        """The pending results that are due, and the earliest end of the others."""
         ripe, earliest = [], _ALWAYS
         for part in self.pending.snapshot(stored=True).to_batches():
             due = self._due(part, limit)
@@ -219,7 +222,7 @@ class Emission:
         return int(_ends(batch)[waits].min(initial=_ALWAYS))
 
     def _with_shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of what waits."""
+        """New results in the columns of pending ones."""
         shown = self._reader.shown(batch)
         if shown is None:
             shown = np.ones(batch.num_rows, np.bool_)

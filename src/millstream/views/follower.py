@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _IDLE_SECONDS: Final = 1.0
 
 
-class Follower:
+class LogFollower:
     """Keeps a view that only filters and projects one log, in a thread of its own.
 
     Args:
@@ -90,7 +90,7 @@ class Follower:
             tail = self._tail = self._open_tail()
             self.state = "live"
             self._ready.set()
-            self._view.started()
+            self._view.progress.started()
             while not self._stopping:
                 self._step(tail)
         except ClosedError:
@@ -112,13 +112,13 @@ class Follower:
         """It cannot go on: the view's subscriptions end with the error."""
         self.state = "failed"
         self.error = view_failed(self._view.name, error)
-        self._view.failed(self.error, hopeless=True)
+        self._view.progress.failed(self.error, hopeless=True)
         self._ready.set()
 
     def _step(self, tail: LogTail) -> None:
         batch = tail.take()
         if batch is None:
-            self._view.caught_up(tail.settled())
+            self._view.progress.caught_up(tail.settled())
             tail.wait(_IDLE_SECONDS)
             return
         kept = select(batch, self._plan)
@@ -126,7 +126,7 @@ class Follower:
             self._view.follow(lambda: self._shape.follow(kept, batch.lsn), batch.lsn)
             self._on_committed(batch.lsn)
         else:
-            self._view.caught_up(batch.lsn)
+            self._view.progress.caught_up(batch.lsn)
 
 
 class Stalled:
@@ -146,7 +146,7 @@ class Stalled:
 
     def start(self) -> None:
         """Have the view fail."""
-        self._view.failed(self.error, hopeless=True)
+        self._view.progress.failed(self.error, hopeless=True)
 
     def stop(self, *, gracefully: bool = True) -> None:
         """Do nothing: no thread runs."""
@@ -182,7 +182,7 @@ class Ticker:
 
     def _crashed(self, error: Exception) -> None:
         """Without ticks the view would show nothing new: its subscriptions end with the error."""
-        self._view.failed(view_failed(self._view.name, error), hopeless=True)
+        self._view.progress.failed(view_failed(self._view.name, error), hopeless=True)
 
 
 def view_failed(name: str, raised: Exception) -> ViewFailedError:

@@ -92,16 +92,16 @@ class SparkViews:
             on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
             # What a table's change alters is read from the whole log again.
             on_committed=_ignore if plan.lookups else holds.advance,
-            on_idle=view.caught_up,
+            on_idle=view.progress.caught_up,
             encodings=self._encodings,
         )
         query = self.query(
             plan, f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         )
-        runner = Runner(definition.name, query, feed, Results(feed, view), view)
+        runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
         if place is not None:
             feed.live.late = place.late
-            view.caught_up(place.lsn)  # its results were on the disk before Spark noted it
+            view.progress.caught_up(place.lsn)  # its results were on the disk before Spark noted it
         return RunningView(planned, view, runner, feed, holds)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Planning: what a statement asks for, as far as it can be known without running it."""
+"""Planning: what a CREATE VIEW statement asks for, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
 
 @dataclass(slots=True)
 class PlannedView:
-    """A view that can be made.
+    """A view that can be created.
 
     Attributes:
         statement: what was asked for.
-        definition: what the catalog is told.
+        definition: what the catalog will have.
         plan: what Spark does; None when it is not needed.
         select: what this process does; None when Spark does it.
         shape: its rows.
-        nothing: what it shows before any row has come; only a global aggregate shows something.
+        nothing: its result over no rows; None unless it is a global aggregate.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
     """
 
@@ -56,7 +56,7 @@ class PlannedView:
 
     @property
     def retracts(self) -> bool:
-        """Whether rows of it may disappear."""
+        """Whether rows of it may be retracted."""
         return self.shape.retracts if self.plan is None else self.plan.retracts
 
     @property
@@ -73,8 +73,8 @@ class ViewPlanner:
     Args:
         catalog: what exists.
         planned_of: how a view that runs was planned.
-        query_of: the Spark query of a plan, to be asked for its columns.
-        check_room: raises unless Spark can run one more.
+        query_of: the Spark query of a plan, which gives its columns.
+        check_room: raises unless Spark can run one more query.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ViewPlanner:
         self._check_room = check_room
 
     def input(self, name: str) -> Input:
-        """What the planner is told of a log."""
+        """What planners need to know of a log."""
         definition = self._catalog[name]
         retracts = definition.kind == "table"
         if definition.query:
@@ -119,7 +119,7 @@ class ViewPlanner:
                 return planned
         plan = plan_view(statement, self.input)
         self._check_room()
-        columns, nothing = self._result_of_nothing(plan, statement)
+        columns, nothing = self._empty_result(plan, statement)
         schema, hidden = self._split(plan, statement, columns)
         options = options_of(statement.options, schema, statement.sql, "view")
         definition = Definition(
@@ -142,14 +142,14 @@ class ViewPlanner:
         self, statement: CreateView, query: Select, name: str, inputs: Callable[[str], Input]
     ) -> PlannedView | None:
         if query.limit is not None:
-            return None  # the planner says why not
+            return None  # the planner for Spark raises the error
         source = inputs(query.target)
         try:
             plan = plan_select(query, source.schema)
         except SqlError:
-            return None  # perhaps Spark can
+            return None  # perhaps Spark supports it
         plan = replace(plan, target=source.name)
-        # Columns that are worked out may have the name of a key, and be none.
+        # A computed column may have the name of a key column without being one.
         key = source.schema.key if plan.projection is None else ()
         schema = Schema(plan.schema.columns, key)
         options = options_of(statement.options, schema, statement.sql, "view")
@@ -162,7 +162,7 @@ class ViewPlanner:
         return PlannedView(statement, definition, None, replace(plan, schema=schema), shape)
 
     def _check_retention(self, statement: CreateView, *, linear: bool) -> None:
-        """The rows of a view are read from its log when it is opened: they must stay there."""
+        """Refuse retention but for streams without groups: others are rebuilt from their log."""
         given = [name for name in ("retention", "retention_bytes") if name in statement.options]
         if given and not (linear and statement.kind == "stream"):
             option = statement.options[given[0]]
@@ -177,7 +177,7 @@ class ViewPlanner:
     def _check_start(
         self, statement: CreateView, definition: Definition, inputs: Sequence[Input]
     ) -> None:
-        """What goes must have come: rows from before the start would be taken away from nothing."""
+        """Refuse start = 'now' over input that retracts: earlier rows would be retracted later."""
         found = [each for each in inputs if each.retracts]
         if found and definition.options.start == "now":
             option = statement.options["start"]
@@ -186,13 +186,13 @@ class ViewPlanner:
                 sql=statement.sql,
                 line=option.line,
                 column=option.column,
-                hint="leave it out: rows that were there before may change or go later",
+                hint="leave it out: rows that were there before may be changed or deleted later",
             )
 
-    def _result_of_nothing(
+    def _empty_result(
         self, plan: ViewPlan, statement: CreateView
     ) -> tuple[pa.Schema, pa.Table | None]:
-        """The result's columns, and what a global aggregate is of no rows."""
+        """The result's columns, and the row of a global aggregate over no rows."""
         query = self._query_of(plan)
         try:
             found = query.result_of_nothing(rows=plan.is_global)
@@ -218,7 +218,7 @@ class ViewPlanner:
     def _split(
         self, plan: ViewPlan, statement: CreateView, columns: pa.Schema
     ) -> tuple[Schema, list[Column]]:
-        """The user's columns, and those that are kept besides."""
+        """The user's columns, and the hidden ones."""
         if plan.shape == "sets":
             members = columns.field("_rows").type.value_type
             fields = [*members, *(each for each in columns if each.name.startswith("_k"))]
@@ -278,11 +278,17 @@ class ViewPlanner:
     def replan(
         self, statement: CreateView, definition: Definition, hidden: Sequence[Column]
     ) -> PlannedView:
-        """As it was planned before; its columns are known, so Spark is not asked."""
+        """The plan of a view that exists; its columns are known, so Spark is not needed.
+
+        Args:
+            statement: the statement that created it.
+            definition: what the catalog has.
+            hidden: the columns that it stores and does not show.
+        """
         widths = dict(definition.widths)
 
         def as_it_was(name: str) -> Input:
-            """With the columns that it had: others were added since."""
+            """A log with the columns that it had then: others may have been added since."""
             now = self.input(name)
             columns = now.schema.columns[: widths[now.name]]
             return replace(now, schema=Schema(columns, now.schema.key))

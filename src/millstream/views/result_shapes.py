@@ -1,13 +1,13 @@
-"""Keepers: what each shape of result means for a view's rows and its topics.
+"""Shapes of results: rows by group, or plain rows; what each changes in a view's rows and topics.
 
-Besides its own topic a view may have two more: ``__state_<view>`` has the columns that tell groups
-apart and are not shown, ``__pending_<view>`` the results that wait to be shown.
+Besides its own topic a view may have two more: ``__state_<view>`` has its rows with the hidden
+columns that identify a group, ``__pending_<view>`` its pending output.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,6 @@ from millstream.state.bags import AppendOnlyRows, Bag
 from millstream.state.rows import Rows
 from millstream.state.sets import Sets
 from millstream.views.emission import Emission
-from millstream.views.view import in_log_order, one_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from millstream.model.schema import Column, Schema
     from millstream.state.saved import SavedRows
     from millstream.views.emission import Mode, Release
-    from millstream.views.view import Parts
 
 STATE: Final = "__state_"
 PENDING: Final = "__pending_"
@@ -34,22 +32,34 @@ _ROWS: Final = "rows"
 _PENDING: Final = "pending"
 
 
+Parts: TypeAlias = "list[tuple[str, ChangeBatch]]"
+"""Changes of some topics, which are one commit."""
+
+
 @dataclass(slots=True)
-class _Step:
+class ViewUpdate:
+    """What a flush changes.
+
+    Attributes:
+        parts: what is to be committed.
+        apply: updates the rows; called by the dispatcher's thread once the parts are committed, or
+            by the view's when there is none.
+    """
+
     parts: Parts
     apply: Callable[[], None]
 
 
 class GroupedRows:
-    """Rows by group, shown as the view's EMIT says.
+    """Results by group, emitted as the view's EMIT says.
 
     Args:
         name: the view.
         schema: the user's columns.
-        hidden: columns that are kept and not shown.
-        keys: the columns that tell groups apart; of sets, those of the group.
-        mode: when results are shown.
-        match: of sets, the columns that tell the rows of one group apart.
+        hidden: columns that are stored and not shown.
+        keys: the columns that identify a group.
+        mode: when results are emitted.
+        match: the columns that identify a row within its group, when groups have several rows.
         lateness: for how long after a window's end late rows count, in microseconds.
         every: from one tick to the next, in microseconds.
     """
@@ -84,52 +94,56 @@ class GroupedRows:
 
     def take(
         self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
-    ) -> _Step | None:
-        """What the newest results of some groups change."""
-        batch = one_batch(rows)
+    ) -> ViewUpdate | None:
+        """What the newest results of some groups change; None when nothing."""
+        batch = _one_batch(rows)
         emission = self._emission
         if batch is None:
             if emission.mode == "changes":
                 return None
             release = emission.advance(watermark=watermark, now=now)
-            return None if release is None else self._step(release)
+            return None if release is None else self._update(release)
         if self._sets is not None:
             batch = self._sets.keyed(batch, emission.visible, emission.pending)
-        return self._step(emission.take(batch, lsn=lsn, watermark=watermark, now=now))
+        return self._update(emission.take(batch, lsn=lsn, watermark=watermark, now=now))
 
-    def advance(self, watermark: int | None, now: int) -> _Step | None:
-        """What it means that time goes on."""
+    def advance(self, watermark: int | None, now: int) -> ViewUpdate | None:
+        """What of the pending output is due at a watermark and a time; None when nothing is."""
         release = self._emission.advance(watermark=watermark, now=now)
-        return None if release is None else self._step(release)
+        return None if release is None else self._update(release)
 
-    def _step(self, release: Release) -> _Step:
+    def _update(self, release: Release) -> ViewUpdate:
         parts: Parts = []
         if release.changes is not None:
             parts.append((self._name, release.changes))
         if self._rows.stored_schema is not self._rows.schema and release.stored is not None:
             parts.append((STATE + self._name, release.stored))
-        if release.waiting is not None:
-            parts.append((PENDING + self._name, release.waiting))
-        return _Step(parts, lambda: self._emission.apply(release))
+        if release.stored_pending is not None:
+            parts.append((PENDING + self._name, release.stored_pending))
+        return ViewUpdate(parts, lambda: self._emission.apply(release))
 
     def load(self, log: Log, saved: SavedRows | None) -> tuple[int, int]:
-        """Read what was committed before."""
+        """Read saved rows, and what was committed after them.
+
+        Returns:
+            The LSN up to which inputs count in them, and how many rows of the log were read.
+        """
         own = STATE + self._name if STATE + self._name in self.topics else self._name
         rows, emission = self._rows, self._emission
         parts = {_ROWS: _Part(own, rows.stored_schema, rows.load, rows.load)}
         if PENDING + self._name in self.topics:
             load = emission.load_pending
-            waits = _Part(PENDING + self._name, emission.pending.schema, load, load)
-            parts[_PENDING] = waits
+            pending = _Part(PENDING + self._name, emission.pending.schema, load, load)
+            parts[_PENDING] = pending
         emission.lsn, rows_read = _load(log, parts, saved)
         return emission.lsn, rows_read
 
     def capture(self) -> dict[str, Callable[[], pa.Table]]:
-        """What is worth saving, as it is at this moment."""
-        held = {_ROWS: self._rows.capture(stored=True)}
+        """The rows of this moment, to be saved: functions that give each part."""
+        captured = {_ROWS: self._rows.capture(stored=True)}
         if PENDING + self._name in self.topics:
-            held[_PENDING] = self._emission.pending.capture()
-        return held
+            captured[_PENDING] = self._emission.pending.capture()
+        return captured
 
     def snapshot(self) -> pa.Table:
         """The rows that are shown."""
@@ -137,13 +151,13 @@ class GroupedRows:
 
 
 class PlainRows:
-    """Rows of a query without groups: each result is a row that comes or goes.
+    """Results of a query without groups: each is an inserted or a retracted row.
 
     Args:
         name: the view.
         schema: its columns.
         kept: whether its current rows are kept.
-        retracts: whether rows may go again.
+        retracts: whether rows may be retracted; else they are append-only.
     """
 
     def __init__(self, name: str, schema: Schema, *, kept: bool, retracts: bool) -> None:
@@ -165,23 +179,23 @@ class PlainRows:
 
     def take(
         self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
-    ) -> _Step | None:
-        """What rows with ``_lsn`` and ``_weight`` change."""
+    ) -> ViewUpdate | None:
+        """What rows with ``_lsn`` and ``_weight`` change; None when nothing."""
         del watermark, now
-        batch = one_batch(rows)
+        batch = _one_batch(rows)
         if batch is not None:
-            batch = in_log_order(batch, self._cause)
+            batch = _in_log_order(batch, self._cause)
         if batch is None or not batch.num_rows:
             return None
         if self._store is not None:
-            return self._step(self._store.diff(batch), lsn)
+            return self._update(self._store.diff(batch), lsn)
         data = self._schema.conform(batch.select(list(self._schema.names)))
         weights = batch.column("_weight")
         plain = pc.all(pc.equal(weights, 1)).as_py()
         return self._plain(ChangeBatch(self._schema, None, data, None if plain else weights), lsn)
 
-    def follow(self, batch: ChangeBatch, lsn: int) -> _Step | None:
-        """The same, of rows that were selected in this process."""
+    def follow(self, batch: ChangeBatch, lsn: int) -> ViewUpdate | None:
+        """What rows change that were selected in this process; they count up to an LSN."""
         data = batch.arrow
         width = len(self._schema.columns)
         if data.num_columns > width:  # some were added to what is read
@@ -190,9 +204,9 @@ class PlainRows:
             weights = None if batch.is_insert_only else batch.weights_arrow()
             return self._plain(ChangeBatch(self._schema, None, data, weights), lsn)
         weighted = data.append_column("_weight", batch.weights_arrow())
-        return self._step(self._store.diff(weighted), lsn)
+        return self._update(self._store.diff(weighted), lsn)
 
-    def _step(self, diff: Any, lsn: int) -> _Step:  # noqa: ANN401 - of the store's own kind
+    def _update(self, diff: Any, lsn: int) -> ViewUpdate:  # noqa: ANN401 - of the store's own kind
         store = self._store
 
         def apply() -> None:
@@ -201,21 +215,25 @@ class PlainRows:
             self._cause = lsn
 
         parts = [] if diff.changes is None else [(self._name, diff.changes)]
-        return _Step(parts, apply)
+        return ViewUpdate(parts, apply)
 
-    def _plain(self, batch: ChangeBatch, lsn: int) -> _Step:
+    def _plain(self, batch: ChangeBatch, lsn: int) -> ViewUpdate:
         def apply() -> None:
             self._cause = lsn
 
-        return _Step([(self._name, batch)], apply)
+        return ViewUpdate([(self._name, batch)], apply)
 
-    def advance(self, watermark: int | None, now: int) -> _Step | None:
-        """Nothing: rows do not wait."""
+    def advance(self, watermark: int | None, now: int) -> ViewUpdate | None:
+        """None: there is no pending output."""
         del watermark, now
         return None
 
     def load(self, log: Log, saved: SavedRows | None) -> tuple[int, int]:
-        """Read what was committed before."""
+        """Read saved rows, and what was committed after them.
+
+        Returns:
+            The LSN up to which inputs count in them, and how many rows of the log were read.
+        """
         store, part = self._store, _Part(self._name, self._schema, _ignore, _ignore)
         if isinstance(store, Bag):
             part = _Part(self._name, store.captured_schema, store.load, store.load_captured)
@@ -225,7 +243,7 @@ class PlainRows:
         return self._cause, rows_read
 
     def capture(self) -> dict[str, Callable[[], pa.Table]] | None:
-        """What is worth saving, as it is at this moment: rows that never go are the log itself."""
+        """The rows of this moment, to be saved; None for append-only rows: the log has them."""
         if isinstance(self._store, AppendOnlyRows):
             return None
         return {
@@ -249,9 +267,20 @@ def topics_of(name: str, rows: Rows, emission: Emission) -> dict[str, Schema]:
     return topics
 
 
+ResultShape: TypeAlias = GroupedRows | PlainRows
+"""What a view's results are, and what they change."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A topic, the columns that are saved of it, and what takes in changes or what was saved."""
+    """A topic of a view.
+
+    Attributes:
+        topic: its name.
+        schema: the columns that are saved of it.
+        load: applies changes of the topic.
+        restore: applies saved rows.
+    """
 
     topic: str
     schema: Schema
@@ -260,7 +289,7 @@ class _Part:
 
 
 def _load(log: Log, parts: dict[str, _Part], saved: SavedRows | None) -> tuple[int, int]:
-    """Take in what was saved, if it fits, and what came after it.
+    """Load saved rows, if they fit, and what the log has after them.
 
     Returns:
         The cause of the last commit, and how many rows of the log were read.
@@ -285,4 +314,23 @@ def _load(log: Log, parts: dict[str, _Part], saved: SavedRows | None) -> tuple[i
 
 
 def _ignore(_: ChangeBatch) -> None:
-    """Of rows that are not kept only the cause matters."""
+    """Rows that are not kept are read only for their cause."""
+
+
+def _one_batch(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """Some batches as one; None when there is no row."""
+    some = [each for each in rows if each.num_rows]
+    if not some:
+        return None
+    return some[0] if len(some) == 1 else pa.concat_batches(some)
+
+
+def _in_log_order(batch: pa.RecordBatch, after: int) -> pa.RecordBatch:
+    """The rows after an LSN, in the order of the log: parallel tasks have sent them mixed."""
+    lsns = batch.column("_lsn")
+    if len(lsns) and lsns[0].as_py() <= after:
+        batch = batch.filter(pc.greater(lsns, after))
+        lsns = batch.column("_lsn")
+    if len(lsns) > 1:
+        batch = batch.take(pc.sort_indices(lsns))
+    return batch

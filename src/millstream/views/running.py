@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.errors import Error, ViewFailedError
-from millstream.views.follower import Follower, Ticker
+from millstream.views.follower import LogFollower, Ticker
 from millstream.views.result_shapes import GroupedRows
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class RunningView:
 
     planned: PlannedView
     view: View
-    runner: Runner | Follower | Stalled
+    runner: Runner | LogFollower | Stalled
     feed: ViewFeed | None
     holds: LogHolds
     users: int = 0
@@ -75,12 +75,12 @@ class RunningView:
     @property
     def state(self) -> str:
         """What it is doing; ``waiting`` when the disk is full."""
-        return self.runner.state if self.view.waits is None else "waiting"
+        return self.runner.state if self.view.progress.waits is None else "waiting"
 
     @property
     def error(self) -> Error | None:
         """Why it failed the last time, or waits."""
-        return self.view.waits or self.runner.error
+        return self.view.progress.waits or self.runner.error
 
     @property
     def late_rows(self) -> int:
@@ -91,7 +91,7 @@ class RunningView:
         """About how many rows it is behind an LSN."""
         if self.feed is not None and self.runner.state == "live":
             return self.feed.live.lag()
-        return max(0, lsn - self.view.reached)
+        return max(0, lsn - self.view.progress.reached)
 
     def start(self) -> None:
         """Start its threads."""
@@ -111,7 +111,7 @@ class RunningView:
         """Have the view notified when everything up to an LSN has passed, of its logs or not."""
         if self.feed is not None:
             self.feed.live.probe(lsn)
-        elif isinstance(self.runner, Follower):
+        elif isinstance(self.runner, LogFollower):
             self.runner.probe(lsn)
 
 
@@ -121,7 +121,7 @@ def follow(storage: Storage, planned: PlannedView, plan: SelectPlan, view: View)
     if isinstance(shape, GroupedRows):
         raise AssertionError("a view without Spark has no groups")  # noqa: TRY004 - a bug
     holds = LogHolds.of(storage.log, (plan.target,), max(view.cause + 1, begins))
-    follower = Follower(
+    follower = LogFollower(
         view, shape, plan, storage=storage, begins=begins, on_committed=holds.advance
     )
     return RunningView(planned, view, follower, None, holds)

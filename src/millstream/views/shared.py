@@ -53,7 +53,7 @@ class SharedViews:
             text = f"{plan.fingerprint} {statement.emit} {plan.inputs} {tenant!r}"
             name = HIDDEN + hashlib.sha256(text.encode()).hexdigest()[:16]
             running = self._views.get(name)
-            if running is None or running.view.error is not None:
+            if running is None or running.view.progress.error is not None:
                 if running is not None:
                     self._drop(running)
                 planned = replace(self._views.plan(statement, name), tenant=tenant)

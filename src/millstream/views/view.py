@@ -1,70 +1,118 @@
-"""A view at run time: takes results, commits what they change, keeps the rows.
+"""A view at run time: turns results into commits, and holds the current rows.
 
 Results come from Spark or from a follower in this process, one flush after the other, each with
 the LSN up to which it counts. What they change is committed by the dispatcher, together with that
-LSN, and only then is the next flush worked out: so a view is always at one place of its inputs, and
-a flush that is older than what it has is a replay, and changes nothing.
+LSN, and only then is the next flush computed: so a view is always at one place of its inputs, and
+a flush that is older than the view is a replay, and changes nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from millstream.dispatch import Commit
 from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
-from millstream.model.batch import ChangeBatch
 from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pyarrow as pa
+
     from millstream.dispatch import Dispatcher
     from millstream.errors import ViewFailedError
     from millstream.log import Log
+    from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
-
-Parts = list[tuple[str, ChangeBatch]]
-
-
-class Step(Protocol):
-    """What a flush changes."""
-
-    parts: Parts
-
-    def apply(self) -> None:
-        """Take it in. Called by the dispatcher's thread, or by the view's when there is no part."""
+    from millstream.views.result_shapes import Parts, ResultShape, ViewUpdate
 
 
-class ResultShape(Protocol):
-    """Works out what results change, and keeps the rows."""
+class ViewProgress:
+    """How far a view has come, and why it cannot go on; what ``wait_for`` waits for.
 
-    def take(
-        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
-    ) -> Step | None:
-        """What results change; None for nothing at all."""
+    Args:
+        name: the view.
+        dispatcher: ends its subscriptions when it has failed.
 
-    def advance(self, watermark: int | None, now: int) -> Step | None:
-        """What it means that time goes on."""
+    Attributes:
+        reached: everything up to this LSN was taken in, whether it changed anything or not.
+        error: why its query cannot go on, or None.
+        waits: why its changes cannot be committed for now, such as a full disk; or None. The view
+            goes on by itself.
+        is_over: whether the view was dropped.
+    """
 
-    def load(self, log: Log, saved: SavedRows | None) -> tuple[int, int]:
-        """Read what was committed before.
+    def __init__(self, name: str, dispatcher: Dispatcher) -> None:
+        self.reached = 0
+        self.error: ViewFailedError | None = None
+        self.waits: LogError | None = None
+        self.is_over = False
+        self._name = name
+        self._dispatcher = dispatcher
+        self._has_started = False
+        self._reaching = threading.Lock()
+        self._moved = Waiters()
+
+    def caught_up(self, lsn: int) -> None:
+        """Everything up to an LSN was taken in, or there was nothing to read."""
+        with self._reaching:
+            self.reached = max(self.reached, lsn)
+        self._moved.wake()
+
+    def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
+        """The query failed; hopeless: again at the same place, so its subscriptions end."""
+        if hopeless:
+            self.error = error
+            dispatcher, name = self._dispatcher, self._name
+            dispatcher.soon(lambda: dispatcher.fan_out.drop_routes(name, error))
+        self._moved.wake()
+
+    def started(self) -> None:
+        """The query runs, perhaps again."""
+        self._has_started = True
+        self._moved.wake()
+
+    def recovered(self) -> None:
+        """The query goes on after a failure."""
+        self.error = None
+
+    def blocked(self, error: LogError) -> None:
+        """The log takes no changes for now."""
+        self.waits = error
+        self._moved.wake()
+
+    def end(self) -> None:
+        """The view was dropped, and has ended."""
+        self._moved.wake()
+
+    def wait_for(self, lsn: int, seconds: float | None) -> bool:
+        """Wait until the query runs and everything up to an LSN was taken in.
 
         Returns:
-            The LSN up to which inputs count in it, and how many rows of the log were read.
+            False when the time is up.
+
+        Raises:
+            ViewFailedError: its query cannot go on.
+            LogFullError: the disk is full, and the view waits for room.
+            ClosedError: it was dropped, or the database closed.
         """
+        self._moved.wait(lambda: self._is_at(lsn) or self._cannot_go_on(), seconds)
+        if self._is_at(lsn):
+            return True
+        stopped_by = self.error or self.waits
+        if stopped_by is not None:
+            raise stopped_by.again()
+        if self.is_over:
+            raise ClosedError(f"{self._name} was dropped, or the database closed")
+        return False
 
-    def capture(self) -> dict[str, Callable[[], pa.Table]] | None:
-        """What is worth saving, as it is at this moment."""
+    def _is_at(self, lsn: int) -> bool:
+        return self._has_started and self.reached >= lsn
 
-    def snapshot(self) -> pa.Table:
-        """The rows."""
-
-    def __len__(self) -> int: ...
+    def _cannot_go_on(self) -> bool:
+        return self.is_over or self.error is not None or self.waits is not None
 
 
 class View:
@@ -73,23 +121,20 @@ class View:
     Args:
         name: its topic.
         schema: its columns.
-        shape: its rows.
-        dispatcher: who commits.
-        settle: returns when all that was committed is on the disk.
+        shape: its rows, and what results change in them.
+        dispatcher: commits its changes.
+        make_durable: returns when all that was committed is on the disk.
         clock: the time, in microseconds.
 
     Attributes:
+        progress: how far it has come.
         cause: the inputs count up to this LSN in what was committed.
-        reached: everything up to this LSN was taken in, whether it changed anything or not.
         lsn: the LSN of the last change.
         watermark: the event time that has passed, or None.
-        changes: how many rows it has told, old and new.
-        written: the same, and those that it keeps for itself; with those that were read at the
-            beginning, besides what was saved.
+        changes: how many rows were emitted, old and new.
+        written: how many rows were committed, to all of its topics; with those that were read from
+            its log, besides its saved rows, when it was loaded.
         due: when so many were written, ``on_due`` is called, once.
-        error: why its query cannot go on, or None.
-        waits: why what it has worked out cannot be committed for now, the disk is full, say; or
-            None. It goes on by itself.
     """
 
     def __init__(
@@ -99,37 +144,33 @@ class View:
         shape: ResultShape,
         *,
         dispatcher: Dispatcher,
-        settle: Callable[[], int],
+        make_durable: Callable[[], int],
         clock: Callable[[], int],
     ) -> None:
         self.name = name
         self.schema = schema
+        self.progress = ViewProgress(name, dispatcher)
         self.cause = 0
-        self.reached = 0
         self.lsn = 0
         self.watermark: int | None = None
         self.changes = 0
         self.written = 0
         self.due = NEVER
         self.on_due: Callable[[], None] = lambda: None
-        self.error: ViewFailedError | None = None
-        self.waits: LogError | None = None
-        self._has_started = self._is_stopping = self._is_over = False
-        self._placed = 0  # the LSN of the last change, of whatever topic
+        self._is_stopping = False
+        self._placed = 0  # the LSN of the last change, of any of its topics
         self._shape = shape
         self._dispatcher = dispatcher
-        self._settle = settle
+        self._make_durable = make_durable
         self._clock = clock
         self._working = threading.Lock()
         self._lock = threading.Lock()
-        self._reaching = threading.Lock()
-        self._moved = Waiters()
 
     def __len__(self) -> int:
         return len(self._shape)
 
     def load(self, log: Log, saved: SavedRows | None = None) -> None:
-        """Read what was saved of it, and what the log has after that."""
+        """Read its saved rows, and what the log has after them."""
         self.cause, self.written = self._shape.load(log, saved)
         self.lsn = self._placed = log.lsn
 
@@ -138,57 +179,57 @@ class View:
     def take(
         self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, *, durably: bool
     ) -> None:
-        """Take in the newest results, which count up to an LSN."""
+        """Commit what the newest results change, which count up to an LSN."""
         with self._working:
             if watermark is not None:
                 self.watermark = watermark
             if lsn >= self.cause:
-                step = self._shape.take(rows, lsn, self.watermark, self._clock())
-                self._commit(step, lsn)
+                update = self._shape.take(rows, lsn, self.watermark, self._clock())
+                self._commit(update, lsn)
         if durably:
-            self._settle()
-        self._has_reached(lsn)
+            self._make_durable()
+        self.progress.caught_up(lsn)
 
-    def follow(self, work_out: Callable[[], Step | None], lsn: int) -> None:
-        """Take in what was selected in this process, up to an LSN."""
+    def follow(self, compute: Callable[[], ViewUpdate | None], lsn: int) -> None:
+        """Commit what rows change that were selected in this process, up to an LSN."""
         with self._working:
             if lsn > self.cause:
-                self._commit(work_out(), lsn)
-        self._has_reached(lsn)
+                self._commit(compute(), lsn)
+        self.progress.caught_up(lsn)
 
     def tick(self) -> None:
-        """Let time go on."""
+        """Commit pending output that is due now."""
         with self._working:
             self._commit(self._shape.advance(self.watermark, self._clock()), self.cause)
 
     def settle(self) -> None:
         """Return when all that was taken is on the disk."""
-        self._settle()
+        self._make_durable()
 
     def stop(self) -> None:
-        """Wait for room on the disk no more."""
+        """Do not wait for room on the disk any more."""
         self._is_stopping = True
 
     def end(self) -> None:
-        """Commit nothing any more: another view of this name may be about to be made."""
-        self._is_over = True  # before the lock: who has it may wait for room on the disk
+        """Commit nothing any more: another view of this name may be about to be created."""
+        self.progress.is_over = True  # before the lock: its holder may wait for room on the disk
         with self._working:
             pass
-        self._moved.wake()
+        self.progress.end()
 
-    def _commit(self, step: Step | None, lsn: int) -> None:
-        if step is None or self._is_over:
+    def _commit(self, update: ViewUpdate | None, lsn: int) -> None:
+        if update is None or self.progress.is_over:
             return
-        if not step.parts:
+        if not update.parts:
             with self._lock:
-                step.apply()
+                update.apply()
             return
-        for _, batch in step.parts:
+        for _, batch in update.parts:
             batch.cause = lsn
 
         def applied(placed: list[ChangeBatch]) -> None:
             with self._lock:
-                step.apply()
+                update.apply()
                 for batch in placed:
                     self.written += len(batch)
                     if batch.topic == self.name:
@@ -199,11 +240,11 @@ class View:
                 self.due = NEVER
                 self.on_due()
 
-        self._place(step.parts, applied)
+        self._place(update.parts, applied)
 
     def _place(self, parts: Parts, applied: Callable[[list[ChangeBatch]], None]) -> None:
         """Commit changes; while the disk is full, wait for room."""
-        while not self._is_over:
+        while not self.progress.is_over:
             try:
                 self._dispatcher.commit_here(Commit(parts, applied))
             except (LogFailedError, RowTooLargeError):
@@ -211,66 +252,14 @@ class View:
             except LogError as error:
                 self._wait_for_room(error)
             else:
-                self.waits = None
+                self.progress.waits = None
                 return
 
     def _wait_for_room(self, error: LogError) -> None:
         """The log takes nothing, so wait: to fail would end the subscriptions."""
-        self.waits = error
-        self._moved.wake()
+        self.progress.blocked(error)
         if self._is_stopping or not self._dispatcher.wait_for_retry():
             raise error
-
-    def _has_reached(self, lsn: int) -> None:
-        with self._reaching:
-            self.reached = max(self.reached, lsn)
-        self._moved.wake()
-
-    # ---- how it fares
-
-    def caught_up(self, lsn: int) -> None:
-        """There is nothing more to read up to an LSN."""
-        self._has_reached(lsn)
-
-    def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
-        """Its query failed; hopeless: again at the same place."""
-        if hopeless:
-            self.error = error
-            self._dispatcher.soon(lambda: self._dispatcher.fan_out.drop_routes(self.name, error))
-        self._moved.wake()
-
-    def started(self) -> None:
-        """Its query runs, again perhaps."""
-        self._has_started = True
-        self._moved.wake()
-
-    def recovered(self) -> None:
-        """Its query goes on."""
-        self.error = None
-
-    def wait_for(self, lsn: int, seconds: float | None) -> bool:
-        """Until it has started and taken in everything up to an LSN; False when the time is up.
-
-        Raises:
-            ViewFailedError: its query cannot go on.
-            LogFullError: the disk is full, and it waits for room.
-            ClosedError: it was dropped, or the database closed.
-        """
-        self._moved.wait(lambda: self._is_at(lsn) or self._cannot_go_on(), seconds)
-        if self._is_at(lsn):
-            return True
-        stopped_by = self.error or self.waits
-        if stopped_by is not None:
-            raise stopped_by.again()
-        if self._is_over:
-            raise ClosedError(f"{self.name} was dropped, or the database closed")
-        return False
-
-    def _is_at(self, lsn: int) -> bool:
-        return self._has_started and self.reached >= lsn
-
-    def _cannot_go_on(self) -> bool:
-        return self._is_over or self.error is not None or self.waits is not None
 
     # ---- its rows
 
@@ -280,28 +269,9 @@ class View:
             return self._shape.snapshot(), self.lsn
 
     def saved(self) -> SavedRows | None:
-        """What it holds, to be written; None when that is the log itself."""
+        """Its current rows, to be saved; None when the log itself has them, and no others."""
         with self._lock:
-            held, lsn, cause = self._shape.capture(), self._placed, self.cause
-        if held is None:
+            captured, lsn, cause = self._shape.capture(), self._placed, self.cause
+        if captured is None:
             return None
-        return SavedRows(lsn, cause, {name: table() for name, table in held.items()})
-
-
-def one_batch(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """Some batches as one; None when there is no row."""
-    some = [each for each in rows if each.num_rows]
-    if not some:
-        return None
-    return some[0] if len(some) == 1 else pa.concat_batches(some)
-
-
-def in_log_order(batch: pa.RecordBatch, after: int) -> pa.RecordBatch:
-    """The rows after an LSN, in the order of the log: tasks that read at once sent them mixed."""
-    lsns = batch.column("_lsn")
-    if len(lsns) and lsns[0].as_py() <= after:
-        batch = batch.filter(pc.greater(lsns, after))
-        lsns = batch.column("_lsn")
-    if len(lsns) > 1:
-        batch = batch.take(pc.sort_indices(lsns))
-    return batch
+        return SavedRows(lsn, cause, {name: table() for name, table in captured.items()})

@@ -152,7 +152,7 @@ class Views:
             definition.schema,
             planned.shape,
             dispatcher=self.storage.dispatcher,
-            settle=self.storage.make_durable,
+            make_durable=self.storage.make_durable,
             clock=system_clock,
         )
         view.load(self.storage.log, self.saver.read(definition))
