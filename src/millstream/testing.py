@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from millstream.dispatch import Dispatcher
     from millstream.engine.engine import Engine
-    from millstream.model.batch import ChangeBatch, Row
+    from millstream.model.batch import ChangeBatch
+    from millstream.model.weighted_rows import Row
     from millstream.subscriptions import Subscription
 
 __all__ = [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.catalog.catalog import Catalog, Definition
-    from millstream.model.batch import Row
+    from millstream.model.weighted_rows import Row
     from millstream.sql import SelectPlan
 
 _PLANS: Final = 4096

@@ -22,7 +22,7 @@ from millstream.model.change import Commits, Gap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.model.batch import Row
+    from millstream.model.weighted_rows import Row
 
 BLOCK: Final = "block"
 DROP_OLDEST: Final = "drop_oldest"

@@ -14,8 +14,8 @@ from millstream.subscriptions.base import deadline_of, time_left
 if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.engine.context import Context
-    from millstream.model.batch import Row
     from millstream.model.result import Result
+    from millstream.model.weighted_rows import Row
     from millstream.sql import Delete, Insert, Query, Select, Update
     from millstream.tables import Conflict
 

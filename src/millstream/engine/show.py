@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.log import Log
-    from millstream.model.batch import Row
     from millstream.model.change import Gap
+    from millstream.model.weighted_rows import Row
     from millstream.sql import Describe, Show, ShowChanges, ShowCreate
     from millstream.sql.statements.statement import ShowKind
 

@@ -30,8 +30,8 @@ from millstream.log.frame import (
     link,
 )
 from millstream.log.queue import Part
-from millstream.model.batch import ChangeBatch
-from millstream.model.change import Commits, joined_commits
+from millstream.model.batch import ChangeBatch, joined_commits
+from millstream.model.change import Commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

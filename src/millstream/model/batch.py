@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from millstream.errors import InvalidOptionError
 from millstream.model.arguments import check_watermark, check_weights
-from millstream.model.change import Change, Commits, Gap, joined_commits, joined_lsns
+from millstream.model.change import Change, Commits, Gap
 from millstream.model.display import pandas_frame, polars_frame, public_names
 from millstream.model.lsn import NO_LSN, ResumeToken
 from millstream.model.updates import changes, ops
+from millstream.model.weighted_rows import MaskedRows, Row, RowLsns, WeightedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
 
 Kind = Literal["changes", "snapshot"]
-Row = tuple[Any, ...]
-
-# Listed; or as Arrow; or the batch and the mask that they are counted out from when asked for.
-_Lsns: TypeAlias = "list[int] | pa.Array | tuple[ChangeBatch, pa.BooleanArray] | None"
 
 _MAKERS = {"of_row", "keep_mask", "keep_places", "netted", "piece", "placed", "put_at", "take"}
 _INTERNAL = _MAKERS | {"cause", "held_rows", "is_arrow", "is_counted", "copy"}
@@ -37,26 +34,13 @@ _HIDDEN = (
 )
 
 
-class _Masked(NamedTuple):
-    """The rows of an Arrow batch where a mask is true, yet to be taken out."""
-
-    batch: pa.RecordBatch
-    mask: pa.BooleanArray
-    size: int
-
-
-class ChangeBatch:
+class ChangeBatch(WeightedRows):
     """Some consecutive changes of one log: rows, their weights, and the LSN range they stand for.
 
-    Rows are held in one form, tuples or an Arrow record batch; the other is made when first asked
-    for, and kept. Weights are None when every row appears (+1), which is the usual case and costs
-    nothing. LSNs are counted up from ``first_lsn`` unless a filter took rows out, in which case
-    each row's LSN is listed.
-
     A batch does not change once it was handed on: many subscribers read the same one, from many
-    threads. Who makes it sets its attributes, and the log its place (``put_at``), before that.
-    After that only the other form and the list of LSNs are filled in, by whoever needs them first;
-    two threads that do so at once store equal values.
+    threads. Before that, the code that makes it sets its attributes, and the log its place
+    (``put_at``). After that only what ``WeightedRows`` makes when first needed is added to it; two
+    threads that do so at once store equal values.
 
     >>> from millstream import ChangeBatch, Schema
     >>> schema = Schema.of(symbol="VARCHAR", price="DOUBLE")
@@ -78,19 +62,13 @@ class ChangeBatch:
     """
 
     __slots__ = (
-        "_arrow",
         "_commits",
-        "_lsns",
         "_origin",
-        "_rows",
-        "_weights",
         "cause",
         "committed_at",
-        "first_lsn",
         "gap",
         "kind",
         "lsn",
-        "schema",
         "topic",
         "watermark",
     )
@@ -99,13 +77,13 @@ class ChangeBatch:
         self,
         schema: Schema,
         rows: list[Row] | None,
-        arrow: pa.RecordBatch | _Masked | None,
+        arrow: pa.RecordBatch | MaskedRows | None,
         weights: pa.Array | None,
         *,
         topic: str = "",
         first_lsn: int = NO_LSN,
         lsn: int = NO_LSN,
-        lsns: _Lsns = None,
+        lsns: RowLsns = None,
         kind: Kind = "changes",
         watermark: int | None = None,
         committed_at: int = 0,
@@ -189,13 +167,6 @@ class ChangeBatch:
             watermark=check_watermark(watermark),
         )
 
-    def __len__(self) -> int:
-        """The number of weighted rows; an update counts two."""
-        if self._rows is not None:
-            return len(self._rows)
-        held = self._arrow
-        return held.size if isinstance(held, _Masked) else int(self._held_arrow().num_rows)
-
     def __bool__(self) -> bool:
         """True, even without rows: a gap or a watermark is news, too."""
         return True
@@ -206,79 +177,6 @@ class ChangeBatch:
         kind = "" if self.kind == "changes" else f" {self.kind}"
         gap = "" if self.gap is None else ", after a gap"
         return f"<ChangeBatch{kind}{name}: {rows}, LSN {self.first_lsn}..{self.lsn}{gap}>"
-
-    @property
-    def rows(self) -> list[Row]:
-        """The rows as tuples of Python values: a list of your own.
-
-        A value that Python cannot hold, such as a year beyond 9999 that a view has worked out, is
-        an ``Unreadable`` in its place; ``arrow`` has it.
-        """
-        return list(self.held_rows)
-
-    @property
-    def held_rows(self) -> list[Row]:
-        """The rows as the very list that the batch holds: not to be changed."""
-        if self._rows is None:
-            self._rows = self.schema.arrow_to_rows(self._held_arrow(), lenient=True)
-        return self._rows
-
-    @property
-    def arrow(self) -> pa.RecordBatch:
-        """The user's columns as an Arrow record batch, without LSNs and weights."""
-        if self._arrow is None:
-            self._arrow = self.schema.rows_to_arrow(self.held_rows)
-        return self._held_arrow()
-
-    @property
-    def is_arrow(self) -> bool:
-        """Whether the Arrow form is there without any work."""
-        return self._arrow is not None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the rows are there without any work."""
-        return self._rows is not None
-
-    @property
-    def is_insert_only(self) -> bool:
-        """Whether every weight is +1."""
-        return self._weights is None
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether the rows' LSNs are simply counted up from ``first_lsn``."""
-        return self._lsns is None
-
-    @property
-    def weights(self) -> list[int]:
-        """The weight of each row: +1 it appears, -1 it disappears."""
-        if self._weights is None:
-            return [1] * len(self)
-        weights: list[int] = self._weights.to_pylist()
-        return weights
-
-    @property
-    def lsns(self) -> Sequence[int]:
-        """The LSN of each row."""
-        if self._lsns is None:
-            return range(self.first_lsn, self.first_lsn + len(self))
-        if isinstance(self._lsns, list):
-            return self._lsns
-        listed: list[int] = self.lsns_arrow().to_pylist()
-        self._lsns = listed
-        return listed
-
-    def lsns_arrow(self) -> pa.Array:
-        """The LSN of each row as an Arrow int64 array."""
-        if self._lsns is None:
-            return pa.arange(self.first_lsn, self.first_lsn + len(self))
-        if isinstance(self._lsns, tuple):
-            batch, mask = self._lsns
-            return batch.lsns_arrow().filter(mask)
-        if isinstance(self._lsns, pa.Array):
-            return self._lsns
-        return pa.array(self._lsns, pa.int64())
 
     @property
     def commits(self) -> Commits | None:
@@ -297,19 +195,13 @@ class ChangeBatch:
         database, epoch = self._origin
         return str(ResumeToken(database, epoch, self.lsn))
 
-    def weights_arrow(self) -> pa.Array:
-        """The weights as an Arrow int64 array."""
-        if self._weights is None:
-            return pa.repeat(pa.scalar(1, pa.int64()), len(self))
-        return self._weights
-
     def to_arrow(self) -> pa.RecordBatch:
         """The user's columns followed by ``_op``, ``_weight`` and ``_lsn``.
 
         ``_op`` is ``"update"`` on both rows of an update; ``_weight`` tells the old from the new.
         """
         batch = self.arrow
-        columns = [*batch.columns, ops(self), self.weights_arrow(), self.lsns_arrow()]
+        columns = [*batch.columns, self._ops(), self.weights_arrow(), self.lsns_arrow()]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*batch.schema, *_HIDDEN]))
 
     def to_pandas(self) -> Any:  # noqa: ANN401 - pandas need not be there
@@ -395,7 +287,7 @@ class ChangeBatch:
         """The rows where a mask is true; the batch stands for the same LSNs as before."""
         weights = None if self._weights is None else self._weights.filter(mask)
         # Rows and LSNs are taken out by the thread that needs them, not by the dispatcher.
-        kept = _Masked(self.arrow, mask, mask.true_count)
+        kept = MaskedRows(self.arrow, mask, mask.true_count)
         return self._with(self.schema, None, kept, weights, (self, mask))
 
     def take(self, places: pa.Array) -> ChangeBatch:
@@ -478,7 +370,7 @@ class ChangeBatch:
         weights = None
         if not all(batch.is_insert_only for batch in batches):
             weights = pa.concat_arrays([batch.weights_arrow() for batch in batches])
-        joined = first._with(first.schema, rows, arrow, weights, joined_lsns(batches))
+        joined = first._with(first.schema, rows, arrow, weights, _joined_lsns(batches))
         joined.lsn, joined.committed_at = last.lsn, last.committed_at
         joined._commits = joined_commits(batches)
         marks = [batch.watermark for batch in batches if batch.watermark is not None]
@@ -489,9 +381,9 @@ class ChangeBatch:
         self,
         schema: Schema,
         rows: list[Row] | None,
-        arrow: pa.RecordBatch | _Masked | None,
+        arrow: pa.RecordBatch | MaskedRows | None,
         weights: pa.Array | None,
-        lsns: _Lsns,
+        lsns: RowLsns,
     ) -> ChangeBatch:
         """Another batch at the same place in the log."""
         return ChangeBatch(
@@ -512,21 +404,31 @@ class ChangeBatch:
             commits=self._commits,
         )
 
-    def _lsn_at(self, place: int) -> int:
-        if self._lsns is None:
-            return self.first_lsn + place
-        if isinstance(self._lsns, pa.Array):
-            return int(self._lsns[place].as_py())
-        return self.lsns[place]
-
-    def _held_arrow(self) -> pa.RecordBatch:
-        held = self._arrow
-        if held is None:
-            raise AssertionError("a ChangeBatch holds rows or Arrow")
-        if isinstance(held, _Masked):  # two threads may do it at once, with the same result
-            self._arrow = held = held.batch.filter(held.mask)
-        return held
+    def _ops(self) -> pa.Array:
+        if self._weights is None:
+            return pa.repeat("insert", len(self))
+        return ops(self._weights, [self.arrow.column(name) for name in self.schema.key])
 
 
 def _all_batches(batches: Sequence[object]) -> bool:
     return all(isinstance(each, ChangeBatch) for each in batches)
+
+
+def joined_commits(batches: Sequence[ChangeBatch]) -> Commits | None:
+    """The commits of batches that follow each other; None when all were committed at one time."""
+    return Commits.across([(each.lsn, each.committed_at, each.commits) for each in batches])
+
+
+def _joined_lsns(batches: Sequence[ChangeBatch]) -> list[int] | pa.Array | None:
+    """The LSNs of batches that follow each other; None when they can be counted up."""
+    first = batches[0]
+    end = first.first_lsn
+    for batch in batches:
+        if not batch.is_counted or batch.first_lsn != end:
+            break
+        end += len(batch)
+    else:
+        return None
+    if all(batch.is_arrow for batch in batches):
+        return pa.concat_arrays([batch.lsns_arrow() for batch in batches])
+    return [lsn for batch in batches for lsn in batch.lsns]

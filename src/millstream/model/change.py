@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from millstream.errors import ColumnNotFoundError
 from millstream.model.display import shown_values
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
 
     Numbers: TypeAlias = NDArray[np.int64]
@@ -127,6 +125,20 @@ class Commits:
         ends, times = zip(*(part.arrays for part in parts), strict=True)
         return cls((np.concatenate(ends), np.concatenate(times)))
 
+    @classmethod
+    def across(cls, parts: Sequence[tuple[int, int, Commits | None]]) -> Commits | None:
+        """The commits of consecutive batches; None when all were committed at one time.
+
+        Args:
+            parts: of each batch the last LSN, the time of its last commit, and its commits.
+        """
+        if all(commits is None for _, _, commits in parts):
+            if parts[0][1] == parts[-1][1]:  # times never run back
+                return None
+            ends, times, _ = zip(*parts, strict=True)
+            return cls.of(ends, times)
+        return cls.joined([commits or cls.of([lsn], [time]) for lsn, time, commits in parts])
+
     def time(self, lsn: int) -> int:
         """The time of the commit that an LSN belongs to."""
         ends, times = self.arrays
@@ -171,27 +183,3 @@ class Commits:
             # Two threads may do it at once, with the same result.
             self._held = held = (np.cumsum(pairs[:, 0]) + (first - 1), time - pairs[:, 1])
         return held
-
-
-def joined_commits(batches: Sequence[ChangeBatch]) -> Commits | None:
-    """The commits of batches that follow each other; None when all were committed at one time."""
-    if all(batch.commits is None for batch in batches):
-        if batches[0].committed_at == batches[-1].committed_at:  # times never run back
-            return None
-        return Commits.of([b.lsn for b in batches], [b.committed_at for b in batches])
-    return Commits.joined([b.commits or Commits.of([b.lsn], [b.committed_at]) for b in batches])
-
-
-def joined_lsns(batches: Sequence[ChangeBatch]) -> list[int] | pa.Array | None:
-    """The LSNs of batches that follow each other; None when they can be counted up."""
-    first = batches[0]
-    end = first.first_lsn
-    for batch in batches:
-        if not batch.is_counted or batch.first_lsn != end:
-            break
-        end += len(batch)
-    else:
-        return None
-    if all(batch.is_arrow for batch in batches):
-        return pa.concat_arrays([batch.lsns_arrow() for batch in batches])
-    return [lsn for batch in batches for lsn in batch.lsns]

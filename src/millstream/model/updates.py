@@ -17,7 +17,6 @@ from millstream.model.change import Change
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
 
 
@@ -60,17 +59,18 @@ def _update_places(
     }
 
 
-def ops(batch: ChangeBatch) -> pa.Array:
-    """The ``_op`` column of a batch, by the same rule, without Python values of any row."""
-    if batch.is_insert_only:
-        return pa.repeat("insert", len(batch))
-    weights, key = batch.weights_arrow(), batch.schema.key
+def ops(weights: pa.Array, keys: Sequence[pa.Array]) -> pa.Array:
+    """The ``_op`` column of rows, by the same rule, without Python values of any row.
+
+    Args:
+        weights: the weight of each row.
+        keys: the columns of the primary key.
+    """
     made = pc.if_else(pc.greater(weights, 0), "insert", "delete")
-    if not key or len(batch) < 2:
+    if not keys or len(weights) < 2:
         return made
     pair = pc.and_(pc.equal(weights[:-1], -1), pc.equal(weights[1:], 1))
-    for name in key:
-        column = batch.arrow.column(name)
+    for column in keys:
         pair = pc.and_(pair, _same(column[:-1], column[1:]))
     none = pa.array([False])
     old = pa.concat_arrays([pair, none])

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from millstream.catalog import Catalog, Definition
     from millstream.dispatch import Dispatcher
     from millstream.log import Log, Reader
-    from millstream.model.batch import Row
     from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
     from millstream.sql import SelectPlan
     from millstream.sql.adhoc import AdhocPlan
     from millstream.tables import Table, Tables

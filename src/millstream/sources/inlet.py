@@ -24,8 +24,8 @@ from millstream.threads import uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.model.batch import Row
     from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
     from millstream.sources.wakeup import Wakeup
 
 Policy = Literal["block", "drop_oldest", "reject"]

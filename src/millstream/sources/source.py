@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from millstream.formats.batches import ArrowStream
-    from millstream.model.batch import Row
     from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
     from millstream.sources.inlet import Inlet
 
 

@@ -19,7 +19,7 @@ from millstream.threads import thread, uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.model.batch import Row
+    from millstream.model.weighted_rows import Row
     from millstream.sources import Inlet
     from millstream.sql import SelectPlan
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millstream.catalog.tenants import OwnRows
-    from millstream.model.batch import Row
     from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate, Projection
     from millstream.tables.table import Key, Table
 

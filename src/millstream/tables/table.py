@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.log import Log
-    from millstream.model.batch import ChangeBatch, Row
+    from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
 
 _ROWS: Final = "rows"
 _PIECE: Final = 1 << 13

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from millstream.catalog.tenants import OwnRows
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
-    from millstream.model.batch import Row
     from millstream.model.change import Gap
+    from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate, Projection
     from millstream.state.saved import SavedRows
     from millstream.tables.changes import Changes, Conflict
