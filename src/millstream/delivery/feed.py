@@ -1,4 +1,4 @@
-"""A feed: what a subscription reads: some logs, a query for each, and their current rows."""
+"""A feed: what a reader follows: one log or several, a query for each, and their current rows."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class LogFeed:
     """One query over one log.
 
     Args:
-        log: where it is kept.
-        dispatcher: who offers its changes.
+        log: the log of the database.
+        dispatcher: offers its changes.
         plan: the query; its target is the topic.
         snapshot: the current rows that the query gives, and the LSN at which they hold; None when
             the log has no current rows.
@@ -51,15 +51,15 @@ class LogFeed:
         self.dispatcher.fan_out.routes(self.plan.target).add(self.plan, subscriber)
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Have it offer nothing more."""
+        """Have the dispatcher offer nothing more."""
         self.dispatcher.fan_out.routes(self.plan.target).remove(self.plan, subscriber)
 
     def lsn(self) -> int:
-        """Every commit after this LSN will be offered to who has joined before."""
+        """Every commit after this LSN will be offered to subscribers that have joined by now."""
         return self.dispatcher.lsn
 
     def offered_lsn(self) -> int:
-        """Every commit up to this LSN was offered to who had joined."""
+        """Every commit up to this LSN was offered to subscribers that had joined."""
         return self.dispatcher.fan_out.offered_lsn
 
     def earliest(self) -> int:
@@ -67,12 +67,12 @@ class LogFeed:
         return max(self.log.topic(self.plan.target).low_lsn, FIRST_LSN)
 
     def kept_from(self, first: int) -> tuple[int, Gap | None]:
-        """From where on everything from an LSN on is kept, and what retention took before it."""
+        """The first LSN from ``first`` on that is kept, and the gap that retention has left."""
         topic = self.log.topic(self.plan.target)
         return max(first, topic.low_lsn), self.log.lost(topic, first)
 
     def lsn_since(self, time: datetime) -> int:
-        """From where on everything is, or was, that was committed at a time or later."""
+        """The LSN from which on everything was committed at a time or later."""
         return self.log.lsn_since(time, self.plan.target)
 
     def token(self, lsn: int) -> str:
@@ -86,21 +86,21 @@ class LogFeed:
         return Replay(self.log, lambda: (plan.target,), lambda _: plan, first, snapshot_until)
 
     def snapshot(self) -> tuple[list[ChangeBatch], int] | None:
-        """The current rows, or None when there are none but what the log has."""
+        """The current rows and their LSN; None when there is nothing but the log."""
         return None if self._snapshot is None else self._snapshot()
 
 
 class MultiLogFeed(LogFeed):
-    """Every log that there is, those that are yet to be made included.
+    """Several logs in LSN order, those that are created later included.
 
     Args:
-        log: where they are kept.
-        dispatcher: who offers their changes.
-        plan_of: the query for a log; None when it is not for this reader.
-        topics: the logs that there are.
+        log: the log of the database.
+        dispatcher: offers their changes.
+        plan_of: the query for a log; None: it is not read.
+        topics: gives the names of the logs.
     """
 
-    __slots__ = ("_gates", "_plan_of", "_topics")
+    __slots__ = ("_filtered", "_plan_of", "_topics")
 
     def __init__(
         self,
@@ -112,39 +112,44 @@ class MultiLogFeed(LogFeed):
         super().__init__(log, dispatcher, _EVERYTHING)
         self._plan_of = plan_of
         self._topics = topics
-        self._gates: dict[Subscriber, Gate] = {}
+        self._filtered: dict[Subscriber, FilteredSubscriber] = {}
 
     def join(self, subscriber: Subscriber) -> None:
         """Have the dispatcher offer what is committed from now on."""
-        gate = self._gates[subscriber] = Gate(subscriber, self._plan_of)
-        self.dispatcher.fan_out.everything.add(_EVERYTHING, gate)
+        filtered = self._filtered[subscriber] = FilteredSubscriber(subscriber, self._plan_of)
+        self.dispatcher.fan_out.everything.add(_EVERYTHING, filtered)
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Have it offer nothing more."""
-        gate = self._gates.pop(subscriber, None)
-        if gate is not None:
-            self.dispatcher.fan_out.everything.remove(_EVERYTHING, gate)
+        """Have the dispatcher offer nothing more."""
+        filtered = self._filtered.pop(subscriber, None)
+        if filtered is not None:
+            self.dispatcher.fan_out.everything.remove(_EVERYTHING, filtered)
 
     def earliest(self) -> int:
-        """The first LSN of all; each log begins with what is kept of it."""
+        """The first LSN of the database; each log begins with the first that is kept of it."""
         return FIRST_LSN
 
     def kept_from(self, first: int) -> tuple[int, Gap | None]:
-        """The LSN itself: what was taken of each log is for the replay to report, in its place."""
+        """The LSN itself, and no gap: the replay reports the gaps of each log where they are."""
         return first, None
 
     def lsn_since(self, time: datetime) -> int:
-        """From where on everything is, or was, that was committed at a time or later."""
+        """The LSN from which on everything was committed at a time or later."""
         return self.log.lsn_since(time, *self._topics())
 
     def replay(self, first: int, snapshot_until: int) -> Replay:
-        """All logs from an LSN on; of each what is kept of it."""
+        """All logs from an LSN on, as far as they are kept."""
         self.log.check()
         return Replay(self.log, self._topics, self._plan_of, first, snapshot_until, steps_over=True)
 
 
-class Gate:
-    """Lets through what is for a reader of every log."""
+class FilteredSubscriber:
+    """Applies the query of each log to what is offered, and passes on what that keeps.
+
+    Args:
+        subscriber: gets the rest.
+        plan_of: the query for a log; None: its batches are left out.
+    """
 
     __slots__ = ("_plan_of", "_subscriber")
 
@@ -153,18 +158,18 @@ class Gate:
         self._plan_of = plan_of
 
     def offer(self, batch: ChangeBatch) -> None:
-        """Pass on what the reader may see of a batch."""
+        """Offer the rows that the query keeps."""
         plan = self._plan_of(batch.topic)
         kept = None if plan is None else select(batch, plan)
         if kept is not None:
             self._subscriber.offer(kept)
 
     def fail(self, error: Error) -> None:
-        """Pass on the end."""
+        """Pass on an error that ends the reading."""
         self._subscriber.fail(error)
 
 
-# Batches come whole; what a reader may see of them is up to its gate.
+# The route filters nothing: each FilteredSubscriber does.
 _EVERYTHING: Final = SelectPlan(
     target="",
     schema=Schema.of(nothing="BOOLEAN"),

@@ -1,4 +1,4 @@
-"""The live side of an inbox: what the dispatcher offers, and who waits for it.
+"""The live side of an inbox: what the dispatcher offers, and the readers that wait for it.
 
 It is written by the dispatcher's thread and read by the reader's, hence the lock.
 """

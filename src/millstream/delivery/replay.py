@@ -1,4 +1,4 @@
-"""Replay: a subscription's query over the log, from an LSN up to where the live changes begin."""
+"""Replay: a reader's query over the log, from an LSN up to where the live changes begin."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ class Replay:
 
     Args:
         log: the log.
-        topics: tells the names; those that come later are read, too.
-        plan_of: the query for a topic; None when it is not for this reader.
+        topics: gives the names of the topics; those that are created later are read as well.
+        plan_of: the query for a topic; None: it is not read.
         start: the first LSN that is wanted.
-        snapshot_until: batches up to here are told as a snapshot.
-        steps_over: rows that retention has taken are reported, as the gap of the batch after them.
+        snapshot_until: batches up to this LSN are of the kind ``snapshot``.
+        steps_over: rows that retention has removed are skipped, and reported as the gap of the
+            batch after them; else ``LsnNotKeptError`` is raised.
 
     Attributes:
-        target: the last LSN to be read; None while it goes on and on.
+        target: the last LSN to be read; None: no end.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Replay:
         self._topics_of = topics
         self._topics = topics()
         self._steps_over = steps_over
-        self._gaps: dict[str, Gap] = {}  # of each topic, what was not reported yet
+        self._gaps: dict[str, Gap] = {}  # by topic, what was not reported yet
         self._reader = self._open(start)
         self._plan_of = plan_of
         self._snapshot_until = snapshot_until
@@ -62,17 +63,17 @@ class Replay:
     def _open(self, start: int) -> Reader:
         if not self._steps_over:
             return self._log.read(*self._topics, start=start)
-        # A gap that goes on beyond this place is counted anew, not once more.
+        # A gap that reaches beyond this LSN is counted from its start again, not twice.
         open_gaps = {name: g.first_lsn for name, g in self._gaps.items() if g.last_lsn >= start}
         reader, gaps = self._log.read_kept(*self._topics, start=start, lost_since=open_gaps)
-        if self._topics:  # else it reads the database's own, which are for nobody
+        if self._topics:  # else it reads the internal topics, which no reader is given
             for name, gap in gaps.items():
                 before = None if name in open_gaps else self._gaps.get(name)
                 self._gaps[name] = merge_gaps(before, gap) or gap
         return reader
 
     def gap_before(self, lsn: int | None = None) -> Gap | None:
-        """What has to be reported before an LSN, or at the end, as one gap; each once."""
+        """The gaps before an LSN, or all, that were not reported yet, as one.."""
         found: Gap | None = None
         for name, gap in list(self._gaps.items()):
             if lsn is None or gap.last_lsn < lsn:
@@ -84,7 +85,7 @@ class Replay:
         """The next batch that the query keeps something of; None when none is there in time.
 
         Raises:
-            LsnNotKeptError: retention was faster.
+            LsnNotKeptError: retention has removed what comes next.
             ExpressionError: the query has no value for some row.
         """
         while not self.is_over:
@@ -111,7 +112,7 @@ class Replay:
             return False
         if self._reader.position >= self.target:
             return True
-        # LSNs that were given out and never written, since their rows could not be, do not come.
+        # LSNs that were assigned and never written, since writing failed, do not come.
         return self._log.written_lsn >= self.target and self._at_end()
 
     def _at_end(self) -> bool:
@@ -121,8 +122,8 @@ class Replay:
     def _read(self, timeout: float) -> ChangeBatch | None:
         """The next batch of any of the topics.
 
-        One that was made in the meantime has rows only after what was read before it was made. So
-        its rows are missed by nobody who looks for it after reading, and if need be reads again.
+        A topic that was created meanwhile has rows only after what was read before. So none are
+        missed if its name is looked for after reading, and the reader opened again with it.
         """
         while True:
             before = self._reader.position
@@ -155,7 +156,7 @@ class Replay:
         if plan is None or (self.target is not None and batch.first_lsn > self.target):
             return None
         kept = select(batch, plan)
-        if kept is None and batch.gap is not None:  # rows that cannot be read any more
+        if kept is None and batch.gap is not None:  # a damaged part of the log
             kept = _nothing(batch, plan)
         if kept is not None and kept.lsn <= self._snapshot_until:
             kept = kept.copy(kind="snapshot")
@@ -164,7 +165,7 @@ class Replay:
         return kept
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._reader.close()
 
 

@@ -1,4 +1,4 @@
-"""The tail of some logs: what a view reads, in LSN order, from the log and then as it comes."""
+"""The tail of some logs: what a view reads, in LSN order, from the log and then live."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BUFFER_ROWS: Final = 1 << 17
 
 
 class LogTail:
-    """Batches of some logs after an LSN, as they were committed: none merged, none left out.
+    """Batches of some logs after an LSN, as they were committed: not merged, none left out.
 
     Args:
-        log: where they are kept.
-        dispatcher: who offers what comes.
-        topics: the logs.
-        plan_of: the plan of a whole log.
-        lsn: everything after it is wanted.
+        log: the log of the database.
+        dispatcher: offers what is committed.
+        topics: the names of the logs.
+        plan_of: the plan that selects all rows of a log.
+        lsn: where to start: after it.
         keep: filters each batch; None: all rows are given.
     """
 
@@ -68,13 +68,13 @@ class LogTail:
         """The next batch, if there is one now.
 
         Raises:
-            Error: there will be none any more.
+            Error: it has ended.
         """
         batch = self._inbox.take(merge=1)
         while batch is not None and batch.gap is not None and batch.kind == "changes":
             if len(batch):
                 break
-            batch = self._inbox.take(merge=1)  # damage, which somebody has said is to be skipped
+            batch = self._inbox.take(merge=1)  # damage that the user has chosen to skip
         if batch is not None and batch.gap is not None:
             raise PipelineError(
                 f"rows before LSN {batch.first_lsn:,} are gone", hint="CREATE OR REPLACE the view"
@@ -84,31 +84,31 @@ class LogTail:
         return batch if batch is None or self._keep is None else self._keep(batch)
 
     def wait(self, seconds: float) -> None:
-        """Until there is one, or ``wake_up``, or the time is up."""
+        """Wait until there is a batch, for ``wake_up``, or until the time is up."""
         self._news.clear()
         if self._inbox.wake_on_news(self._news.set):
             self._news.wait(seconds)
             self._inbox.live.forget(self._news.set)
 
-    def hand_to(self, taker: Callable[[ChangeBatch | None], None]) -> bool:
-        """Give the next batch to a function, in the dispatcher's thread; False: take it now.
+    def hand_to(self, receiver: Callable[[ChangeBatch | None], None]) -> bool:
+        """Have the next batch given to a function, in the dispatcher's thread; False: take it now.
 
-        It is called once, with None when somebody has called ``wake_up`` instead.
+        It is called once, with None when ``wake_up`` was called before there was one.
         """
         keep = self._keep
         if keep is None:
-            return self._inbox.hand_to(taker)
-        return self._inbox.hand_to(lambda batch: taker(None if batch is None else keep(batch)))
+            return self._inbox.hand_to(receiver)
+        return self._inbox.hand_to(lambda batch: receiver(None if batch is None else keep(batch)))
 
     def wake_up(self) -> None:
-        """Let who waits look around."""
+        """Wake the reader if it waits, so that it checks its state."""
         self._inbox.live.wake_up()
 
     def settled(self) -> int:
-        """Everything up to this LSN was taken, or is of other logs."""
+        """Everything up to this LSN was taken, or belongs to other logs."""
         return self._inbox.settled_lsn()
 
     def close(self) -> None:
-        """Take no more."""
+        """End, and drop what was not taken."""
         self._feed.leave(self._inbox.live)
         self._inbox.discard()

@@ -1,7 +1,8 @@
 """Ring 2: how changes reach a consumer, at the consumer's own pace.
 
 Takes: batches that the dispatcher offers, and the log for what was before.
-Gives: channels, callbacks, async streams; gaps told, positions kept.
+Gives: channels, callbacks, async streams, events of the change bus; gaps are reported, positions
+kept.
 Never knows: SQL text, how a batch came to be.
 """
 
@@ -15,7 +16,7 @@ from millstream.subscriptions.callback import (
     check_callback,
 )
 from millstream.subscriptions.changes import ChangeEvent, EventMaker, Include
-from millstream.subscriptions.mapped import AsyncEvents, Events
+from millstream.subscriptions.events import AsyncEvents, Events
 from millstream.subscriptions.notifications import (
     AsyncListener,
     Channels,

@@ -1,4 +1,4 @@
-"""Callbacks: on a thread of the subscription's own, or on the pusher's."""
+"""Callbacks: on a thread of the subscription, or on the pusher's thread."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def check_callback(name: str, function: object) -> None:
     """Raise unless a function can be called back from a thread: one that is async cannot.
 
     Raises:
-        InvalidOptionError: it cannot be called, or nobody would await what it returns.
+        InvalidOptionError: it cannot be called, or what it returns would have to be awaited.
     """
     if not callable(function):
         raise InvalidOptionError(f"{name} cannot be called: {function!r}", hint="give a function")
-    call = type(function).__call__  # of an object that is no function itself
+    call = type(function).__call__  # of an object with __call__
     if any(map(_is_async, (function, call))):
         raise InvalidOptionError(
             f"{name} is an async function, and callbacks are not awaited",
@@ -51,7 +51,7 @@ def _is_async(function: object) -> bool:
 
 
 def check_returned(returned: object) -> None:
-    """Raise if a callback has given a coroutine, of which nothing has run."""
+    """Raise if a callback has returned a coroutine, which would never run."""
     if type(returned) is CoroutineType:
         returned.close()
         raise InvalidOptionError(
@@ -61,16 +61,23 @@ def check_returned(returned: object) -> None:
 
 
 class CallbackSubscription(Subscription):
-    """Calls back with every batch, on a thread that is started when there is the first one.
+    """Calls back with every batch, on a thread that is started with the first one.
 
-    A callback that raises is told to ``on_error``, and called again with the next batch.
+    What the callback raises is passed to ``on_error``; it is called again with the next batch.
+
+    Args:
+        args: those of a ``SubscriptionBase``.
+        on_change: called with each batch.
+        on_error: called with what ``on_change`` raises, and with what ends the subscription.
+        on_complete: called at the end, when the database closes.
+        options: those of a ``SubscriptionBase``.
     """
 
     style = "callback"
 
     def __init__(
         self,
-        *args: Any,  # noqa: ANN401 - what a Subscription takes
+        *args: Any,  # noqa: ANN401 - as in the docstring
         on_change: OnChange,
         on_error: OnError | None,
         on_complete: OnComplete | None,
@@ -85,7 +92,7 @@ class CallbackSubscription(Subscription):
         self._started = threading.Lock()
 
     def start(self) -> None:
-        """Begin to call back, now or when there is something."""
+        """Start the thread, now or with the first batch."""
         if not self._inbox.wake_on_news(self._start):
             self._start()
 
@@ -95,11 +102,11 @@ class CallbackSubscription(Subscription):
                 self._thread = thread(f"callback-{self.id}", self._run, self._crashed)
                 try:
                     self._thread.start()
-                except RuntimeError as error:  # there are too many
+                except RuntimeError as error:  # too many threads
                     self._thread = None
                     ended = SubscriptionEndedError(f"the callback's thread cannot start: {error}")
                     self._inbox.live.fail(ended)
-                    tell(self._on_error, ended, self.sql)
+                    report_error(self._on_error, ended, self.sql)
 
     def _run(self) -> None:
         error: Exception | None = None
@@ -110,16 +117,16 @@ class CallbackSubscription(Subscription):
         except Error as ended:
             error = ended
         if error is not None:
-            tell(self._on_error, error, self.sql)
+            report_error(self._on_error, error, self.sql)
         elif self._on_complete is not None and not self._cancelled:
             try:
                 self._on_complete()
-            except Exception as raised:  # noqa: BLE001 - the user's own
+            except Exception as raised:  # noqa: BLE001 - of the user's code
                 self.errors += 1
-                tell(self._on_error, raised, self.sql)
+                report_error(self._on_error, raised, self.sql)
 
     def _crashed(self, error: Exception) -> None:
-        """There will be no more calls: the reader is told."""
+        """End the subscription with an error, reported to ``on_error``: its thread has ended."""
         ended = SubscriptionEndedError(
             f"the callback's thread ended: {type(error).__name__}: {error}",
             hint="subscribe again; this is a bug in Millstream, please report it",
@@ -127,17 +134,17 @@ class CallbackSubscription(Subscription):
         self._inbox.live.fail(ended)
         self._leave()
         self._inbox.discard()
-        tell(self._on_error, ended, self.sql)
+        report_error(self._on_error, ended, self.sql)
 
     def _next(self) -> ChangeBatch | None:
         """The next batch; None at the end.
 
-        One that waits with nothing before it is handed the next batch itself, and need not be woken
-        to find it: that is a quarter of the way from a push to here.
+        While nothing is pending, the dispatcher puts the next batch into the slot itself, instead
+        of waking this thread to look for it: that saves a quarter of the time from a push to here.
         """
         slot = self._slot
-        while self._may_be_handed() and self._inbox.hand_to(slot.put):
-            if not self._may_be_handed():  # paused just now: take it back
+        while self._reader.is_unlimited() and self._inbox.hand_to(slot.put):
+            if not self._reader.is_unlimited():  # paused just now: take it back
                 self._inbox.live.wake_up()
             batch = slot.get()
             if batch is not None:
@@ -149,19 +156,19 @@ class CallbackSubscription(Subscription):
             returned = self._on_change(batch)
             if returned is not None:
                 check_returned(returned)
-        except BaseException as raised:  # noqa: BLE001 - the user's own, sys.exit() included
+        except BaseException as raised:  # noqa: BLE001 - of the user's code, sys.exit() included
             self.errors += 1
-            tell(self._on_error, raised, self.sql)
+            report_error(self._on_error, raised, self.sql)
 
     def is_here(self) -> bool:
-        """Whether this is its thread."""
+        """Whether the caller runs on its thread."""
         return self._thread is threading.current_thread()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread to end, after ``cancel`` or when the database closes."""
         if self.is_here():
             return True
-        with self._started:  # the thread is there, and runs
+        with self._started:  # a thread that is there has been started
             thread = self._thread
         if thread is None:
             return True
@@ -169,8 +176,8 @@ class CallbackSubscription(Subscription):
         return not thread.is_alive()
 
 
-def tell(on_error: OnError | None, error: BaseException, sql: str) -> None:
-    """Tell the user's ``on_error``, or the log of the program when there is none."""
+def report_error(on_error: OnError | None, error: BaseException, sql: str) -> None:
+    """Call the user's ``on_error`` with an error, or log it when there is none."""
     if on_error is None:
         _logger.error("a callback of %s raised", sql, exc_info=error)
         return
@@ -183,9 +190,17 @@ def tell(on_error: OnError | None, error: BaseException, sql: str) -> None:
 class InlineSubscription:
     """Calls back on the pusher's own thread, within the push.
 
-    The quickest way there is: nothing is handed from thread to thread. It sees what is pushed,
-    before it has a place in the log: its batches have no LSN and no token. What it does delays the
-    pusher, and several pushers call it at once.
+    It has the lowest latency: nothing is handed from thread to thread. It sees what is pushed
+    before that is committed: its batches have no LSN and no token. What it does delays the pusher,
+    and several pushers may call it at the same time.
+
+    Args:
+        inlet: the source.
+        plan: the query.
+        sql: its text.
+        on_change: called with each batch.
+        on_error: called with what ``on_change`` raises, and with what ends the subscription.
+        on_complete: called at the end, when the database closes.
 
     Attributes:
         delivered: how many rows it was called with.
@@ -219,7 +234,7 @@ class InlineSubscription:
         self._is_over = False
 
     def row(self, row: Row) -> None:
-        """One row was pushed."""
+        """Call back with a row that was pushed, if the query keeps it."""
         try:
             if self._test is None or self._test(row):
                 schema = self._inlet.schema  # a column may have been added
@@ -229,12 +244,12 @@ class InlineSubscription:
                 returned = self._on_change(ChangeBatch.of_row(schema, self._inlet.name, row))
                 if returned is not None:
                     check_returned(returned)
-        except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
+        except Exception as raised:  # noqa: BLE001 - of the user's code, or a row without a value
             self.errors += 1
-            tell(self._on_error, raised, self.sql)
+            report_error(self._on_error, raised, self.sql)
 
     def batch(self, batch: ChangeBatch) -> None:
-        """Several rows were pushed as one."""
+        """Call back with the rows of a pushed batch that the query keeps."""
         try:
             kept = select(batch, self._plan)
             if kept is not None:
@@ -242,15 +257,15 @@ class InlineSubscription:
                 returned = self._on_change(kept)
                 if returned is not None:
                     check_returned(returned)
-        except Exception as raised:  # noqa: BLE001 - the user's own, or a row without a value
+        except Exception as raised:  # noqa: BLE001 - of the user's code, or a row without a value
             self.errors += 1
-            tell(self._on_error, raised, self.sql)
+            report_error(self._on_error, raised, self.sql)
 
     def fail(self, error: Error) -> None:
-        """What it reads was dropped."""
+        """End with an error, reported to ``on_error``: what it reads was dropped."""
         if not self._is_over:
-            self.finish(told=False)
-            tell(self._on_error, error, self.sql)
+            self.finish(complete=False)
+            report_error(self._on_error, error, self.sql)
 
     @property
     def state(self) -> str:
@@ -260,22 +275,22 @@ class InlineSubscription:
     @uninterrupted
     def cancel(self) -> None:
         """Call back no more. Twice is fine."""
-        self.finish(told=False)
+        self.finish(complete=False)
 
     close = cancel
 
-    def finish(self, *, told: bool) -> None:
-        """End; ``told`` when it ends because the database closes, and not by its own wish."""
+    def finish(self, *, complete: bool) -> None:
+        """End; ``complete`` when the database closes, and ``on_complete`` is to be called."""
         if self._is_over:
             return
         self._is_over = True
         self._inlet.remove_inline(self)
-        if told and self._on_complete is not None:
+        if complete and self._on_complete is not None:
             try:
                 self._on_complete()
-            except Exception as raised:  # noqa: BLE001 - the user's own
+            except Exception as raised:  # noqa: BLE001 - of the user's code
                 self.errors += 1
-                tell(self._on_error, raised, self.sql)
+                report_error(self._on_error, raised, self.sql)
 
     def __enter__(self) -> Self:
         return self

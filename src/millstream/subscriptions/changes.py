@@ -34,10 +34,10 @@ class ChangeEvent:
         op: ``"insert"``, ``"update"``, ``"delete"`` or ``"gap"``.
         key: the primary key, from column to value; None where there is none.
         timestamp: when it was committed; of a gap, what it was reported with.
-        tenant: whose row it is; None where rows belong to nobody.
-        before: the row before an update or delete, if asked for.
-        after: the row after an insert or update, if asked for.
-        changed: what an update has changed, if asked for: from column to new value.
+        tenant: the tenant of the row; None where the collection has no tenant column.
+        before: the row before an update or delete, if included.
+        after: the row after an insert or update, if included.
+        changed: what an update has changed, if included: from column to new value.
         gap: of a gap, the range of LSNs and the number of rows; an update counts two.
     """
 
@@ -53,24 +53,24 @@ class ChangeEvent:
     gap: Gap | None = None
 
     def __repr__(self) -> str:
-        told = [
+        shown = [
             one_line(f", {name}={value!r}")
             for name in ("key", "tenant", "before", "after", "changed", "gap")
             if (value := getattr(self, name)) is not None
         ]
         place = f"{self.collection} at LSN {self.lsn}"
-        return f"<ChangeEvent {self.op} {place}{''.join(told)}, {self.timestamp.isoformat()}>"
+        return f"<ChangeEvent {self.op} {place}{''.join(shown)}, {self.timestamp.isoformat()}>"
 
 
 class EventMaker:
-    """Makes events of batches.
+    """Converts batches to events.
 
     Args:
-        tenant_of: the column of a collection that says whose a row is, or None.
-        fields: the columns to be told; None for all.
+        tenant_of: gives the tenant column of a collection, or None.
+        fields: the columns to include; None for all.
         include: ``"keys"``: no values; ``"after"``, ``"both"``: the rows; ``"changed"``: what an
             update has changed, and the whole row of an insert or delete.
-        collection: the one that the batches are of; empty: several.
+        collection: where the batches come from; empty: several.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class EventMaker:
         self._collection = collection
 
     def __call__(self, batch: ChangeBatch) -> Iterator[ChangeEvent]:
-        """The events of a batch, in order, and before them what the reader was not given."""
+        """The events of a batch, in order; before them, an event for its gap."""
         if batch.gap is not None:
             yield gap_event(batch.gap, self._collection, to_datetime(batch.committed_at))
         if not len(batch):
@@ -121,8 +121,8 @@ class EventMaker:
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
         if self._include == "keys":
             return None, None, None
-        after = None if change.op == "delete" else self._told(change.schema, change.row)
-        before = None if change.before is None else self._told(change.schema, change.before)
+        after = None if change.op == "delete" else self._included(change.schema, change.row)
+        before = None if change.before is None else self._included(change.schema, change.before)
         if self._include == "after":
             return None, after, None
         if self._include == "both":
@@ -131,7 +131,7 @@ class EventMaker:
             return before, after, None
         return None, None, {n: v for n, v in after.items() if before[n] != v}
 
-    def _told(self, schema: Schema, row: tuple[Any, ...]) -> dict[str, Any]:
+    def _included(self, schema: Schema, row: tuple[Any, ...]) -> dict[str, Any]:
         pairs = zip(schema.names, row, strict=True)
         return {n: v for n, v in pairs if self._fields is None or n in self._fields}
 

@@ -1,7 +1,7 @@
 """LISTEN and NOTIFY: short messages on named channels, in the order of the database.
 
-A notification is a row of a log of the database's own. So it comes after what was pushed before it,
-and a listener is a subscription like any other.
+A notification is a row of a log of its own. So it comes after what was pushed before it, and a
+listener is a subscription like any other.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from millstream.delivery.backpressure import merge_gaps
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.clock import to_datetime
-from millstream.subscriptions.base import deadline_of, time_left
-from millstream.subscriptions.mapped import AsyncEvents, Events
+from millstream.subscriptions.events import AsyncEvents, Events
+from millstream.subscriptions.pacing import deadline_of, time_left
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ AsyncListener = AsyncEvents[Notification]
 
 
 class NotificationMaker:
-    """Makes notifications of batches, for one listener."""
+    """Converts batches to notifications, for one listener."""
 
     def __init__(self) -> None:
         self._gap: Gap | None = None  # to be reported with the next one
 
     def __call__(self, batch: ChangeBatch) -> Iterator[Notification]:
-        """The notifications in a batch."""
+        """The notifications of a batch, the first with the gap before it."""
         self._gap = merge_gaps(self._gap, batch.gap)
         for row, lsn in zip(batch.held_rows, batch.lsns, strict=True):
             gap, self._gap = self._gap, None
@@ -62,10 +62,10 @@ class NotificationMaker:
 
 
 class Channels:
-    """The channels that SQL's LISTEN has named, and what came on them.
+    """The channels of a session that SQL's LISTEN has named, and their notifications.
 
     Args:
-        listen: opens a listener to every channel.
+        listen: opens a listener to all channels.
     """
 
     def __init__(self, listen: Callable[[], Listener]) -> None:
@@ -94,7 +94,7 @@ class Channels:
             self._listener = None
 
     def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
-        """What comes on the channels; ends when so many seconds have passed without anything."""
+        """The notifications on the channels; ends when none has come for so many seconds."""
         deadline = deadline_of(timeout)
         while self._listener is not None:
             try:

@@ -1,7 +1,7 @@
-"""Positions: how far durable subscriptions have come, and watermarks, kept in a log of their own.
+"""The positions of durable subscriptions, and watermarks, kept in a log of their own.
 
-Every row of that log is the whole state, so the last one is all that is ever needed; a hold keeps
-it from retention, which may have the others.
+Every row of that log holds all positions, so only the last row is ever needed; a hold protects it
+from retention, which may remove the others.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SCHEMA: Final = Schema.of(state="VARCHAR NOT NULL")
 
 @dataclass(frozen=True, slots=True)
 class DurablePosition:
-    """A durable subscription.
+    """A durable subscription and its position.
 
     Attributes:
         name: its name.
         sql: its query.
         target: the log that it reads.
-        tenant: whose rows it is given; None for all.
-        lsn: it is done with everything up to here.
+        tenant: it reads the rows of this tenant only; None: all rows.
+        lsn: everything up to here was acknowledged; -1: begin where it was opened to begin.
     """
 
     name: str
@@ -53,8 +53,8 @@ class Positions:
 
     Args:
         log: the log, whose topics exist.
-        dispatcher: who commits.
-        watermarks: asked for the watermark of each source whenever the state is written.
+        dispatcher: commits them.
+        watermarks: gives the watermark of each source, written along with the positions.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class Positions:
         return wanted
 
     def drop(self, name: str) -> None:
-        """Forget a durable subscription; what was kept for it may go.
+        """Remove a durable subscription; retention may then remove what was kept for it.
 
-        On a full disk that is what makes room, so it does not fail there: it is written later.
+        On a full disk that is what frees space, so it does not fail there: it is written later.
         """
         with self._lock:
             self[name]
@@ -166,16 +166,16 @@ class Positions:
             self._dispatcher.post(self._commit(sync=True))
 
     def drop_target(self, target: str) -> None:
-        """Forget those that read a log that is dropped."""
+        """Remove the durable subscriptions of a log that is dropped."""
         for each in self.all():
             if each.target == target:
                 self.drop(each.name)
 
     def acknowledge(self, name: str, lsn: int) -> None:
-        """A subscription is done with everything up to an LSN; on the disk within milliseconds."""
+        """Save an LSN as acknowledged, if it is a later one; on the disk within milliseconds."""
         with self._lock:
             known = self._durable.get(name)
-            # 0 is a part of a state: who has only that begins anew.
+            # LSN 0 is a part of a snapshot: with only that, a reader starts over.
             if known is None or lsn <= max(known.lsn, 0):
                 return
             self._durable[name] = replace(known, lsn=lsn)
@@ -195,7 +195,7 @@ class Positions:
             self._dispatcher.commit(self._commit(sync=True))
 
     def _commit(self, *, sync: bool) -> Commit:
-        # Made at the last moment, so that one row tells of all that was acknowledged by then.
+        # The row is made as late as possible, so that it has all that was acknowledged by then.
         return Commit(lambda: [(TOPIC, self._batch())], self._written, sync=sync)
 
     def _batch(self) -> ChangeBatch:
@@ -208,7 +208,7 @@ class Positions:
         return json.dumps({"subscriptions": subscriptions, "watermarks": self._watermarks()})
 
     def _written(self, placed: list[ChangeBatch]) -> None:
-        """The state is in the log: what was only needed before may go."""
+        """Advance the holds, since the state is in the log."""
         lsn = placed[-1].lsn
         self._last = placed[-1].rows[0][0]
         if self._hold is None:

@@ -229,7 +229,7 @@ class Registry:
         for inbox in inboxes:
             inbox.live.end()
         for each in inline:
-            each.finish(told=True)
+            each.finish(complete=True)
         deadline = time.monotonic() + CLOSE_SECONDS
         for callback in callbacks:
             callback.join(max(0.0, deadline - time.monotonic()))

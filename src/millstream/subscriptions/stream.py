@@ -1,4 +1,4 @@
-"""The async style: the event loop is free while there is nothing to give."""
+"""``AsyncSubscription``: the async style. The event loop is free while there is nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.base import SubscriptionBase, deadline_of, time_left, timed_out
+from millstream.subscriptions.base import SubscriptionBase
+from millstream.subscriptions.pacing import deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ class AsyncSubscription(SubscriptionBase):
     """Changes of a query's result, for ``async for``. Get one with ``db.subscribe_stream(sql)``.
 
     One task at a time reads it. A task that is cancelled while it waits loses nothing: the batch
-    comes to whoever asks next.
+    is given to the next call.
 
     >>> import asyncio, millstream as ms
     >>> async def main(db):
@@ -64,7 +65,7 @@ class AsyncSubscription(SubscriptionBase):
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """The same as ``cancel``."""
+        """End the subscription now, as ``cancel`` does."""
         self.cancel()
 
     async def __aenter__(self) -> Self:
@@ -74,23 +75,23 @@ class AsyncSubscription(SubscriptionBase):
         self.cancel()
 
     async def _poll(self) -> ChangeBatch | None:
-        """What ``poll`` gives; when that means to read from the disk, in another thread."""
+        """The next batch, if it is due; what has to be read from the disk, in another thread."""
         pending = self._from_disk
         if pending is None:
             if not self._inbox.is_reading_log:
-                return self.poll()
+                return self._reader.poll()
             pending = self._from_disk = Future()
             threading.Thread(target=self._read, args=(pending,), daemon=True).start()
-        # Shielded: when this task is cancelled, the next one that asks finds what was read, even if
-        # it runs in another loop.
+        # Shielded: if this task is cancelled, the next call finds what was read, even if it runs in
+        # another event loop.
         batch = await asyncio.shield(asyncio.wrap_future(pending))
         self._from_disk = None
         return batch
 
     def _read(self, pending: Future[ChangeBatch | None]) -> None:
         try:
-            pending.set_result(self.poll())
-        except BaseException as error:  # noqa: BLE001 - for who awaits it
+            pending.set_result(self._reader.poll())
+        except BaseException as error:  # noqa: BLE001 - raised by the task that awaits it
             pending.set_exception(error)
 
     async def _sleep(self, deadline: float | None) -> None:
@@ -98,10 +99,10 @@ class AsyncSubscription(SubscriptionBase):
         news = asyncio.Event()
 
         def wake() -> None:
-            _tell(loop, news.set)
+            _call_in(loop, news.set)
 
         try:
-            left = time_left(deadline, self.poll_again(wake))
+            left = time_left(deadline, self._reader.wake_when_due(wake))
             if left != 0.0:
                 async with asyncio.timeout(left):
                     await news.wait()
@@ -111,9 +112,10 @@ class AsyncSubscription(SubscriptionBase):
             self._inbox.live.forget(wake)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> None:
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Call a function in an event loop, unless that is closed."""
     try:
-        loop.call_soon_threadsafe(told)
+        loop.call_soon_threadsafe(function)
     except RuntimeError:
         if not loop.is_closed():
             raise

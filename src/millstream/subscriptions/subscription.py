@@ -1,4 +1,4 @@
-"""``Subscription``: the channel style. The reader's own thread asks, and waits if it must."""
+"""``Subscription``: the channel style. The consumer's own thread receives, and waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.base import SubscriptionBase, deadline_of, time_left, timed_out
+from millstream.subscriptions.base import SubscriptionBase
+from millstream.subscriptions.pacing import deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
@@ -38,7 +39,7 @@ class Subscription(SubscriptionBase):
         """
         deadline = deadline_of(timeout)
         while True:
-            batch = self.poll()
+            batch = self._reader.poll()
             if batch is not None:
                 return batch
             self.check()
@@ -60,7 +61,7 @@ class Subscription(SubscriptionBase):
         asleep.acquire()
         wake = asleep.release
         try:
-            left = time_left(deadline, self.poll_again(wake))
+            left = time_left(deadline, self._reader.wake_when_due(wake))
             if left != 0.0:
                 asleep.acquire(timeout=-1 if left is None else left)
         finally:

@@ -1,4 +1,4 @@
-"""Subscriptions whose batches become something else: events of the change bus, notifications."""
+"""Subscriptions that give one item at a time: events of the change bus, or notifications."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.display import one_line, public_names
-from millstream.subscriptions.base import deadline_of, time_left, timed_out
+from millstream.subscriptions.pacing import deadline_of, time_left, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,22 +18,26 @@ if TYPE_CHECKING:
     from millstream.subscriptions.subscription import Subscription
 
 
-class Placed(Protocol):
-    """Something with a place in the order of the database."""
+class HasLsn(Protocol):
+    """An item with a place in the order of commits."""
 
     @property
     def lsn(self) -> int:
         """Its LSN."""
 
 
-T = TypeVar("T", bound=Placed)
+T = TypeVar("T", bound=HasLsn)
 
 
-class Mapped(Generic[T]):
-    """One thing after the other, made of the batches of a subscription.
+class EventsBase(Generic[T]):
+    """Converts the batches of a subscription to items, and gives them one by one.
+
+    Args:
+        subscription: where the batches come from.
+        convert: makes the items of a batch.
 
     Attributes:
-        subscription: where they come from; pause, resume and metrics are there.
+        subscription: where the batches come from; it has pause and resume.
     """
 
     subscription: SubscriptionBase
@@ -43,12 +47,12 @@ class Mapped(Generic[T]):
     ) -> None:
         self.subscription = subscription
         self._convert = convert
-        self._batch: ChangeBatch | None = None  # nothing was made of it yet
+        self._batch: ChangeBatch | None = None  # received and not converted yet
         self._ready: deque[T] = deque()
         self._last_lsn = 0
 
     def try_recv(self) -> T | None:
-        """The next one if it is there; None when there is none at the moment.
+        """The next item if there is one; None when there is none at the moment.
 
         Raises:
             ClosedError: the subscription is over.
@@ -75,22 +79,22 @@ class Mapped(Generic[T]):
 
     @property
     def metrics(self) -> SubscriptionMetrics:
-        """Those of the subscription."""
+        """The metrics of the subscription."""
         return self.subscription.metrics
 
     @property
     def token(self) -> str:
-        """The text to resume after the last one that was given."""
+        """The text to resume after the last item that was given."""
         if self._batch is not None:
             return self.subscription.token_at(self._batch.first_lsn - 1)
-        if self._ready:  # there are more of its batch
+        if self._ready:  # the batch has more items
             return self.subscription.token_at(self._last_lsn)
         return self.subscription.token
 
     def _unpack(self) -> bool:
-        """Make what is to be given of the batch at hand; False when there is none.
+        """Convert the batch at hand; False when there is none.
 
-        Interrupted, it is done again: nothing is lost.
+        If a signal interrupts it, the next call does it again: nothing is lost.
         """
         if self._batch is None:
             return False
@@ -105,13 +109,13 @@ class Mapped(Generic[T]):
         return event
 
 
-class Events(Mapped[T]):
-    """For a thread that waits."""
+class Events(EventsBase[T]):
+    """Items for a thread that waits: iterate, or ``recv(timeout=)``."""
 
     subscription: Subscription
 
     def recv(self, timeout: float | None = None) -> T:
-        """The next one; waits for it, at most so many seconds.
+        """The next item; waits for one, at most so many seconds.
 
         Raises:
             TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
@@ -143,13 +147,13 @@ class Events(Mapped[T]):
         self.cancel()
 
 
-class AsyncEvents(Mapped[T]):
-    """For a task that awaits."""
+class AsyncEvents(EventsBase[T]):
+    """Items for a task: ``async for``, or ``await recv(timeout=)``."""
 
     subscription: AsyncSubscription
 
     async def recv(self, timeout: float | None = None) -> T:
-        """The next one; waits for it, at most so many seconds.
+        """The next item; waits for one, at most so many seconds.
 
         Raises:
             TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
