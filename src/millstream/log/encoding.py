@@ -63,7 +63,7 @@ def encode_entries(entries: Sequence[Entry], durable_lsn: int, before: Tail) -> 
         if len(run) > 1:
             try:
                 frames += _encode_parts([_merge(run)], durable_lsn)
-            except Exception:  # noqa: BLE001, S110 - one of them is to blame: see below which
+            except Exception:  # noqa: BLE001, S110 - one of them cannot be encoded: see below which
                 pass
             else:
                 continue
@@ -153,7 +153,7 @@ def _encode_one(entry: Entry, durable_lsn: int) -> list[Encoded]:
         return _encode_parts(entry.parts, durable_lsn)
     except RowTooLargeError as error:
         entry.error = error
-    except Exception as error:  # noqa: BLE001 - one commit's trouble must not become everybody's
+    except Exception as error:  # noqa: BLE001 - it must not keep other commits out
         first, last = entry.parts[0].batch.first_lsn, entry.parts[-1].batch.lsn
         entry.error = RowsLostError(
             f"rows {first} to {last} could not be written: {type(error).__name__}: {error}",

@@ -1,6 +1,6 @@
 """Segment files open for reading: what is in one, which there are, and how far they are written.
 
-``Written`` is the one thing that the writer publishes and everybody else reads. It is replaced as a
+``Written`` is the one thing that the writer publishes and all other parts read. It is replaced as a
 whole, in one assignment, so that readers need no lock and never see a new segment without its end,
 or rows without their topic.
 """
@@ -60,7 +60,7 @@ def mark_followed(path: Path) -> None:
 
 
 class SegmentFile:
-    """A segment open for reading, shared by all who read it; closed when the last one lets go."""
+    """A segment open for reading, shared by all its readers; closed with the last of them."""
 
     def __init__(self, directory: Path, ref: SegmentRef) -> None:
         self.ref = ref
@@ -120,7 +120,7 @@ class SegmentFile:
         return self._begin[0]
 
     def topics(self) -> Topics | None:
-        """The topics at its begin; None when its head is damaged."""
+        """The topics at its start; None when its head is damaged."""
         return None if self._begin is None else self._begin[0].topics
 
     @property
@@ -208,7 +208,7 @@ class Written:
 
 
 class SegmentFiles:
-    """Opens segments for reading and shares them; a file is closed when its last reader lets go."""
+    """Opens segments for reading and shares them; a file is closed with its last reader."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -261,7 +261,7 @@ class SegmentFiles:
                 yield file, segments.written.extent(file)
 
     def forget(self, ref: SegmentRef) -> None:
-        """Open the file anew next time: it was replaced. Who has it open reads on in the old."""
+        """Open a file anew next time: it was replaced. Open readers keep the old one."""
         with self._lock:
             self._open.pop(ref, None)
 

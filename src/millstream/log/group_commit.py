@@ -1,8 +1,8 @@
 """Group commit: many threads wait for the disk, one of them syncs for all.
 
-A thread that comes while nobody syncs is the leader: it writes and syncs everything that is queued.
-Threads that come meanwhile are followers: they sleep, and are woken either because their rows are
-durable or to lead themselves.
+A thread that comes while no other one syncs is the leader: it writes and syncs everything that is
+queued. Threads that come meanwhile are followers: they sleep, and are woken either because their
+rows are durable or to lead themselves.
 
 Threads that shared a sync come back within microseconds, one after the other, each with a new
 commit. If the first of them led at once it would sync alone, and the others would wait for it and
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NOBODY: Final = -1
+_NONE: Final = -1
 _PATIENCE: Final = 0.001
 
 
@@ -74,7 +74,7 @@ class GroupCommit:
         self._newest = 0
         self._group_size = 1
         self._patience = 0.0
-        self._expected = _NOBODY
+        self._expected = _NONE
         self._complete = threading.Lock()
         self._complete.acquire()
 
@@ -139,7 +139,7 @@ class GroupCommit:
             self._complete.acquire(timeout=self._patience)
         finally:
             with self._order:
-                self._expected = _NOBODY
+                self._expected = _NONE
                 self._complete.acquire(blocking=False)  # released after the timeout, perhaps
 
     def _hand_over(self) -> None:

@@ -1,4 +1,4 @@
-"""``Log``: the directory, opened. What the rest of Millstream sees of this package."""
+"""``Log``: an open directory; what the rest of Millstream uses of this package."""
 
 from __future__ import annotations
 
@@ -303,8 +303,8 @@ class Log:
     def lsn_since(self, time: int | datetime, *topics: str) -> int:
         """The LSN from which on all rows of some topics since a time are, or were.
 
-        The same as ``lsn_at``, but also for rows that retention has taken. Of these only the times
-        of segments are known, so that it may be a little too early.
+        Unlike ``lsn_at`` it counts rows that retention has taken, too. Of these only the times of
+        segments are known, so that it may be a little too early.
         """
         micros = from_datetime(time) if isinstance(time, datetime) else time
         taken = (self._parts.collector.trims.first_since(t, micros) for t in self._chosen(topics))
@@ -337,7 +337,7 @@ class Log:
         """The LSN after which the bearer of a token goes on; None when that history is gone.
 
         It is gone when the run that issued the token crashed before the rows reached the disk: the
-        bearer has seen rows that never were, and needs a fresh start.
+        bearer has seen rows that the log does not have, and needs a fresh start.
 
         Raises:
             InvalidTokenError: not a token, or damaged.
@@ -372,7 +372,7 @@ class Log:
         return self._files.damage.get(self.topic(topic).id)
 
     def find_damage(self, topic: str) -> list[Gap]:
-        """Read a topic from its begin to its end; what of it is damaged, and not skipped."""
+        """Read a topic from start to end; returns what is damaged of it, and not skipped."""
         return find_damage(self._reader, self.topic(topic))[1]
 
     def skip_damage(self, topic: str) -> list[Gap]:
@@ -393,7 +393,7 @@ class Log:
         return gaps
 
     def salvage(self, topic: str, start: Start = "earliest") -> Iterator[ChangeBatch]:
-        """What can be read of a topic, over every damaged place; ``damage`` tells of the first."""
+        """What can be read of a topic, over every damaged place; ``damage`` gives the first."""
         while True:
             try:
                 with self.read(topic, start=start) as reader:
@@ -418,7 +418,7 @@ class Log:
         """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""
         return highest_watermark(self._segments, self._files, self.topic(topic).id, start)
 
-    # ---- keeping
+    # ---- retention
 
     @uninterrupted(undo=Hold.release)
     def hold(self, *topics: str, lsn: int) -> Hold:
@@ -443,14 +443,14 @@ class Log:
         self._writer.check()
         return self._parts.collector.retain()
 
-    # ---- the end
+    # ---- closing
 
     @uninterrupted
     def close(self) -> None:
-        """Write and sync what was appended, and let the next process in. Closing twice is fine.
+        """Write and sync what was appended, and release the directory. Closing twice is fine.
 
         Raises:
-            LogFullError: rows that nobody was promised could not be written; it says how many.
+            LogFullError: rows that were not acknowledged could not be written; it says how many.
         """
         if self._finalizer.alive:
             try:

@@ -199,7 +199,7 @@ class _Cursor:
     # ---- from segment to segment
 
     def _advance(self) -> bool:
-        """Go on where the frames at hand end: further in this segment, or in a later one."""
+        """Go on after the frames that were read: further in this segment, or in a later one."""
         if self._file is None:
             return self._seek()
         written = self._segments.written

@@ -1,4 +1,4 @@
-"""Opening what a run left behind: find the end, cut what is torn, tell what was cut.
+"""Opening what a run left behind: find the end, cut what is torn, report what was cut.
 
 Only the last segment is read, and before it those that the last head does not vouch for, so the
 time this takes does not grow with the log.
@@ -6,7 +6,7 @@ time this takes does not grow with the log.
 A torn end and a damaged middle look alike: a frame that is not whole. They differ in what was
 promised. Each frame says how far the log was durable when it was written, so if any whole frame
 after the damage says that the damaged rows were durable, they were acknowledged: nothing is cut,
-the damage is reported, and readers meet it as an error. Otherwise nobody was promised those rows:
+the damage is reported, and readers meet it as an error. Otherwise those rows were not acknowledged:
 the end is torn, and is cut back to the last whole commit.
 """
 
@@ -51,7 +51,7 @@ class Damage:
         segment: the name of the file.
         start: its first byte.
         end: the byte after it.
-        topic: the topic that it held rows of, empty for a definition; None when nobody knows.
+        topic: the topic that it held rows of, empty for a definition; None when that is not known.
     """
 
     segment: str
@@ -153,7 +153,7 @@ def _head_of(file: SegmentFile, before: SegmentFile | None) -> Head:
     """What the first frame of a segment says, or must have said if it is damaged.
 
     Raises:
-        LogCorruptError: nothing tells.
+        LogCorruptError: nothing says it.
     """
     if _has_head(file):
         return file.head

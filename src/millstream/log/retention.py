@@ -3,8 +3,8 @@
 Topics share segments but not their retention. A topic is first trimmed: its definition says that
 rows before some LSN are gone. Then the space is taken back: leading segments that hold nothing
 alive are removed, others of which at least half is dead are rewritten without the dead frames.
-Rewriting keeps names and LSNs, so it changes nothing for readers; who has the old file open reads
-on in it. A ``Hold`` keeps rows from going while somebody needs them.
+Rewriting keeps names and LSNs, so it changes nothing for readers; one that has the old file open
+reads on in it. A ``Hold`` keeps rows that a reader still needs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _logger = logging.getLogger("millstream.log")
 class Hold:
     """Rows from ``lsn`` on are kept, of some topics, until it moves on or is released.
 
-    A hold lives as long as the process: who needs one takes it again right after opening.
+    A hold lives as long as the process: take it again right after opening.
     """
 
     def __init__(self, holds: Holds, topics: frozenset[int], lsn: int) -> None:
@@ -76,7 +76,7 @@ class Holds:
             self._all.discard(hold)
 
     def needed(self, topic: int) -> int | None:
-        """The lowest LSN of a topic that somebody needs; None when nobody needs any."""
+        """The lowest LSN of a topic that is held; None when none is."""
         with self._lock:
             return min((hold.lsn for hold in self._all if topic in hold.topics), default=None)
 
@@ -107,7 +107,7 @@ def low_lsn(
         topic: with its retention and what it was trimmed to before.
         sealed: the indexes of the sealed segments, oldest first.
         now: the time, in microseconds since 1970.
-        needed: the lowest LSN that somebody still needs, or None.
+        needed: the lowest LSN that is still needed, or None.
         newer: how many bytes of the topic are in segments after them.
     """
     low, limit = topic.low_lsn, topic.retention
@@ -127,7 +127,7 @@ def low_lsn(
 
 
 def is_dead(topic: Topic | None, last_lsn: int) -> bool:
-    """Whether rows of a topic up to an LSN are of no use to anybody."""
+    """Whether rows of a topic up to an LSN are not kept any more."""
     return topic is None or topic.dropped or last_lsn < topic.low_lsn
 
 
@@ -202,7 +202,7 @@ class Collector:
                 yield topic, low
 
     def _trim_to(self, number: int, low: int) -> int | None:
-        """Trim a topic, as far as nobody has come to need its rows; up to where, or None."""
+        """Trim a topic, as far as no hold needs its rows; returns up to where, or None."""
         with self._definitions.lock:
             topic = self._segments.written.topics.by_id.get(number)
             needed = self._holds.needed(number)

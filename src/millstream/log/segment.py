@@ -1,4 +1,4 @@
-"""What a segment file says of itself, at its begin and at its end. Pure: values and bytes.
+"""What a segment file says of itself, at its start and at its end. Pure: values and bytes.
 
 A file is a prologue of 64 bytes (``MILLSTRM``, the format's version, which segment of which
 database it is and which one it follows), a HEAD frame, then frames. When it is full, or the log is
@@ -89,7 +89,7 @@ class Identity:
         return cls(UUID(bytes=database), SegmentRef(ordinal, base_lsn), number, previous)
 
     def to_json(self) -> list[Any]:
-        """The same for the head, in case the first bytes are damaged."""
+        """The identity as it stands in the head too, in case the first bytes are damaged."""
         ref = self.ref
         return [str(self.database), ref.ordinal, ref.base_lsn, self.id, self.previous]
 
@@ -247,7 +247,7 @@ class Head:
         created_at: when the segment was begun.
         synced: the segments up to this ordinal were wholly on the disk by then.
         epochs: the runs of the database so far.
-        topics: the topics at the begin of the segment.
+        topics: the topics at the start of the segment.
     """
 
     identity: Identity
@@ -257,7 +257,7 @@ class Head:
     topics: Topics
 
     def encode(self) -> list[bytes | pa.Buffer]:
-        """The begin of a segment's file."""
+        """The start of a segment's file."""
         data = {
             "identity": self.identity.to_json(),
             "created_at": self.created_at,

@@ -132,14 +132,14 @@ class ActiveSegment:
             if self.is_new:
                 sync_directory(self._path.parent)
                 if self._before is not None:
-                    # From now on its loss would be noticed. It is in vain if retention has removed
-                    # the one before in the meantime: then this one is the first.
+                    # From now on its loss would be noticed. There is nothing to mark if retention
+                    # has removed the one before in the meantime: then this one is the first.
                     with contextlib.suppress(FileNotFoundError):
                         mark_followed(self._before)
                 self.is_new = False
         except OSError as error:
             # The kernel may have dropped the pages it could not write, and says so only once:
-            # to ask again would be told that all is well.
+            # a second sync would report success.
             raise LogFailedError(
                 f"the disk did not keep {self._path}: {error.strerror}",
                 hint="see the system's log for the disk; reopen to see what is left",

@@ -145,8 +145,8 @@ class DirectoryLock:
     With flock, not with a POSIX record lock: that one is lost as soon as anything in the process,
     a backup say, opens and closes the file.
 
-    Two locks: on the file ``LOCK``, which says who holds it, and on the directory itself, because a
-    file can be deleted and made anew while it is locked.
+    Two locks: on the file ``LOCK``, which names the process that holds it, and on the directory
+    itself, because a file can be deleted and made anew while it is locked.
 
     Attributes:
         inode: the device and the number of the directory.
@@ -187,7 +187,7 @@ class DirectoryLock:
         return bool(self._fds)
 
     def release(self) -> None:
-        """Let the next one in. Releasing twice is fine."""
+        """Let the directory be opened again. Releasing twice is fine."""
         while self._fds:
             os.close(self._fds.pop())
 
@@ -219,13 +219,13 @@ def _locked(directory: Path, other: str) -> LogLockedError:
     )
 
 
-def _let_go_in_child() -> None:
+def _release_in_child() -> None:
     """A forked child shares its parent's locks, and would keep them when the parent is gone."""
     for lock in list(_held):
         lock.release()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_release_in_child)
 
 
 # ---- space for a full disk

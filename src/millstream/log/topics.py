@@ -70,7 +70,7 @@ class Topic:
         low_lsn: rows before this LSN are gone, or about to go.
         retention: how much of it is kept.
         trimmed_rows: how many rows retention has taken of it, ever; None when it is not known.
-        dropped: it is no more; its rows are dead.
+        dropped: it was dropped; its rows are dead.
         skipped: damaged ranges, each from an LSN to before another one, that readers are to pass
             over and to report as gaps.
     """
@@ -165,15 +165,15 @@ class Topics:
         return found
 
     def with_topic(self, topic: Topic) -> Topics:
-        """The same with one topic added or replaced."""
+        """All topics, with one added or replaced."""
         return Topics({**self.by_id, topic.id: topic}.values(), self.next_id, self.first)
 
     def with_first(self, first: int) -> Topics:
-        """The same once retention may remove the segments before one."""
+        """All topics, once retention may remove the segments before one."""
         return Topics(self.by_id.values(), self.next_id, first)
 
     def without(self, ids: set[int]) -> Topics:
-        """The same without some topics."""
+        """All topics but some."""
         left = [topic for topic in self.by_id.values() if topic.id not in ids]
         return Topics(left, self.next_id, self.first)
 
@@ -209,8 +209,8 @@ class Epochs:
     def since(self, lsn: int) -> Epochs:
         """The table without runs that ended before an LSN: no row of theirs is kept.
 
-        What exactly was true of them is forgotten with them, so nothing is: who comes with a token
-        of theirs has to start afresh anyway.
+        What exactly was true of them is forgotten with them, so nothing is: the bearer of a
+        token of theirs has to start afresh anyway.
         """
         gone = sum(1 for _, start in self.starts[1:] if start <= lsn)
         last_gone = [(self.starts[gone - 1][0], 0)] if gone else []

@@ -123,7 +123,7 @@ def look_at(fd: int, offset: int, end: int) -> Damaged:
     if following is None:
         return Damaged(end, None, None)
     after = decode_header(_pread(fd, HEADER_SIZE, following))
-    # The size tells that it was one frame, and not one of others and then this one.
+    # The size shows that it was one frame, and not one of others and then this one.
     is_one = after is not None and after.previous_size == following - offset
     return Damaged(following, after.previous_topic if after is not None and is_one else None, None)
 
@@ -185,7 +185,10 @@ def complete(
 
 
 def verify(segments: SegmentWriter, files: SegmentFiles) -> Iterator[LogCorruptError]:
-    """Each damaged or missing place, in order, as the error that a reader would raise there."""
+    """Read every byte of every segment.
+
+    Returns each damaged or missing place, in order, as the error that a reader would raise there.
+    """
     for before, after in pairwise(segments.written.segments):
         for ordinal in range(before.ordinal + 1, after.ordinal):
             yield missing(files.directory, ordinal, after.base_lsn)
@@ -229,7 +232,7 @@ def _find_commit(fd: int, offset: int, frame: Frame, time: int) -> int:
     """The first LSN of a frame that was committed at a time or later."""
     if not frame.commits_size:
         return frame.first_lsn
-    with contextlib.suppress(DamageError):  # whoever reads it is told
+    with contextlib.suppress(DamageError):  # its readers meet it
         for _, _, payload in walk(fd, offset, offset + frame.size):
             commits = decode_commits(frame, payload) if payload is not None else None
             if commits is not None:
