@@ -8,6 +8,7 @@ import pytest
 
 from millstream.errors import LogFullError
 from millstream.log.group_commit import Follower, GroupCommit
+from millstream.testing import wait_until
 
 
 class Disk:
@@ -51,7 +52,7 @@ def test_one_thread_syncs_each_commit():
     assert disk.syncs == 5
 
 
-def test_who_waits_meanwhile_shares_the_next_sync():
+def test_threads_that_wait_meanwhile_share_the_next_sync():
     disk = Disk()
     disk.go.clear()
     threads = [threading.Thread(target=disk.commit) for _ in range(8)]
@@ -59,8 +60,7 @@ def test_who_waits_meanwhile_shares_the_next_sync():
     disk.busy.wait()
     for thread in threads[1:]:
         thread.start()
-    while len(disk.group._followers) < 7:
-        time.sleep(0.001)
+    wait_until(lambda: len(disk.group._followers) == 7)
     disk.go.set()
     for thread in threads:
         thread.join()
@@ -85,7 +85,7 @@ def test_many_threads_share_many_syncs():
     assert not disk.group._has_leader
 
 
-def test_an_error_reaches_each_who_waits_and_the_next_try_works():
+def test_an_error_reaches_each_waiting_thread_and_the_next_try_works():
     disk = Disk()
     disk.error = LogFullError("full")
     disk.go.clear()
@@ -111,7 +111,7 @@ def test_an_error_reaches_each_who_waits_and_the_next_try_works():
         disk.group.wait_for(99)  # nobody queued that
 
 
-def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
+def test_a_thread_interrupted_while_it_waits_holds_no_other_up(monkeypatch):
     """As Ctrl-C does: the sleep raises, before or after the wake-up was under way."""
     disk = Disk(pause=0.0002)
     real_sleep, interrupted = Follower.sleep, []
@@ -121,8 +121,7 @@ def test_who_is_interrupted_while_it_waits_holds_nobody_up(monkeypatch):
         if first_time and me.sequence % 3 == 0:
             interrupted.append(me)
             if me.sequence % 2:
-                while me in disk.group._followers:
-                    time.sleep(0.0001)
+                wait_until(lambda: me not in disk.group._followers)
             raise KeyboardInterrupt
         real_sleep(me)
 

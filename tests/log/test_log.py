@@ -4,7 +4,6 @@ import gc
 import multiprocessing
 import os
 import threading
-import time
 import uuid
 import warnings
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.log.segments import writes_held
 
 from millstream.errors import (
     ClosedError,
@@ -30,6 +30,7 @@ from millstream.errors import (
 from millstream.log import Log
 from millstream.log.lifecycle import BackgroundThreads
 from millstream.model import ChangeBatch, ManualClock, Schema
+from millstream.testing import wait_until
 
 
 class TestTopics:
@@ -160,7 +161,7 @@ class TestAppend:
         assert [b.first_lsn for b in batches[1:]] == [b.lsn + 1 for b in batches[:-1]]
 
     def test_many_small_appends_share_frames(self, log, rows, read):
-        with log._writer.segments.lock:  # while the writer is busy
+        with writes_held(log):
             for n in range(1000):
                 log.append("t", rows(1, n))
         log.flush()
@@ -225,7 +226,7 @@ class TestWatermarks:
         assert [b.watermark for b in log.read("t")] == [1_000_000]
 
     @pytest.mark.parametrize("watermark", [1.5, "now", 2**63, -(2**63), True])
-    def test_others_are_refused_and_harm_nobody(self, log, rows, read, watermark):
+    def test_others_are_refused_and_change_nothing(self, log, rows, read, watermark):
         with pytest.raises(TimeRangeError):
             log.append("t", rows(1), watermark=watermark)
         log.append("t", rows(1))
@@ -323,7 +324,7 @@ class TestEvolution:
 
 
 class TestTokens:
-    def test_a_batch_tells_where_to_go_on(self, log, rows, read):
+    def test_a_batch_says_where_to_go_on(self, log, rows, read):
         log.append("t", rows(2))
         log.flush()
         (batch,) = log.read("t")
@@ -426,8 +427,7 @@ class TestClose:
         threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
         for thread in threads:
             thread.start()
-        while log.written_lsn < 200:
-            time.sleep(0.001)
+        wait_until(lambda: log.written_lsn >= 200)
         log.close()
         for thread in threads:
             thread.join()
@@ -436,7 +436,7 @@ class TestClose:
         for place in range(4):
             assert [row for row in found if row[0] == place] == returned[place]
 
-    def test_who_follows_is_given_everything_first(self, tmp_path, schema, rows):
+    def test_a_follower_is_given_everything_first(self, tmp_path, schema, rows):
         for _ in range(20):
             with Log(tmp_path) as log:
                 if "t" not in log.topics:
@@ -462,13 +462,12 @@ class TestClose:
         log.close()
         Log(tmp_path).close()
 
-    def test_wakes_who_follows(self, log):
+    def test_wakes_followers(self, log):
         got = []
         follower = threading.Thread(target=lambda: got.extend(log.read("t").follow()))
         follower.start()
         log.append("t", [(1, "a")])
-        while not got:
-            time.sleep(0.001)
+        wait_until(lambda: got)
         log.close()
         follower.join()
         assert len(got) == 1
@@ -510,7 +509,7 @@ class TestTimesOfCommits:
         with Log(tmp_path / "merged", clock=clock) as log:
             log.create_topic("t", schema)
             times = []
-            with log._writer._encode:  # nothing is written yet
+            with writes_held(log):
                 for n in range(10):
                     clock.advance(1_000_000 + n)
                     log.append("t", rows(n + 1))
@@ -537,7 +536,7 @@ class TestTimesOfCommits:
     def test_commits_hours_apart_do_not_share_a_frame(self, tmp_path, schema, rows, clock):
         with Log(tmp_path / "hours", clock=clock) as log:
             log.create_topic("t", schema)
-            with log._writer._encode:
+            with writes_held(log):
                 for _ in range(3):
                     clock.advance(3_600_000_000)
                     log.append("t", rows(1))

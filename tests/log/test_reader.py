@@ -250,7 +250,7 @@ class TestDamage:
         segments[1].write_bytes(data)
         return tmp_path, segments[1]
 
-    def test_is_told_and_can_be_stepped_over(self, damaged, rows):
+    def test_is_reported_and_can_be_stepped_over(self, damaged, rows):
         path, segment = damaged
         with Log(path) as log:
             reader, found = log.read("t"), []

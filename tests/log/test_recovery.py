@@ -7,6 +7,7 @@ import google_crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.log.segments import first_frame, writes_held
 
 from millstream.errors import LogCorruptError, LogVersionError
 from millstream.log import Log
@@ -89,8 +90,7 @@ def test_a_cut_at_any_byte_reads_as_a_prefix_of_commits(killed, tmp_path):
     """Every byte of the rows, not a sample: whole commits, in order, more the later the cut."""
     (segment,) = killed.glob("*.seg")
     size = segment.stat().st_size
-    with Log(shutil.copytree(killed, tmp_path / "whole")) as log:
-        start = log._files.open(log._writer.segments.written.segments[0]).start
+    start = first_frame(killed)
     longest = 0
     first_row = segment.read_bytes().index(b"one") - 500  # before that, definitions: every fifth
     for length in (*range(start, first_row, 5), *range(first_row, size + 1)):
@@ -127,13 +127,11 @@ def salvage(path):
 @given(data=st.data())
 def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):
     """Acknowledged rows that are hit are reported; all others are still there, and right."""
-    for each in ("copy", "head"):
-        shutil.rmtree(tmp_path / each, ignore_errors=True)
+    shutil.rmtree(tmp_path / "copy", ignore_errors=True)
     path = shutil.copytree(killed, tmp_path / "copy")
     (segment,) = path.glob("*.seg")
     raw = bytearray(segment.read_bytes())
-    with Log(shutil.copytree(killed, tmp_path / "head")) as log:
-        start = log._files.open(log._writer.segments.written.segments[0]).start
+    start = first_frame(killed)
     place = data.draw(st.integers(start, len(raw) - 1))
     raw[place] ^= data.draw(st.integers(1, 255))
     segment.write_bytes(raw)
@@ -171,8 +169,7 @@ def test_zeros_before_rows_that_were_never_synced_are_a_torn_end(tmp_path):
         log.create_topic("t", SCHEMA)
         log.append("t", [(1, "kept")], wal_mode="sync")
         for n in range(2, 5):
-            log.append("t", [(n, "never synced")])
-            log._writer.drain()
+            log.appender.wait_written(log.append("t", [(n, "never synced")]))
 
     path = tmp_path / "log"
     leave_open(path, work, sync_interval=1000)
@@ -195,8 +192,7 @@ def test_a_torn_segment_before_the_last_ends_the_log(tmp_path):
         log.create_topic("t", SCHEMA)
         log.append("t", [(0, "kept")], wal_mode="sync")
         for n in range(1, 25):
-            log.append("t", [(n, "never synced")])
-            log._writer.drain()
+            log.appender.wait_written(log.append("t", [(n, "never synced")]))
 
     path = tmp_path / "log"
     leave_open(path, work, sync_interval=1000, segment_bytes=2000)
@@ -288,8 +284,7 @@ def test_a_segment_cut_between_two_frames_ends_the_log_or_is_damage(tmp_path):
         log.create_topic("t", SCHEMA)
         log.append("t", [(0, "kept")], wal_mode="sync")
         for n in range(1, 25):
-            log.append("t", [(n, "never synced")])
-            log._writer.drain()
+            log.appender.wait_written(log.append("t", [(n, "never synced")]))
 
     def synced(log):
         log.create_topic("t", SCHEMA)
@@ -321,8 +316,7 @@ def test_a_seal_of_a_full_segment_is_no_clean_close(tmp_path):
         log.create_topic("t", SCHEMA)
         log.append("t", [(0, "kept")], wal_mode="sync")
         for n in range(1, 12):
-            log.append("t", [(n, "never synced")])
-            log._writer.drain()
+            log.appender.wait_written(log.append("t", [(n, "never synced")]))
 
     path = tmp_path / "log"
     leave_open(path, work, sync_interval=1000, segment_bytes=2000)
@@ -383,7 +377,7 @@ def test_lsns_of_a_run_that_crashed_are_not_resumed(tmp_path):
     def work(log):
         log.create_topic("t", SCHEMA)
         log.append("t", [(1, "kept")], wal_mode="sync")
-        with log._writer.segments.lock:  # nothing reaches the file any more
+        with writes_held(log):
             log.append("t", [(2, "seen by a subscriber, then lost")])
             token.write_text(log.token(2))
             os._exit(0)

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -27,6 +26,7 @@ from millstream.errors import (
 )
 from millstream.log import Log, encoding, lifecycle, segment_writer
 from millstream.model import ChangeBatch, Schema
+from millstream.testing import wait_until
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
 
@@ -122,11 +122,9 @@ class TestFull:
                 log.create_topic("t", SCHEMA)
                 self.limit((tmp_path / "0000000001-00000000000000000001.seg").stat().st_size)
                 lsn = log.append("t", [(1, "x")])
-                while not log.appender.is_stalled:
-                    time.sleep(0.001)
+                wait_until(lambda: log.appender.is_stalled)
                 self.limit(resource.RLIM_INFINITY)
-                while log.durable_lsn < lsn:
-                    time.sleep(0.001)
+                wait_until(lambda: log.durable_lsn >= lsn)
             return True
 
         assert in_child(work)
@@ -185,6 +183,7 @@ import sys
 from millstream.errors import LogFullError
 from millstream.log import Log
 from millstream.model import ChangeBatch, Schema
+from millstream.testing import wait_until
 
 path, acknowledged = sys.argv[1], []
 with Log(path, wal_mode="sync", segment_bytes=100_000) as log:
@@ -379,7 +378,7 @@ class TestFailedSync:
         with Log(tmp_path) as log:
             assert numbers(log) in ([1], [1, 2])
 
-    def test_of_one_reaches_all_who_wait(self, tmp_path, monkeypatch):
+    def test_of_one_reaches_all_that_wait(self, tmp_path, monkeypatch):
         log = Log(tmp_path, wal_mode="sync")
         log.create_topic("t", SCHEMA)
 
@@ -446,14 +445,14 @@ class TestRowTooLarge:
         monkeypatch.setattr(encoding, "MAX_PAYLOAD", 20_000)
         monkeypatch.setattr(encoding, "FRAME_TARGET", 4_000)
 
-    def test_is_told_to_who_waits(self, log):
+    def test_is_raised_by_a_sync_append(self, log):
         with pytest.raises(RowTooLargeError) as caught:
             log.append("t", [(1, "x" * 50_000)], wal_mode="sync")
         assert "files" in caught.value.hint
         log.append("t", [(2, "small")], wal_mode="sync")
         assert numbers(log) == [2]
 
-    def test_is_told_at_the_next_flush_to_who_did_not_wait(self, log):
+    def test_of_an_async_append_is_raised_by_the_next_flush(self, log):
         for n in range(5):
             log.append("t", [(n, "x" * (50_000 if n == 2 else 10))])
         with pytest.raises(RowTooLargeError):
