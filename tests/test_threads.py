@@ -130,23 +130,23 @@ class TestWaiters:
     def test_wait_until_it_is_so(self):
         waiters, facts = Waiters(), []
         waiting = [Doing(waiters.wait, lambda: len(facts) > 1) for _ in range(3)]
-        until(lambda: len(waiters._asleep) == 3)
+        until(lambda: len(waiters.asleep) == 3)
         for _ in range(2):
             facts.append(1)
             waiters.wake()
         assert all(each.result() for each in waiting)
-        assert not waiters._asleep
+        assert not waiters.asleep
 
     def test_not_in_time(self):
         assert Waiters().wait(lambda: False, 0.001) is False
 
     def test_interrupted_it_leaves_nothing_behind(self, ctrl_c):
         waiters = Waiters()
-        sending = Doing(lambda: (until(lambda: waiters._asleep), ctrl_c()))
+        sending = Doing(lambda: (until(lambda: waiters.asleep), ctrl_c()))
         with pytest.raises(KeyboardInterrupt):
             waiters.wait(lambda: False)
         sending.result()
-        assert not waiters._asleep
+        assert not waiters.asleep
         waiters.wake()
 
 

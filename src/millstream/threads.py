@@ -201,10 +201,10 @@ class Waiters:
     them.
     """
 
-    __slots__ = ("_asleep",)
+    __slots__ = ("asleep",)
 
     def __init__(self) -> None:
-        self._asleep: list[threading.Lock] = []
+        self.asleep: list[threading.Lock] = []
 
     def wait(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
         """Sleep until it is so; False when it was not in so many seconds."""
@@ -219,17 +219,17 @@ class Waiters:
     def _sleep(self, is_so: Callable[[], bool], seconds: float | None) -> None:
         asleep = threading.Lock()
         asleep.acquire()
-        self._asleep.append(asleep)
+        self.asleep.append(asleep)
         try:
             if not is_so():  # it may have become so before this thread could be woken
                 asleep.acquire(timeout=-1 if seconds is None else seconds)
         finally:
             with contextlib.suppress(ValueError):
-                self._asleep.remove(asleep)
+                self.asleep.remove(asleep)
 
     def wake(self) -> None:
         """Let all of them look again."""
-        for asleep in tuple(self._asleep):
+        for asleep in tuple(self.asleep):
             with contextlib.suppress(RuntimeError):  # it was woken already
                 asleep.release()
 

@@ -10,7 +10,8 @@ from millstream.errors import ClosedError, LogFullError, SourceFullError
 from millstream.model import ChangeBatch, Schema
 from millstream.model.schema import Column
 from millstream.model.types import parse_type
-from millstream.sources.inlet import Inlet, Parcel
+from millstream.sources import inlet as inlet_module
+from millstream.sources.inlet import Inlet, PushedBatches
 from millstream.sources.wakeup import Completion, Wakeup
 
 from ..held import Doing, until  # noqa: TID252 - tests are no package that has a name
@@ -39,29 +40,29 @@ class TestDrain:
         assert numbers(one.drain(2)[0]) == [3]
         assert one.pushed == 3
 
-    def test_keeps_the_order_of_rows_and_parcels(self):
+    def test_keeps_the_order_of_rows_and_batch_items(self):
         one = inlet()
         one.items.append((1,))
-        one.put(Parcel([batch(2, 3), batch(4)]))
+        one.put(PushedBatches([batch(2, 3), batch(4)]))
         one.items.append((5,))
         batches, completions = one.drain(3)
         assert numbers(batches) == [1, 2, 3, 4, 5]
         assert completions == []
         assert one.pushed == 5
-        assert (one._parcels, one.parcel_rows) == (0, 0)
+        assert (one._batch_items, one.batch_rows) == (0, 0)
 
     def test_gives_the_tickets_of_what_it_takes_only(self):
         one = inlet()
         first, second = Completion(), Completion()
-        one.put(Parcel([batch(1)], completion=first))
-        one.put(Parcel([batch(2)], completion=second))
+        one.put(PushedBatches([batch(1)], completion=first))
+        one.put(PushedBatches([batch(2)], completion=second))
         assert one.drain(1)[1] == [first]
         assert one.drain(1)[1] == [second]
 
     def test_a_watermark_holds_after_what_was_pushed_before_it(self):
         one = inlet()
         one.items.append((1,))
-        one.put(Parcel([], 50))
+        one.put(PushedBatches([], 50))
         one.items.append((2,))
         batches, _ = one.drain(3)
         assert [(numbers([b]), b.watermark) for b in batches if len(b)] == [
@@ -81,17 +82,17 @@ class TestDrain:
                 pushed.append(count)
                 count += 1
             elif step == "mark":
-                one.put(Parcel([], count))
+                one.put(PushedBatches([], count))
             else:
                 these = list(range(count, count + step))
-                one.put(Parcel([batch(*these)]))
+                one.put(PushedBatches([batch(*these)]))
                 pushed += these
                 count += step
         got = []
         while one.items:
             got += numbers(one.drain(3)[0])
         assert got == pushed
-        assert (one._parcels, one.parcel_rows, one.pushed) == (0, 0, len(pushed))
+        assert (one._batch_items, one.batch_rows, one.pushed) == (0, 0, len(pushed))
 
 
 class TestPolicies:
@@ -104,9 +105,9 @@ class TestPolicies:
         one.drain(1)
         assert one.make_room()
 
-    def test_rows_in_parcels_count(self):
+    def test_rows_in_batch_items_count(self):
         one = inlet(capacity=3, policy="reject")
-        one.put(Parcel([batch(1, 2), batch(3)]))
+        one.put(PushedBatches([batch(1, 2), batch(3)]))
         assert one.is_full()
         one.drain(1)
         assert not one.is_full()
@@ -115,23 +116,23 @@ class TestPolicies:
         one = inlet(capacity=1)
         one.items.append((1,))
         pushing = Doing(one.make_room)
-        until(lambda: one._waiting)
+        until(lambda: one._waiters.asleep)
         assert not pushing.is_done
         one.drain(1)
         assert pushing.result() is True
-        assert one._waiting == []
+        assert one._waiters.asleep == []
 
     def test_block_gives_up_after_a_timeout(self):
         one = inlet(capacity=1)
         one.items.append((1,))
         assert one.make_room(timeout=0) is False
-        assert one._waiting == []
+        assert one._waiters.asleep == []
 
     def test_block_ends_when_it_is_closed(self):
         one = inlet(capacity=1)
         one.items.append((1,))
         pushing = Doing(one.make_room)
-        until(lambda: one._waiting)
+        until(lambda: one._waiters.asleep)
         one.close()
         with pytest.raises(ClosedError):
             pushing.result()
@@ -140,7 +141,7 @@ class TestPolicies:
         one = inlet(capacity=1)
         one.items.append((1,))
         pushing = Doing(one.make_room)
-        until(lambda: one._waiting)
+        until(lambda: one._waiters.asleep)
         one.stall(LogFullError("the disk is full"))
         with pytest.raises(LogFullError):
             pushing.result()
@@ -154,7 +155,7 @@ class TestPolicies:
         one = inlet(capacity=1)
         one.items.append((0,))
         pushing = [Doing(one.make_room) for _ in range(5)]
-        until(lambda: len(one._waiting) == 5)
+        until(lambda: len(one._waiters.asleep) == 5)
         one.drain(1)
         assert [each.result() for each in pushing] == [True] * 5
 
@@ -196,11 +197,11 @@ class TestDropOldest:
         assert one.pushed == len(got)
         assert one.dropped + one.pushed == count
         assert got == sorted(set(got))
-        assert (one._parcels, one.parcel_rows) == (0, 0)
+        assert (one._batch_items, one.batch_rows) == (0, 0)
 
     def test_a_watermark_outlives_the_rows(self):
         one = inlet(capacity=2, policy="drop_oldest")
-        one.put(Parcel([batch(1)], 70))
+        one.put(PushedBatches([batch(1)], 70))
         for n in range(2, 20):
             one.make_room()
             one.items.append((n,))
@@ -208,20 +209,25 @@ class TestDropOldest:
         assert max(b.watermark for b in batches if b.watermark is not None) == 70
         assert numbers(batches) == [18, 19]
 
-    def test_room_is_made_while_the_dispatcher_unpacks(self):
+    def test_room_is_made_while_the_dispatcher_unpacks(self, monkeypatch):
         """What it has taken is counted until it is unpacked; nothing may be left to drop then."""
-        one = inlet(capacity=2, policy="drop_oldest")
+        one, unpack = inlet(capacity=2, policy="drop_oldest"), inlet_module._unpack
         one.enter([batch(1, 2, 3)])
-        items = one._drain_newest(len(one.items))
-        assert one.make_room()  # just now
-        one.enter([batch(4)])
-        assert numbers(one._unpack(items)[0]) == [1, 2, 3]
+
+        def meanwhile(*given, **options):
+            assert one.make_room()
+            one.enter([batch(4)])
+            return unpack(*given, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(inlet_module, "_unpack", meanwhile)
+            assert numbers(one.drain(1)[0]) == [1, 2, 3]
         assert numbers(one.drain(1)[0]) == [4]
         assert one.dropped == 0
 
 
 class TestSync:
-    def test_a_pusher_waits_for_its_ticket(self):
+    def test_a_pusher_waits_for_its_commit(self):
         one = inlet(sync=True)
         pushing = Doing(one.enter, [batch(1)])
         until(lambda: one.items)
@@ -230,7 +236,7 @@ class TestSync:
         completion.settle(1)
         pushing.result()
 
-    def test_and_is_told_what_went_wrong(self):
+    def test_and_raises_what_went_wrong(self):
         one = inlet(sync=True)
         pushing = Doing(one.enter, [batch(1)])
         until(lambda: one.items)
@@ -292,7 +298,7 @@ class TestEvolve:
         given = batch(1, 2)
         if arrow:
             given = ChangeBatch(SCHEMA, None, given.arrow, None)
-        one.put(Parcel([given], 9))
+        one.put(PushedBatches([given], 9))
         one.evolve(WIDER)
         (only,), _ = one.drain(1)
         assert only.schema is WIDER
@@ -322,9 +328,9 @@ class TestClose:
 
 def test_only_a_sleeper_is_woken():
     one = inlet()
-    one.put(Parcel([batch(1)]))
+    one.put(PushedBatches([batch(1)]))
     assert one.wakeup._wakes.empty()
     one.wakeup.asleep = True
-    one.put(Parcel([batch(2)]))
+    one.put(PushedBatches([batch(2)]))
     assert not one.wakeup._wakes.empty()
     assert not one.wakeup.asleep

@@ -309,7 +309,7 @@ class TestFull:
             assert source.pending == 3
             assert source.try_push((99,)) is False
             pushing = [Doing(source.push, (3,)), Doing(source.push_batch, [(4,), (5,)])]
-            until(lambda: len(source._inlet._waiting) == 2)
+            until(lambda: len(source._inlet._waiters.asleep) == 2)
             assert source.pending == 3
         for each in pushing:
             each.result()

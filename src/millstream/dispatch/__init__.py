@@ -1,7 +1,7 @@
 """Ring 1: one thread drains the sources, commits to the log, and fans out to subscribers.
 
-Takes: the inlets of sources, changes that tables worked out, calls to be made in between.
-Gives: batches with their LSNs, filtered and projected, to whoever subscribed.
+Takes: the inlets of sources, changes that tables worked out, and tasks to run in between.
+Gives: batches with their LSNs, filtered and projected, to subscribers.
 Never knows: how a subscriber buffers, what a table holds, Spark.
 """
 

@@ -1,7 +1,7 @@
 """The dispatcher: one thread that drains the inlets, commits, and fans out.
 
 It is put together here: ``cut`` has what is drained, ``tasks`` what others want done between two
-commits, ``commit`` what becomes of both, ``route`` who gets it, and ``loop`` the thread.
+commits, ``commit`` what becomes of both, ``route`` the subscribers, and ``loop`` the thread.
 
 A task runs after the commit of everything that was pushed before it was handed in. While the log
 takes nothing, tasks that only read go on to run.

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class Subscriber(Protocol):
-    """Who is offered batches, by the dispatcher's thread. Must neither wait nor raise."""
+    """Is offered batches by the dispatcher's thread. Must neither wait nor raise."""
 
     def offer(self, batch: ChangeBatch) -> None:
         """Take a batch."""
 
     def fail(self, error: Error) -> None:
-        """The query cannot go on."""
+        """End: the query cannot go on."""
 
 
 def select(batch: ChangeBatch, plan: SelectPlan) -> ChangeBatch | None:
@@ -79,7 +79,7 @@ def _filter(batch: ChangeBatch, predicate: Predicate) -> ChangeBatch | None:
 
 
 class Route:
-    """One query over one topic, and all who subscribe to it."""
+    """One query over one topic, and all its subscribers."""
 
     __slots__ = ("plan", "subscribers")
 
@@ -156,7 +156,7 @@ class Routes:
                 self._index(plan.equality[0]).remove(route, plan.equality[1])
 
     def deliver(self, batch: ChangeBatch) -> None:
-        """Offer a batch to everybody whose query keeps something of it."""
+        """Offer a batch to the subscribers whose query keeps something of it."""
         for route in self._plain:
             route.deliver(batch, route.plan.predicate)
         for index in self._indexes:
@@ -234,7 +234,7 @@ class Index:
         wanted = len(codes) - codes.null_count
         if not wanted:
             return
-        # The sort is stable, so rows of one value keep their order; NULLs, nobody's, come last.
+        # The sort is stable, so rows of one value keep their order; NULLs, of no route, come last.
         order = pc.sort_indices(codes)
         kept = batch.take(order.slice(0, wanted))
         ends = pc.run_end_encode(codes.take(order.slice(0, wanted)))

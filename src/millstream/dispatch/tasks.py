@@ -64,7 +64,7 @@ class CallTask:
 
 
 class Tasks:
-    """A queue of tasks: any thread adds, whoever runs a cycle of the dispatcher takes them.
+    """A queue of tasks: any thread adds, the thread that runs a cycle takes.
 
     Attributes:
         waiting: the tasks, oldest first; its length is a part of each cut.

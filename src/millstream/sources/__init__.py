@@ -1,12 +1,12 @@
-"""Ring 0: what producers hold, and the bounded buffers that they fill.
+"""Ring 0: the handles that producers push through, and the bounded buffers that they fill.
 
 Takes: rows in any shape, Arrow data, watermarks, from any number of threads.
-Gives: checked rows, in the order they were pushed, to the one who drains them.
+Gives: checked rows, in the order they were pushed, to the dispatcher, which drains them.
 Never knows: the log, LSNs, subscribers, SQL.
 """
 
 from millstream.sources.event_time import EventTime, IdleWatch
-from millstream.sources.inlet import Inlet, Inline, Parcel, Policy
+from millstream.sources.inlet import Inlet, InlineSubscriber, PushedBatches, PushPolicy
 from millstream.sources.source import Source
 from millstream.sources.wakeup import Completion, Wakeup
 from millstream.sources.writer import Writer
@@ -16,9 +16,9 @@ __all__ = [
     "EventTime",
     "IdleWatch",
     "Inlet",
-    "Inline",
-    "Parcel",
-    "Policy",
+    "InlineSubscriber",
+    "PushPolicy",
+    "PushedBatches",
     "Source",
     "Wakeup",
     "Writer",

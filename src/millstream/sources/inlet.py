@@ -5,13 +5,12 @@ single step of the interpreter, so no lock is taken on either side. The bound is
 append, so it may be passed by as many rows as there are producers, and never by more. Only where
 producers drop the oldest rows do two sides cut the list, and take a lock for it.
 
-What is not a single row (batches, watermarks, whatever somebody waits for) is a ``Parcel`` in the
-same list, so that the order of pushes is the order of the log.
+What is not a single row (batches, watermarks, pushes that wait for the disk) is a ``PushedBatches``
+in the same list, so that the order of pushes is the order of the log.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -19,7 +18,7 @@ from millstream.errors import ClosedError, Error, SourceFullError
 from millstream.model.batch import ChangeBatch
 from millstream.sources.event_time import EventTime
 from millstream.sources.wakeup import Completion
-from millstream.threads import uninterrupted
+from millstream.threads import Waiters, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,24 +27,31 @@ if TYPE_CHECKING:
     from millstream.model.weighted_rows import Row
     from millstream.sources.wakeup import Wakeup
 
-Policy = Literal["block", "drop_oldest", "reject"]
+PushPolicy = Literal["block", "drop_oldest", "reject"]
+"""What a push does when the buffer is full."""
 
 
-class Inline(Protocol):
-    """Who is called on the pusher's own thread, before the row has a place in the log."""
+class InlineSubscriber(Protocol):
+    """Is called on the pusher's own thread, before the row has a place in the log."""
 
     def row(self, row: Row) -> None:
-        """One row was pushed."""
+        """Take a row that was pushed."""
 
     def batch(self, batch: ChangeBatch) -> None:
-        """Several were."""
+        """Take a batch that was pushed."""
 
     def fail(self, error: Error) -> None:
-        """There will be no more."""
+        """End: there will be no more rows."""
 
 
-class Parcel:
-    """Batches that were pushed as one, and who waits for them."""
+class PushedBatches:
+    """Batches that were pushed as one: an item of the buffer that is no single row.
+
+    Attributes:
+        batches: may be empty, for a watermark alone.
+        watermark: holds after them, in microseconds since 1970 UTC.
+        completion: settled when they are committed, if their producer waits for that.
+    """
 
     __slots__ = ("batches", "completion", "watermark")
 
@@ -64,7 +70,10 @@ class Parcel:
 
 
 class Inlet:
-    """What all handles of a source share.
+    """The buffer of a source, which all its handles share.
+
+    It has more methods than most classes, since both ends of the buffer are here: producers and the
+    dispatcher share the list, its counters and one lock.
 
     Attributes:
         name: the source.
@@ -74,13 +83,15 @@ class Inlet:
         capacity: how many rows may wait.
         policy: what a push does when there is no room.
         sync: whether producers wait until their rows are on the disk.
-        items: the buffer: tuples and parcels.
+        drops: whether producers remove the oldest items.
+        items: the buffer: rows, and batches that were pushed as one.
         dropped: rows that ``drop_oldest`` has dropped.
         pushed: rows that the dispatcher has taken.
-        parcel_rows: rows that wait in parcels.
+        batch_rows: rows that wait in batches.
         removed: items that producers have removed from the buffer, to make room.
         inline: called on the pusher's thread with each row, or each batch.
         closed: why nothing is taken any more, or None.
+        watchers: called when the schema, the inline subscribers or ``closed`` change.
     """
 
     def __init__(
@@ -91,7 +102,7 @@ class Inlet:
         *,
         event_time: EventTime | None = None,
         capacity: int = 65536,
-        policy: Policy = "block",
+        policy: PushPolicy = "block",
         sync: bool = False,
     ) -> None:
         self.name = name
@@ -101,24 +112,25 @@ class Inlet:
         self.capacity = capacity
         self.policy = policy
         self.sync = sync
-        self.items: list[Row | Parcel] = []
+        self.drops = policy == "drop_oldest"
+        self.items: list[Row | PushedBatches] = []
         self.dropped = 0
         self.removed = 0
         self.pushed = 0
-        self.inline: tuple[Inline, ...] = ()
+        self.inline: tuple[InlineSubscriber, ...] = ()
         self.closed: Error | None = None
         self.watchers: list[Callable[[], None]] = []
         self._stalled: Error | None = None
         self._evolved = False
         self._is_abandoned = False
         self._lock = threading.Lock()
-        self._parcels = 0
-        self.parcel_rows = 0
-        self._watermark: int | None = None  # of parcels that were dropped
-        self._waiting: list[threading.Lock] = []
+        self._batch_items = 0
+        self.batch_rows = 0
+        self._watermark: int | None = None  # of batches that were dropped
+        self._waiters = Waiters()  # producers that wait for room
         # Rows are dropped many at a time, since cutting a list moves all that is behind the cut;
         # the dispatcher drops the rest, so that just the newest ``capacity`` rows come through.
-        self._slack = max(1, capacity // 16) if policy == "drop_oldest" else 0
+        self._slack = max(1, capacity // 16) if self.drops else 0
 
     # ---- Ring 0
 
@@ -129,23 +141,22 @@ class Inlet:
             return -1
         return self.capacity + self._slack
 
-    @property
-    def drops(self) -> bool:
-        """Whether producers remove what is oldest."""
-        return self._slack > 0
-
     def is_full(self) -> bool:
         """Whether a push would have to wait, to drop something, or to be refused."""
-        return len(self.items) >= self.capacity or self.parcel_rows >= self.capacity
+        return len(self.items) >= self.capacity or self.batch_rows >= self.capacity
 
     def make_room(self, timeout: float | None = None) -> bool:
-        """Do what the policy says until there is room; False when it was waited for in vain.
+        """Do what the policy says until there is room; False when it took longer than ``timeout``.
 
         Raises:
             SourceFullError: the policy is ``reject``.
             ClosedError: the source is closed, or was meanwhile.
             LogError: the buffer is full and the log takes nothing.
         """
+
+        def may_look_again() -> bool:
+            return not self.is_full() or self.closed is not None or self._stalled is not None
+
         while True:
             if self.closed is not None:
                 raise self.closed.again()
@@ -161,7 +172,7 @@ class Inlet:
                 )
             if self._stalled is not None:
                 raise self._stalled.again()
-            if not self._wait(timeout):
+            if not self._waiters.wait(may_look_again, timeout):
                 return False
 
     def enter(self, batches: list[ChangeBatch]) -> None:
@@ -169,23 +180,23 @@ class Inlet:
         self.make_room()
         completion = Completion() if self.sync else None
         shown = [batch.copy() for batch in batches] if self.inline else []  # without a place yet
-        self.put(Parcel(batches, None, completion))
+        self.put(PushedBatches(batches, None, completion))
         for each in self.inline:
             for batch in shown:
                 each.batch(batch)
         if completion is not None:
             completion.wait()
 
-    def put(self, parcel: Parcel) -> None:
-        """Add a parcel; the caller has made room."""
-        rows, append = len(parcel), self.items.append
+    def put(self, pushed: PushedBatches) -> None:
+        """Add batches; the caller has made room."""
+        rows, append = len(pushed), self.items.append
         try:
             with self._lock:
                 # Counted before it is there: the dispatcher must not take it for a row. And without
                 # a call in between, so that no signal can leave it counted and not there.
-                self._parcels += 1
-                self.parcel_rows += rows
-                append(parcel)
+                self._batch_items += 1
+                self.batch_rows += rows
+                append(pushed)
             if self.wakeup.asleep:
                 self.wakeup.wake()
         except BaseException:  # a signal; what is in the buffer must be seen all the same
@@ -197,12 +208,12 @@ class Inlet:
     def watermark(self, micros: int) -> None:
         """Take a producer's watermark: no older row is still to come after what was pushed."""
         if self.event_time.promise(micros):
-            self.put(Parcel([], micros))
+            self.put(PushedBatches([], micros))
 
     @uninterrupted
     def _drop_oldest(self) -> None:
         with self._lock:
-            while self.items and self.parcel_rows >= self.capacity:
+            while self.items and self.batch_rows >= self.capacity:
                 self._forget(self.items[0])
                 del self.items[0]
                 self.removed += 1
@@ -214,38 +225,25 @@ class Inlet:
                 del self.items[:count]
                 self.removed += count
 
-    def _forget(self, item: Row | Parcel) -> None:
-        if isinstance(item, Parcel):
-            self._parcels -= 1
-            self.parcel_rows -= len(item)
+    def _forget(self, item: Row | PushedBatches) -> None:
+        if isinstance(item, PushedBatches):
+            self._batch_items -= 1
+            self.batch_rows -= len(item)
             self.dropped += len(item)
             if item.watermark is not None:  # a promise about event time outlives its rows
                 self._watermark = max(item.watermark, self._watermark or item.watermark)
         else:
             self.dropped += 1
 
-    def _wait(self, timeout: float | None) -> bool:
-        waiter = threading.Lock()
-        waiter.acquire()
-        self._waiting.append(waiter)
-        try:
-            # Who makes room looks for waiters afterwards, so look for room after joining them.
-            if not self.is_full() or self.closed is not None or self._stalled is not None:
-                return True
-            return waiter.acquire(timeout=-1 if timeout is None else timeout)
-        finally:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(waiter)
-
     # ---- Ring 1
 
     def drain(
         self, count: int, removed: int | None = None
     ) -> tuple[list[ChangeBatch], list[Completion]]:
-        """The first items as batches, in order, and who waits for them.
+        """The first items as batches, in order, and the completions that are to be settled.
 
         Args:
-            count: how many there were at the cut.
+            count: how many items there were at the cut.
             removed: how many had been removed by then; what was removed since is not there now.
                 None: the cut is now.
         """
@@ -254,18 +252,25 @@ class Inlet:
         else:
             items = self.items[:count]
             del self.items[:count]
-        if self._waiting:
-            self._let_in()
-        if not self._parcels and self._watermark is None:
+        if self._waiters.asleep:
+            self._waiters.wake()
+        schema = self.schema
+        if not self._batch_items and self._watermark is None:
             self.pushed += len(items)
-            return [ChangeBatch(self.schema, self._fitting(items), None, None)], []
-        batches, completions = self._unpack(items)
-        if self._waiting:
-            self._let_in()
+            return [_batch_of_rows(items, schema, evolved=self._evolved)], []
+        batches, unpacked = _unpack(items, schema, evolved=self._evolved)
+        with self._lock:
+            self._batch_items -= len(unpacked)
+            if not self._slack:
+                self.batch_rows -= sum(map(len, unpacked))
+            watermark, self._watermark = self._watermark, None
+        if self._waiters.asleep:
+            self._waiters.wake()
+        batches = _with_watermark(batches, watermark, schema)
         self.pushed += sum(map(len, batches))
-        return batches, completions
+        return batches, [each.completion for each in unpacked if each.completion is not None]
 
-    def _drain_newest(self, count: int, removed: int | None = None) -> list[Row | Parcel]:
+    def _drain_newest(self, count: int, removed: int | None = None) -> list[Row | PushedBatches]:
         with self._lock:
             if removed is not None:
                 count = max(0, count - (self.removed - removed))
@@ -278,67 +283,8 @@ class Inlet:
             items = self.items[:count]
             del self.items[:count]
             # At once: producers drop for what waits here, not for what is just being unpacked.
-            self.parcel_rows -= sum(len(item) for item in items if isinstance(item, Parcel))
+            self.batch_rows -= sum(len(item) for item in items if isinstance(item, PushedBatches))
         return items
-
-    def _let_in(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            waiter.release()
-
-    def _unpack(self, items: list[Row | Parcel]) -> tuple[list[ChangeBatch], list[Completion]]:
-        """Runs of rows, and the parcels between them."""
-        batches: list[ChangeBatch] = []
-        completions: list[Completion] = []
-        rows: list[Row | Parcel] = []
-        parcels = parcel_rows = 0
-        for item in items:
-            if not isinstance(item, Parcel):
-                rows.append(item)
-                continue
-            if rows:
-                batches.append(ChangeBatch(self.schema, self._fitting(rows), None, None))
-                rows = []
-            parcels += 1
-            parcel_rows += len(item)
-            batches += self._marked(list(map(self._upgraded, item.batches)), item.watermark)
-            if item.completion is not None:
-                completions.append(item.completion)
-        if rows:
-            batches.append(ChangeBatch(self.schema, self._fitting(rows), None, None))
-        with self._lock:
-            self._parcels -= parcels
-            if not self._slack:
-                self.parcel_rows -= parcel_rows
-            watermark, self._watermark = self._watermark, None
-        return self._marked(batches, watermark), completions
-
-    def _marked(self, batches: list[ChangeBatch], watermark: int | None) -> list[ChangeBatch]:
-        """Batches after which a watermark holds."""
-        if watermark is None:
-            return batches
-        last = batches[-1] if batches else ChangeBatch(self.schema, [], None, None)
-        if last.watermark is not None:
-            watermark = max(watermark, last.watermark)
-        return [*batches[:-1], last.with_watermark(watermark)]
-
-    def _fitting(self, rows: list[Row | Parcel]) -> list[Row]:
-        """The rows, those from before an ALTER with NULLs in the columns they lack."""
-        fitting: list[Row] = rows  # type: ignore[assignment] # parcels are out by now
-        if self._evolved:
-            width = len(self.schema.columns)
-            fitting = [row + (None,) * (width - len(row)) for row in fitting]
-        return fitting
-
-    def _upgraded(self, batch: ChangeBatch) -> ChangeBatch:
-        """The batch; one from before an ALTER with NULLs in the columns it lacks."""
-        schema = self.schema
-        if not self._evolved or batch.schema is schema:
-            return batch
-        if batch.is_arrow:
-            return batch.with_columns(schema, None, schema.upgrade(batch.arrow))
-        nulls = (None,) * (len(schema.columns) - len(batch.schema.columns))
-        return batch.with_columns(schema, [row + nulls for row in batch.held_rows], None)
 
     # ---- what changes
 
@@ -346,43 +292,98 @@ class Inlet:
         """Take rows of a schema with more columns from now on."""
         self._evolved = True
         self.schema = schema
-        self._tell()
+        self._notify()
 
-    def add_inline(self, inline: Inline) -> None:
-        """Call one more on the pusher's thread."""
+    def add_inline(self, inline: InlineSubscriber) -> None:
+        """Call a subscriber on the pusher's thread from now on."""
         with self._lock:
             self.inline = (*self.inline, inline)
-        self._tell()
+        self._notify()
 
-    def remove_inline(self, inline: Inline) -> None:
-        """Call it no more."""
+    def remove_inline(self, inline: InlineSubscriber) -> None:
+        """Stop calling one on the pusher's thread."""
         with self._lock:
             self.inline = tuple(each for each in self.inline if each is not inline)
-        self._tell()
+        self._notify()
 
     def stall(self, error: Error | None) -> None:
-        """Raise this instead of waiting for room, since the log takes nothing; None: it does."""
+        """Let pushes raise this instead of waiting, as the log takes nothing; None: it does."""
         self._stalled = error
-        self._let_in()
+        self._waiters.wake()
 
     def close(self, error: Error | None = None) -> None:
-        """Take nothing more."""
+        """Refuse pushes, with this error or one that says that the source is closed."""
         if self.closed is None:
             self.closed = error or ClosedError(
                 f"the source {self.name} is closed", hint="get it again: db.source(name)"
             )
-        self._tell()
-        self._let_in()
+        self._notify()
+        self._waiters.wake()
 
     def abandon(self) -> None:
-        """Nobody drains it any more: tell those who wait for what they pushed."""
+        """Fail the pushes that wait to be committed: the inlet is not drained any more."""
         self._is_abandoned = True
         with self._lock:
-            left = [item for item in self.items if isinstance(item, Parcel)]
-        for parcel in left:
-            if parcel.completion is not None:
-                parcel.completion.settle(0, self.closed)
+            left = [item for item in self.items if isinstance(item, PushedBatches)]
+        for each in left:
+            if each.completion is not None:
+                each.completion.settle(0, self.closed)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for watcher in tuple(self.watchers):
             watcher()
+
+
+def _unpack(
+    items: list[Row | PushedBatches], schema: Schema, *, evolved: bool
+) -> tuple[list[ChangeBatch], list[PushedBatches]]:
+    """Items as batches, in order: runs of rows, and the batches between them; and the latter."""
+    batches: list[ChangeBatch] = []
+    unpacked: list[PushedBatches] = []
+    rows: list[Row | PushedBatches] = []
+    for item in items:
+        if not isinstance(item, PushedBatches):
+            rows.append(item)
+            continue
+        if rows:
+            batches.append(_batch_of_rows(rows, schema, evolved=evolved))
+            rows = []
+        unpacked.append(item)
+        found = [_upgraded(batch, schema) for batch in item.batches] if evolved else item.batches
+        batches += _with_watermark(found, item.watermark, schema)
+    if rows:
+        batches.append(_batch_of_rows(rows, schema, evolved=evolved))
+    return batches, unpacked
+
+
+def _with_watermark(
+    batches: list[ChangeBatch], watermark: int | None, schema: Schema
+) -> list[ChangeBatch]:
+    """Batches after which a watermark holds; an empty one when there is none to carry it."""
+    if watermark is None:
+        return batches
+    last = batches[-1] if batches else ChangeBatch(schema, [], None, None)
+    if last.watermark is not None:
+        watermark = max(watermark, last.watermark)
+    return [*batches[:-1], last.with_watermark(watermark)]
+
+
+def _batch_of_rows(
+    rows: list[Row | PushedBatches], schema: Schema, *, evolved: bool
+) -> ChangeBatch:
+    """A batch of rows; those from before an ALTER get NULLs in the columns they lack."""
+    fitting: list[Row] = rows  # type: ignore[assignment] # there are only rows among them
+    if evolved:
+        width = len(schema.columns)
+        fitting = [row + (None,) * (width - len(row)) for row in fitting]
+    return ChangeBatch(schema, fitting, None, None)
+
+
+def _upgraded(batch: ChangeBatch, schema: Schema) -> ChangeBatch:
+    """The batch; one from before an ALTER with NULLs in the columns it lacks."""
+    if batch.schema is schema:
+        return batch
+    if batch.is_arrow:
+        return batch.with_columns(schema, None, schema.upgrade(batch.arrow))
+    nulls = (None,) * (len(schema.columns) - len(batch.schema.columns))
+    return batch.with_columns(schema, [row + nulls for row in batch.held_rows], None)

@@ -31,7 +31,8 @@ class Source:
     """One producer's handle on a source: rows go in here. Get one with ``db.source(name)``.
 
     A handle may be used by several threads; no lock is taken either way. Each handle is a producer
-    of its own: ``clone()`` it to count producers, and to close each one when it is done.
+    of its own: ``clone()`` it to count producers, and to close each one when it is done. All that a
+    producer can do is here, so it has more methods than most classes.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
@@ -92,7 +93,7 @@ class Source:
         self._write_push()
 
     def _write_push(self) -> None:
-        """Make a ``push`` for the columns as they are now. One that was kept finds its way, too."""
+        """Make a ``push`` for the columns as they are now; earlier ones then go to ``_enter``."""
         inlet = self._inlet
         self._shape = RowShape(inlet.schema, self._record)
         if inlet.sync or self._check is not None:
@@ -168,7 +169,7 @@ class Source:
 
     @uninterrupted
     def watermark(self, timestamp: datetime | int) -> None:
-        """Promise that no row older than this is still to come, in the order of the pushes.
+        """Promise that no row that is pushed after this call is older than a timestamp.
 
         A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
         """
@@ -294,7 +295,7 @@ class Source:
             self._enter_batches([ChangeBatch(schema, [row], None, None)])
             return
         items, wakeup = inlet.items, inlet.wakeup
-        if len(items) >= inlet.capacity or inlet.parcel_rows >= inlet.capacity:
+        if len(items) >= inlet.capacity or inlet.batch_rows >= inlet.capacity:
             inlet.make_room()
         try:
             items.append(row)

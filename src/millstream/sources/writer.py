@@ -1,4 +1,4 @@
-"""``Writer``: for those who have rows one by one and want them pushed in batches."""
+"""``Writer``: takes rows one by one, and pushes them in batches."""
 
 from __future__ import annotations
 
