@@ -101,8 +101,8 @@ class TestUninterrupted:
             gc.enable()
 
     def test_those_that_are_not_needed_any_more_end(self, ctrl_c):
-        def deputies():
-            return [t for t in threading.enumerate() if t.name == "millstream-deputy"]
+        def helpers():
+            return [t for t in threading.enumerate() if t.name == "millstream-helper"]
 
         for _ in range(5):
             go = threading.Event()
@@ -116,7 +116,7 @@ class TestUninterrupted:
                 work()
             uninterrupted(lambda: None)()
             go.set()
-        until(lambda: len(deputies()) == 1)
+        until(lambda: len(helpers()) == 1)
 
     def test_in_a_child_process(self):
         uninterrupted(lambda: None)()

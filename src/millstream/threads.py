@@ -1,15 +1,15 @@
-"""Threads: whose work a signal cannot stop halfway, who waits, and who hears of a crash.
+"""Threads: work that no signal stops halfway, waiting, and threads that report their crash.
 
 A signal handler that raises (Ctrl-C raises ``KeyboardInterrupt``) does so in the main thread,
 between any two of its calls: with a lock half acquired, a counter half raised. No signal reaches
-any other thread. So what must not stop halfway is done by another thread when the main one asks
-for it, and the main thread only waits, which may end at any moment. See decision 0022.
+any other thread. So what must not stop halfway is done by a helper thread when it is called from
+the main one, and the main thread only waits, which may end at any moment. See decision 0022.
 
 What the main thread does itself keeps to three rules. A lock is taken by ``with lock:`` on a plain
 lock, which is one step of the interpreter; never by ``acquire()`` and ``try``, and never through a
 ``Condition`` or an ``Event``, which are Python code. What changes under it changes by single
 assignments, or without a call in between: the interpreter looks for signals after calls, at the
-beginning of functions and at jumps back. Nobody ever waits for the main thread. (Nor does it ask
+beginning of functions and at jumps back. No thread ever waits for the main one. (Nor does it ask
 whether a thread ``is_alive``: interrupted there, Python takes the thread for ended.)
 """
 
@@ -38,7 +38,7 @@ _logger = logging.getLogger("millstream.threads")
 
 
 class _Job(Generic[T]):
-    """A call that another thread makes; ``result`` is there when it gave one."""
+    """A call that another thread makes; ``result`` is set when it has returned."""
 
     __slots__ = ("call", "done", "error", "result")
 
@@ -52,12 +52,12 @@ class _Job(Generic[T]):
     def run(self) -> None:
         try:
             self.result = self.call()
-        except BaseException as error:  # noqa: BLE001 - raised where the call was asked for
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for it
             self.error = error
         self.done.release()
 
     def check(self) -> None:
-        """Raise what the call has raised, and forget it: it knows the frames that know this job."""
+        """Raise what the call has raised, and drop it, since its frames refer to this job."""
         error, self.error = self.error, None
         try:
             if error is not None:
@@ -66,19 +66,19 @@ class _Job(Generic[T]):
             del error
 
 
-class _Deputy:
-    """A thread that works for the main one, as long as this object is there."""
+class _Helper:
+    """A thread that runs jobs for the main one, until this object is gone."""
 
     __slots__ = ("jobs", "last")
 
     def __init__(self) -> None:
         self.last: threading.Lock | None = None  # is held until its last job is done
         jobs = self.jobs = SimpleQueue[Callable[[], None] | None]()
-        threading.Thread(target=_work, args=(jobs,), name="millstream-deputy", daemon=True).start()
+        threading.Thread(target=_work, args=(jobs,), name="millstream-helper", daemon=True).start()
 
     @property
     def is_busy(self) -> bool:
-        """Whether its last job goes on, although nobody waits for it any more."""
+        """Whether its last job still runs, although the main thread waits no more."""
         return self.last is not None and self.last.locked()
 
     def __del__(self) -> None:
@@ -88,29 +88,29 @@ class _Deputy:
 def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
     while (job := jobs.get()) is not None:
         job()
-        del job  # and with it what it gave, if nobody waits for that
+        del job  # and with it its result, if nothing else refers to that
 
 
 class _Main:
-    """What is known of the main thread of this process."""
+    """The main thread of this process, and its helper."""
 
-    __slots__ = ("abandoned", "deputy", "ident")
+    __slots__ = ("abandoned", "helper", "ident")
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew, as in a child process: threads do not survive a fork."""
+        """Start without a helper, as in a child process: threads do not survive a fork."""
         self.ident = threading.main_thread().ident
-        self.deputy: _Deputy | None = None
-        self.abandoned: list[threading.Lock] = []  # jobs that go on, though nobody waits for them
+        self.helper: _Helper | None = None
+        self.abandoned: list[threading.Lock] = []  # of jobs that still run, with no waiter
 
-    def replace(self, deputy: _Deputy) -> None:
-        """Let another one work from now on."""
-        old = self.deputy
+    def replace(self, helper: _Helper) -> None:
+        """Use another helper from now on."""
+        old = self.helper
         if old is not None and old.last is not None:
             self.abandoned = [job for job in (*self.abandoned, old.last) if job.locked()]
-        self.deputy = deputy
+        self.helper = helper
 
 
 _MAIN = _Main()
@@ -119,9 +119,9 @@ os.register_at_fork(after_in_child=_MAIN.begin)
 
 @atexit.register
 def _finish() -> None:
-    """Wait, for a while, for what goes on although its caller was interrupted: a close, say."""
+    """Wait for jobs that still run although their caller was interrupted: a close, say."""
     deadline = time.monotonic() + _EXIT_SECONDS
-    last = None if _MAIN.deputy is None else _MAIN.deputy.last
+    last = None if _MAIN.helper is None else _MAIN.helper.last
     for job in _MAIN.abandoned if last is None else (*_MAIN.abandoned, last):
         job.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
@@ -137,14 +137,14 @@ def uninterrupted(*, undo: Callable[[Any], object]) -> Callable[[F], F]: ...
 def uninterrupted(
     function: F | None = None, /, *, undo: Callable[[Any], object] | None = None
 ) -> F | Callable[[F], F]:
-    """A function that is never stopped halfway by a signal, whoever calls it.
+    """Make a function that is never stopped halfway by a signal, in whichever thread it is called.
 
-    The main thread has it run by another one, and waits. When a signal handler raises meanwhile, it
-    raises at once, and the function goes on to its end.
+    Called in the main thread, it is run by another one, and the main thread waits. When a signal
+    handler raises meanwhile, the call raises at once, and the function runs on to its end.
 
     Args:
         function: what must not be stopped.
-        undo: called with what it gave, if that never reached the caller.
+        undo: called with its result, if that never reached the caller.
     """
     if function is None:
         return lambda each: _protected(each, undo)
@@ -162,23 +162,23 @@ def _protected(function: F, undo: Callable[[Any], object] | None) -> F:
 
 
 def _delegate(job: _Job[T], undo: Callable[[T], object] | None) -> T:
-    deputy = _MAIN.deputy
-    if deputy is None or deputy.is_busy:
+    helper = _MAIN.helper
+    if helper is None or helper.is_busy:
         try:
-            deputy = _Deputy()
+            helper = _Helper()
         except RuntimeError:  # no thread can be started any more: the interpreter ends
             return job.call()
-        _MAIN.replace(deputy)
+        _MAIN.replace(helper)
     try:
         # Nothing can come between these two: neither a signal nor the garbage collector.
-        deputy.last = job.done
-        deputy.jobs.put(job.run)
+        helper.last = job.done
+        helper.jobs.put(job.run)
         with job.done:  # held until the job is done
             pass
         job.check()
     except BaseException:
         if undo is not None:
-            deputy.jobs.put(functools.partial(_undo, job, undo))
+            helper.jobs.put(functools.partial(_undo, job, undo))
         raise
     return job.result
 
@@ -188,17 +188,20 @@ def _undo(job: _Job[T], undo: Callable[[T], object]) -> None:
         try:
             undo(job.result)
         except Exception:
-            _logger.exception("what nobody waits for could not be undone")
+            _logger.exception("the result of an interrupted call could not be undone")
 
 
 # ---- waiting
 
 
 class Waiters:
-    """Threads that wait until something is so: a condition variable without a lock.
+    """Threads that wait until a condition holds: a condition variable without a lock.
 
-    Who is interrupted while it waits leaves nothing behind. Change what they wait for, then wake
-    them.
+    A thread that is interrupted while it waits leaves nothing behind. Change what the condition
+    looks at first, then wake them.
+
+    Attributes:
+        asleep: a lock for each thread that waits.
     """
 
     __slots__ = ("asleep",)
@@ -206,29 +209,29 @@ class Waiters:
     def __init__(self) -> None:
         self.asleep: list[threading.Lock] = []
 
-    def wait(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Sleep until it is so; False when it was not in so many seconds."""
+    def wait(self, holds: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Sleep until a condition holds; False when it did not within ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not is_so():
+        while not holds():
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return False
-            self._sleep(is_so, left)
+            self._sleep(holds, left)
         return True
 
-    def _sleep(self, is_so: Callable[[], bool], seconds: float | None) -> None:
+    def _sleep(self, holds: Callable[[], bool], seconds: float | None) -> None:
         asleep = threading.Lock()
         asleep.acquire()
         self.asleep.append(asleep)
         try:
-            if not is_so():  # it may have become so before this thread could be woken
+            if not holds():  # it may hold since before this thread could be woken
                 asleep.acquire(timeout=-1 if seconds is None else seconds)
         finally:
             with contextlib.suppress(ValueError):
                 self.asleep.remove(asleep)
 
     def wake(self) -> None:
-        """Let all of them look again."""
+        """Let all of them check their condition again."""
         for asleep in tuple(self.asleep):
             with contextlib.suppress(RuntimeError):  # it was woken already
                 asleep.release()
@@ -240,12 +243,12 @@ class Waiters:
 def thread(
     name: str, body: Callable[[], object], crashed: Callable[[Exception], object]
 ) -> threading.Thread:
-    """A thread of Millstream's own, to be started; what it did not foresee goes to its owner.
+    """A daemon thread, not started yet, whose crash is logged and passed to its owner.
 
     Args:
-        name: what it is called, after ``millstream-``.
-        body: what it does.
-        crashed: called with what ``body`` raises; reports it to whoever depends on the thread.
+        name: its name, after ``millstream-``.
+        body: what it runs.
+        crashed: called with the exception that ends ``body``; fails what depends on the thread.
     """
 
     def run() -> None:

@@ -78,7 +78,7 @@ def no_thread_left_behind():
     def left():
         """All but the one that works for the main thread, which is the process's."""
         now = [t for t in threading.enumerate() if t not in before and "millstream" in t.name]
-        return [t for t in now if t.name != "millstream-deputy"]
+        return [t for t in now if t.name != "millstream-helper"]
 
     yield
     wait_until(lambda: not left())

@@ -31,7 +31,7 @@ FOREVER = 60
 def ours():
     """All but the one that works for the main thread, which is the process's."""
     found = [thread for thread in threading.enumerate() if "millstream" in thread.name]
-    return [thread for thread in found if thread.name != "millstream-deputy"]
+    return [thread for thread in found if thread.name != "millstream-helper"]
 
 
 # ---- close

@@ -397,7 +397,7 @@ def test_the_books_are_balanced(tmp_path):
         assert db.metrics()["sources"]["s"]["pushed"] == total
         gc.collect()  # those that were forgotten
         wait(lambda: db.metrics()["subscribers"] == 0)
-    now = [thread for thread in threading.enumerate() if thread.name != "millstream-deputy"]
+    now = [thread for thread in threading.enumerate() if thread.name != "millstream-helper"]
     left = [thread for thread in now if thread not in before]
     wait(lambda: not [thread for thread in left if thread.is_alive()])
     print(f"{total} rows, {len(stress.sessions)} sessions")  # noqa: T201

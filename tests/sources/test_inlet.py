@@ -244,7 +244,7 @@ class TestSync:
         with pytest.raises(LogFullError):
             pushing.result()
 
-    def test_one_that_is_abandoned_is_told_so(self):
+    def test_one_that_is_abandoned_fails(self):
         one = inlet(sync=True)
         pushing = Doing(one.enter, [batch(1)])
         until(lambda: one.items)
