@@ -32,7 +32,9 @@ T = TypeVar("T")
 
 
 class Dispatcher:
-    """Ring 1. Runs from construction until ``stop``.
+    """Ring 1, and the face of this package: all that others ask of its parts goes through here.
+
+    Runs from construction until ``stop``.
 
     Attributes:
         wakeup: producers wake the dispatcher with it.
