@@ -69,7 +69,7 @@ class TestUninterrupted:
         go.set()
         assert done.wait(30)
 
-    def test_what_nobody_was_given_is_undone(self, ctrl_c):
+    def test_a_result_that_was_never_returned_is_undone(self, ctrl_c):
         go, undone = threading.Event(), []
 
         @uninterrupted(undo=undone.append)

@@ -144,7 +144,7 @@ class TestCalls:
             dispatcher.call(lambda: 1 / 0)
         assert dispatcher.call(lambda: 5) == 5
 
-    def test_a_commit_is_applied_before_anybody_sees_it(self, db, dispatcher):
+    def test_a_commit_is_applied_before_any_subscriber_sees_it(self, db, dispatcher):
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         subscription = db.subscribe("SELECT * FROM t", start="now")
         schema = db._engine.catalog["t"].schema
@@ -238,7 +238,7 @@ class TestCyclesOfOtherThreads:
         assert seen == db.query("SELECT n FROM a").fetchall()  # in the order of the log
 
     def test_at_the_end_it_is_committed_or_refused(self, tmp_path):
-        told = []
+        extra = []
         for attempt in range(20):
             path = tmp_path / str(attempt)
             db = ms.open(path)
@@ -260,10 +260,10 @@ class TestCyclesOfOtherThreads:
             with ms.open(path) as again:
                 rows = [n for (n,) in again.query("SELECT n FROM a").fetchall()]
             assert rows[: len(done)] == done
-            told.append(len(rows) - len(done))
-        assert set(told) <= {0, 1}  # one may have been told of nothing but the end
+            extra.append(len(rows) - len(done))
+        assert set(extra) <= {0, 1}  # the last one may have been refused after its commit
 
-    def test_a_bug_in_one_lets_nobody_wait_for_ever(self, monkeypatch):
+    def test_a_bug_in_one_ends_all_waits(self, monkeypatch):
         db = ms.open()
         numbers(db, "a")
         dispatcher = db._engine.dispatcher
@@ -295,7 +295,7 @@ class TestStop:
         with ms.open(tmp_path) as db:
             assert [n for (n,) in db.query("SELECT * FROM a").fetchall()] == list(range(1000))
 
-    def test_is_told_to_whoever_comes_later(self):
+    def test_is_raised_by_later_calls_too(self):
         with ms.open() as db:
             dispatcher = db._engine.dispatcher
         for use in (dispatcher.barrier, lambda: dispatcher.call(lambda: 1)):
@@ -334,7 +334,7 @@ class TestFailure:
         yield set_error
         set_error(None)
 
-    def test_of_the_log_is_told_to_everybody(self, monkeypatch):
+    def test_of_the_log_is_raised_by_all_calls(self, monkeypatch):
         db = ms.open()
         (a,) = numbers(db, "a")
         (synced,) = numbers(db, "b", wal_mode="sync")
@@ -398,7 +398,7 @@ class TestFailure:
         rows = db.query("SELECT * FROM a").fetchall()
         assert [n for (n,) in rows] == [1, *range(3, 9)]
 
-    def test_a_full_disk_is_told_to_a_statement(self, db, broken):
+    def test_a_full_disk_is_raised_by_a_statement(self, db, broken):
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         broken(LogFullError("the disk is full"))
         with pytest.raises(LogFullError):
@@ -422,7 +422,7 @@ class TestFailure:
             db.close()
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-    def test_a_bug_in_the_dispatcher_lets_nobody_wait_for_ever(self, monkeypatch):
+    def test_a_bug_in_the_dispatcher_ends_all_waits(self, monkeypatch):
         db = ms.open()
         dispatcher = db._engine.dispatcher
         (a,) = numbers(db, "a", wal_mode="sync")
@@ -436,7 +436,7 @@ class TestFailure:
             until(lambda: a.pending and dispatcher._tasks)
         until(lambda: not dispatcher._loop._thread.is_alive())
         for each in waiting:
-            each._thread.join(0.2)  # to be told takes no time
+            each._thread.join(0.2)  # it fails at once
         left = [each for each in waiting if not each.is_done]
         with contextlib.suppress(LogFailedError):
             db.close()
@@ -444,7 +444,7 @@ class TestFailure:
 
 
 def test_the_same_batch_may_be_pushed_twice(db):
-    """It gets an LSN each time, and who has it already does not see it change."""
+    """It gets an LSN each time, and a subscriber that has it already does not see it change."""
     (a,) = numbers(db, "a")
     batch = ChangeBatch.from_rows(a.schema, [(1,), (2,)])
     subscription = db.subscribe("SELECT * FROM a")

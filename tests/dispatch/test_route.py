@@ -1,4 +1,4 @@
-"""Who gets what of a batch: through the index the same as by asking each query by itself."""
+"""What each subscriber gets of a batch: by the index what each query by itself would give."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class TestFailure:
         assert isinstance(also_bad.error, ExpressionError)
         assert (good.error, len(good.got)) == (None, 1)
 
-    def test_a_subscriber_is_told_and_the_others_go_on(self, db):
+    def test_a_subscriber_fails_and_the_others_go_on(self, db):
         db.execute("CREATE SOURCE src (n BIGINT)")
         bad = db.subscribe("SELECT 10 / n AS q FROM src")
         good = db.subscribe("SELECT n FROM src")
@@ -218,7 +218,7 @@ class TestFailure:
 
 # BUG in dispatch/route.py: ``_split_arrow`` gives nothing of a batch without rows.
 @pytest.mark.parametrize("arrow", [False, True])
-def test_a_lone_watermark_comes_to_everybody(arrow):
+def test_a_lone_watermark_comes_to_all(arrow):
     """With an index or without: which of the two a query gets is no business of its reader."""
     batch = ChangeBatch.from_rows(SCHEMA, [], watermark=5)
     if arrow:

@@ -47,7 +47,7 @@ def test_is_the_newest_row_less_the_delay_or_the_newest_promise(script, arrow):
 
 @given(pushes)
 def test_a_replay_gives_the_same(script):
-    """Who reads the watermarks of the batches ends with the watermark of who wrote them."""
+    """The last watermark in the batches is the one of the source that wrote them."""
     clock = EventTime(1)
     seen = None
     for times, promise in script:

@@ -308,7 +308,7 @@ class TestEvolve:
 
 
 class TestClose:
-    def test_the_reason_is_told_every_time_anew(self):
+    def test_the_reason_is_raised_as_a_new_error_each_time(self):
         one = inlet()
         one.close(LogFullError("why"))
         one.close()

@@ -396,7 +396,7 @@ class TestSync:
         with pytest.raises(RowError):
             source.push(("x",))
 
-    def test_who_waits_when_the_source_is_dropped_is_told(self, db, dispatcher):
+    def test_a_wait_ends_when_the_source_is_dropped(self, db, dispatcher):
         """Pushed after the last look at the buffer and before the DROP: it is in no commit."""
         source = numbers(db, wal_mode="sync")
         pushing = []

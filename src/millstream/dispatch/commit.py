@@ -1,8 +1,9 @@
 """Committing: batches get their places in the log, go to subscribers, and are added to the log.
 
-When the log takes nothing, since the disk is full, say, nothing waits for it here. Commits that
-somebody waits for are refused at once. Rows that nobody waits for are held, in order, and tried
-again; meanwhile their inlets are not drained, so that no row overtakes another one of its source.
+When the log takes nothing, since the disk is full, say, the dispatcher does not wait for it.
+Commits that a thread waits for are refused at once. Rows that no thread waits for are held, in
+order, and tried again; meanwhile their inlets are not drained, so that no row overtakes another one
+of its source.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Committer:
         lost: with how many rows the database was closed while the log took nothing, or None.
         unwritten: commits that subscribers have already, and the log has not yet.
         held: commits of pushed rows that the log did not take, oldest first.
-        postponed: tasks that nobody waits for, and that are run again when the log takes rows.
+        postponed: tasks that no thread waits for, and that are run again when the log takes rows.
     """
 
     def __init__(self, log: Log, inlets: DrainedInlets, tasks: Tasks, fan_out: FanOut) -> None:
@@ -113,7 +114,7 @@ class Committer:
     # ---- while the log takes nothing
 
     def _hold(self, batches: Batches, error: LogError) -> None:
-        """Keep rows that nobody waits for until the log takes them."""
+        """Keep rows that no thread waits for until the log takes them."""
         if batches:
             self.held.append(batches)
             if not isinstance(error, RowTooLargeError):
@@ -160,7 +161,7 @@ class Committer:
 
 
 def _not_refusable(batches: Batches, inlets: tuple[Inlet, ...]) -> Batches:
-    """The batches of a cut that nobody waits for, and that must therefore not be lost.
+    """The batches of a cut that no thread waits for, and that must therefore not be lost.
 
     Those of sync sources are refused instead; but a watermark, which is a promise, is not.
     """

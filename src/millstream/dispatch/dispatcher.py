@@ -113,7 +113,7 @@ class Dispatcher:
     def barrier(self, *, complete: bool = False) -> int:
         """Wait until all that was pushed so far is committed and handed to subscribers.
 
-        Returns the last LSN. While the log takes nothing, rows that nobody waits for are not
+        Returns the last LSN. While the log takes nothing, rows that no thread waits for are not
         committed: then this returns without them.
 
         Raises:

@@ -91,7 +91,7 @@ class Route:
         """Offer what the query keeps of a batch; what it cannot evaluate ends the route only."""
         try:
             kept = _select(batch, self.plan, predicate)
-        except Exception as raised:  # noqa: BLE001 - one query's trouble must not become everybody's
+        except Exception as raised:  # noqa: BLE001 - other queries go on
             error = raised if isinstance(raised, Error) else _broken(self.plan, raised)
             for subscriber in self.subscribers:
                 subscriber.fail(error)
@@ -124,7 +124,7 @@ class Routes:
 
     @property
     def subscribers(self) -> list[Subscriber]:
-        """Everybody, each once."""
+        """All subscribers, each once."""
         return [s for route in list(self._by_query.values()) for s in route.subscribers]
 
     def add(self, plan: SelectPlan, subscriber: Subscriber) -> None:
@@ -202,8 +202,8 @@ class Index:
         """The part of a batch that each route asks for."""
         size = len(batch)
         if not size:  # a lone watermark is for all
-            everybody = dict.fromkeys(r for routes in list(self._routes.values()) for r in routes)
-            return [(route, batch) for route in everybody]
+            every = dict.fromkeys(r for routes in list(self._routes.values()) for r in routes)
+            return [(route, batch) for route in every]
         if batch.is_arrow:
             return self._split_arrow(batch)
         if size == 1:

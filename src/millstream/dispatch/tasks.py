@@ -28,7 +28,7 @@ class Commit:
 
     Attributes:
         completion: done when they are committed and handed to subscribers.
-        is_posted: nobody waits for it, so it is postponed while the log takes nothing.
+        is_posted: no thread waits for it, so it is postponed while the log takes nothing.
     """
 
     __slots__ = ("applied", "batches", "completion", "is_posted", "sync")

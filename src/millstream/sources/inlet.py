@@ -153,10 +153,6 @@ class Inlet:
             ClosedError: the source is closed, or was meanwhile.
             LogError: the buffer is full and the log takes nothing.
         """
-
-        def may_look_again() -> bool:
-            return not self.is_full() or self.closed is not None or self._stalled is not None
-
         while True:
             if self.closed is not None:
                 raise self.closed.again()
@@ -172,8 +168,11 @@ class Inlet:
                 )
             if self._stalled is not None:
                 raise self._stalled.again()
-            if not self._waiters.wait(may_look_again, timeout):
+            if not self._waiters.wait(self._may_go_on, timeout):
                 return False
+
+    def _may_go_on(self) -> bool:
+        return not self.is_full() or self.closed is not None or self._stalled is not None
 
     def enter(self, batches: list[ChangeBatch]) -> None:
         """Take batches that were pushed as one; with ``sync``, wait until they are on the disk."""

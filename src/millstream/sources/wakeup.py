@@ -36,7 +36,7 @@ class Wakeup:
         self._wakes.put(None)
 
     def sleep(self, timeout: float | None = None) -> bool:
-        """Wait for ``wake``; False when nobody called it in ``timeout`` seconds.
+        """Wait for ``wake``; False when it was not called within ``timeout`` seconds.
 
         Set ``asleep`` and look for work before.
         """
