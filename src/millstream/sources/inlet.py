@@ -256,7 +256,10 @@ class Inlet:
         schema = self.schema
         if not self._batch_items and self._watermark is None:
             self.pushed += len(items)
-            return [_batch_of_rows(items, schema, evolved=self._evolved)], []
+            rows: list[Row] = items  # type: ignore[assignment] # there is no other item
+            if self._evolved:
+                rows = _widened(rows, schema)
+            return [ChangeBatch(schema, rows, None, None)], []
         batches, unpacked = _unpack(items, schema, evolved=self._evolved)
         with self._lock:
             self._batch_items -= len(unpacked)
@@ -339,19 +342,21 @@ def _unpack(
     """Items as batches, in order: runs of rows, and the batches between them; and the latter."""
     batches: list[ChangeBatch] = []
     unpacked: list[PushedBatches] = []
-    rows: list[Row | PushedBatches] = []
+    rows: list[Row] = []
     for item in items:
         if not isinstance(item, PushedBatches):
             rows.append(item)
             continue
         if rows:
-            batches.append(_batch_of_rows(rows, schema, evolved=evolved))
+            rows = _widened(rows, schema) if evolved else rows
+            batches.append(ChangeBatch(schema, rows, None, None))
             rows = []
         unpacked.append(item)
         found = [_upgraded(batch, schema) for batch in item.batches] if evolved else item.batches
         batches += _with_watermark(found, item.watermark, schema)
     if rows:
-        batches.append(_batch_of_rows(rows, schema, evolved=evolved))
+        rows = _widened(rows, schema) if evolved else rows
+        batches.append(ChangeBatch(schema, rows, None, None))
     return batches, unpacked
 
 
@@ -367,15 +372,10 @@ def _with_watermark(
     return [*batches[:-1], last.with_watermark(watermark)]
 
 
-def _batch_of_rows(
-    rows: list[Row | PushedBatches], schema: Schema, *, evolved: bool
-) -> ChangeBatch:
-    """A batch of rows; those from before an ALTER get NULLs in the columns they lack."""
-    fitting: list[Row] = rows  # type: ignore[assignment] # there are only rows among them
-    if evolved:
-        width = len(schema.columns)
-        fitting = [row + (None,) * (width - len(row)) for row in fitting]
-    return ChangeBatch(schema, fitting, None, None)
+def _widened(rows: list[Row], schema: Schema) -> list[Row]:
+    """The rows; those from before an ALTER with NULLs in the columns they lack."""
+    width = len(schema.columns)
+    return [row + (None,) * (width - len(row)) for row in rows]
 
 
 def _upgraded(batch: ChangeBatch, schema: Schema) -> ChangeBatch:
