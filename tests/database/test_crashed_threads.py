@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import millstream as ms
-from millstream.views.follower import Ticker
+from millstream.views.running import Ticker
 
 from ..held import until  # noqa: TID252 - tests have no name
 
@@ -42,7 +42,7 @@ def test_of_a_callback(db, source, caplog):
 
 
 def test_of_a_follower(db, source, monkeypatch, caplog):
-    monkeypatch.setattr("millstream.views.follower.select", broken)
+    monkeypatch.setattr("millstream.views.running.select", broken)
     db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s")
     with db.subscribe("SELECT n FROM v", start="now") as reader:
         db.insert("s", [(1, None)])

@@ -254,11 +254,11 @@ class TestRows:
             assert contents(rows) == [("a", 1), ("b", 1)]
             assert rows.diff(batch, keep=np.zeros(2, bool), revise=False).changes is None
 
-    def test_removal(self):
+    def test_groups_that_are_not_kept_are_retracted(self):
         schema = Schema.of(key=("k",), k="VARCHAR", n="BIGINT")
         rows = Rows(schema, ("k",))
         rows.apply(rows.diff(spark([("a", 1), ("b", 2)], schema)))
-        diff = rows.removal(spark([("a", 9), ("c", 9)], schema))
+        diff = rows.diff(spark([("a", 9), ("c", 9)], schema), keep=np.zeros(2, bool))
         assert weighted(diff.changes) == [(("a", 1), -1)]
 
     @pytest.mark.parametrize("few", [64, 0])

@@ -172,7 +172,7 @@ class Rows:
                 run, place, old = held
             if (old is None and new is None) or (old is not None and not revise):
                 continue
-            if old is not None and new is not None and self._same(old, new):
+            if old is not None and new is not None and _same(old, new, self._floats):
                 continue
             changed.append((old, new))
             diff.put.append((key, new))
@@ -182,10 +182,6 @@ class Rows:
         if changed:
             self._set_changes(diff, changed)
         return diff
-
-    def removal(self, batch: pa.RecordBatch) -> Diff:
-        """What changes when the groups of a batch are retracted."""
-        return self.diff(batch, keep=np.zeros(batch.num_rows, np.bool_))
 
     def apply(self, diff: Diff) -> None:
         """Apply the last diff."""
@@ -287,22 +283,16 @@ class Rows:
                     return run, place, row
         return None
 
-    def _same(self, old: Row, new: Row) -> bool:
-        if old == new:
-            return True
-        if not self._floats:
-            return False
-        return all(
-            one == other or (_is_nan(one) and _is_nan(other))
-            for one, other in zip(old, new, strict=True)
-        )
-
     def _set_changes(self, diff: Diff, changed: list[tuple[Row | None, Row | None]]) -> None:
         diff.stored = diff.changes = row_changes(self.stored_schema, changed)
         if self.stored_schema is not self.schema:
             width = self._width
             cut = [(old and old[:width], new and new[:width]) for old, new in changed]
-            seen = [(old, new) for old, new in cut if not (old and new and self._same(old, new))]
+            seen = [
+                (old, new)
+                for old, new in cut
+                if not (old and new and _same(old, new, self._floats))
+            ]
             diff.changes = row_changes(self.schema, seen)
 
     # ---- many at once
@@ -387,4 +377,14 @@ def arrow_changes(
     arrays = rows.columns[: len(schema.columns)]
     return ChangeBatch(
         schema, None, pa.RecordBatch.from_arrays(arrays, schema=schema.arrow), weights
+    )
+
+
+def _same(old: Row, new: Row, floats: bool) -> bool:
+    """Whether two rows are the same; of floating-point columns, NaN is the same as NaN."""
+    if old == new:
+        return True
+    return floats and all(
+        one == other or (_is_nan(one) and _is_nan(other))
+        for one, other in zip(old, new, strict=True)
     )

@@ -5,7 +5,7 @@ Gives: running views, whose results become commits of their logs, shown at once 
 Never knows: subscriptions, sessions. The one package where planner, Spark, state and log meet.
 """
 
-from millstream.views.create import HIDDEN
+from millstream.views.definitions import HIDDEN
 from millstream.views.planning import PlannedView
 from millstream.views.running import RunningView
 from millstream.views.views import Views

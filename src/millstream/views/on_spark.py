@@ -20,8 +20,7 @@ from millstream.spark.inputs import FeedInputs
 from millstream.spark.live import Encodings
 from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
-from millstream.views.follower import Stalled
-from millstream.views.running import LogHolds, RunningView, unrepeatable
+from millstream.views.running import LogHolds, RunningView, Stalled, unrepeatable
 
 if TYPE_CHECKING:
     from pathlib import Path

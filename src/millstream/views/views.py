@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import shutil
+import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millstream.errors import Error
+from millstream.errors import ClosedError, Error
 from millstream.model.clock import system_clock
+from millstream.sql import CreateView, Emit, plan_view
 from millstream.threads import uninterrupted
-from millstream.views.create import HIDDEN, define, drop_topics
-from millstream.views.follower import Stalled
+from millstream.views.definitions import HIDDEN, define, drop_topics, remove_leftovers, replan
 from millstream.views.on_spark import SparkViews
 from millstream.views.planning import ViewPlanner
-from millstream.views.recovery import remove_leftovers, replan
 from millstream.views.result_shapes import PENDING, STATE
-from millstream.views.running import follow, half_dropped, unopened
+from millstream.views.running import Stalled, follow, half_dropped, unopened
 from millstream.views.saver import Saver
-from millstream.views.shared import SharedViews
 from millstream.views.storage import Storage
 from millstream.views.view import View
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.errors import ViewFailedError
     from millstream.log import Log
     from millstream.spark.session import Spark
-    from millstream.sql import CreateView
+    from millstream.sql import Input, Query
     from millstream.views.planning import PlannedView
     from millstream.views.running import RunningView
 
@@ -184,7 +186,7 @@ class Views:
             definition = self.storage.catalog[name]
             forget()
             del self.failed[name]
-            self._remove_files(definition, (STATE + name, PENDING + name))
+            _remove_stored(self.storage, self.saver, definition, (STATE + name, PENDING + name))
             return
         running = self._running[name]
         running.stop(gracefully=False)
@@ -197,14 +199,9 @@ class Views:
             running.runner.start()
             raise
         del self._running[name]
-        self._remove_files(running.planned.definition, running.planned.shape.topics)
+        planned = running.planned
+        _remove_stored(self.storage, self.saver, planned.definition, planned.shape.topics)
         running.holds.release()
-
-    def _remove_files(self, definition: Definition, topics: Iterable[str]) -> None:
-        storage = self.storage
-        self.saver.remove(definition)
-        storage.dispatcher.call(lambda: drop_topics(storage.log, topics))
-        shutil.rmtree(storage.checkpoint_of(definition), ignore_errors=True)
 
     def close(self) -> None:
         """Stop all views, at a checkpoint each, and Spark."""
@@ -215,3 +212,79 @@ class Views:
             each.runner.join()
         self.saver.close()
         self.spark.close()
+
+
+def _remove_stored(
+    storage: Storage, saver: Saver, definition: Definition, topics: Iterable[str]
+) -> None:
+    """Remove the saved rows, the topics and the checkpoint of a view that was dropped."""
+    saver.remove(definition)
+    storage.dispatcher.call(lambda: drop_topics(storage.log, topics))
+    shutil.rmtree(storage.checkpoint_of(definition), ignore_errors=True)
+
+
+class SharedViews:
+    """Creates a hidden view for the first of some identical queries, drops it after the last.
+
+    Args:
+        views: where they run.
+        storage: where their rows are.
+    """
+
+    def __init__(self, views: Views, storage: Storage) -> None:
+        self._views = views
+        self._storage = storage
+        self._sharing = threading.Lock()
+
+    def acquire(
+        self, query: Query, inputs: Callable[[str], Input], tenant: str | None
+    ) -> RunningView:
+        """The hidden view of a query, with one more user.
+
+        Args:
+            query: the query.
+            inputs: what the query may read; raises when a tenant may not.
+            tenant: whose rows the view reads; each tenant has a view of its own. None: all rows.
+        """
+        with self._sharing:
+            statement = CreateView(
+                name="", kind="view", query=query, emit=query.emit or Emit(), sql=query.sql
+            )
+            plan = plan_view(statement, inputs)
+            text = f"{plan.fingerprint} {statement.emit} {plan.inputs} {tenant!r}"
+            name = HIDDEN + hashlib.sha256(text.encode()).hexdigest()[:16]
+            running = self._views.get(name)
+            if running is None or running.view.progress.error is not None:
+                if running is not None:
+                    self._drop(running)
+                planned = replace(self._views.plan(statement, name), tenant=tenant)
+                self._views.create(planned)
+                running = self._views[name]
+            running.users += 1
+            return running
+
+    def release(self, running: RunningView) -> None:
+        """One user less. May be called by any thread, so it is dropped in another one."""
+
+        def end() -> None:
+            with self._sharing:
+                running.users -= 1
+                if running.users or self._views.get(running.view.name) is not running:
+                    return
+                self._drop(running)
+
+        threading.Thread(target=end, name="millstream-release", daemon=True).start()
+
+    def end(self, name: str, error: Error) -> None:
+        """Drop a hidden view whose input was dropped; its subscriptions end with the error."""
+        dispatcher = self._storage.dispatcher
+        with self._sharing:
+            running = self._views.get(name)
+            if running is not None:
+                dispatcher.call(lambda: dispatcher.fan_out.drop_routes(name, error))
+                self._drop(running)
+
+    def _drop(self, running: RunningView) -> None:
+        name, log, dispatcher = running.view.name, self._storage.log, self._storage.dispatcher
+        with contextlib.suppress(ClosedError):  # the database was closed just now
+            self._views.drop(name, lambda: dispatcher.call(lambda: log.drop_topic(name)))
