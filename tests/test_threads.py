@@ -11,9 +11,8 @@ import weakref
 
 import pytest
 
+from millstream.testing import Background, wait_until
 from millstream.threads import Waiters, thread, uninterrupted
-
-from .held import Doing, until
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ class TestUninterrupted:
     def test_another_thread_works_for_the_main_one_only(self):
         where = uninterrupted(threading.get_ident)
         assert where() == where() != threading.get_ident()
-        assert Doing(lambda: where() == threading.get_ident()).result()
+        assert Background(lambda: where() == threading.get_ident()).result()
 
     def test_goes_on_when_its_caller_was_interrupted(self, ctrl_c):
         began, go, done = threading.Event(), threading.Event(), threading.Event()
@@ -81,7 +80,7 @@ class TestUninterrupted:
         with pytest.raises(KeyboardInterrupt):
             work()
         go.set()
-        until(lambda: undone == [7])
+        wait_until(lambda: undone == [7])
 
     def test_nothing_keeps_what_it_gave_or_raised(self):
         class Thing:
@@ -116,7 +115,7 @@ class TestUninterrupted:
                 work()
             uninterrupted(lambda: None)()
             go.set()
-        until(lambda: len(helpers()) == 1)
+        wait_until(lambda: len(helpers()) == 1)
 
     def test_in_a_child_process(self):
         uninterrupted(lambda: None)()
@@ -129,8 +128,8 @@ class TestUninterrupted:
 class TestWaiters:
     def test_wait_until_it_is_so(self):
         waiters, facts = Waiters(), []
-        waiting = [Doing(waiters.wait, lambda: len(facts) > 1) for _ in range(3)]
-        until(lambda: len(waiters.asleep) == 3)
+        waiting = [Background(waiters.wait, lambda: len(facts) > 1) for _ in range(3)]
+        wait_until(lambda: len(waiters.asleep) == 3)
         for _ in range(2):
             facts.append(1)
             waiters.wake()
@@ -142,7 +141,7 @@ class TestWaiters:
 
     def test_interrupted_it_leaves_nothing_behind(self, ctrl_c):
         waiters = Waiters()
-        sending = Doing(lambda: (until(lambda: waiters.asleep), ctrl_c()))
+        sending = Background(lambda: (wait_until(lambda: waiters.asleep), ctrl_c()))
         with pytest.raises(KeyboardInterrupt):
             waiters.wait(lambda: False)
         sending.result()

@@ -45,7 +45,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 """Seconds after which what must happen is taken for lost. No test waits for them to pass."""
 
 
@@ -162,6 +162,11 @@ class Mirror:
         self._subscription = subscription
         self._key_columns = key_columns
         self._lsn = 0
+
+    def follow(self, subscription: Subscription) -> Mirror:
+        """Read on from another subscription, such as one that resumes at ``token``."""
+        self._subscription = subscription
+        return self
 
     def apply(self, batch: ChangeBatch) -> None:
         """Apply one batch."""

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 import millstream as ms
-
-PATIENCE = 60.0
-
-
-def wait_until(condition, seconds=PATIENCE):
-    """Wait until a condition holds; its value."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
-    return value
+from millstream.testing import TIMEOUT, wait_until
 
 
 @pytest.fixture
@@ -39,7 +28,7 @@ def take():
     def batches(subscription, rows):
         taken, count = [], 0
         while count < rows:
-            taken.append(subscription.recv(timeout=PATIENCE))
+            taken.append(subscription.recv(timeout=TIMEOUT))
             count += len(taken[-1])
         return taken
 
@@ -64,7 +53,7 @@ def drain():
         taken = []
         try:
             while True:
-                taken.append(subscription.recv(timeout=PATIENCE))
+                taken.append(subscription.recv(timeout=TIMEOUT))
         except ms.errors.ClosedError:
             return taken
 

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 import millstream as ms
+from millstream.testing import wait_until
 from millstream.views.running import Ticker
-
-from ..held import until  # noqa: TID252 - tests have no name
 
 
 class BugError(Exception):
@@ -33,7 +32,7 @@ def test_of_a_callback(db, source, caplog):
     reader = db.subscribe_callback("SELECT n FROM s", lambda batch: None, on_error=errors.append)
     reader._next = broken
     db.insert("s", [(1, None)])
-    until(lambda: errors)
+    wait_until(lambda: errors)
     assert isinstance(errors[0], ms.errors.SubscriptionEndedError)
     assert "BugError: no" in str(errors[0])
     assert reader.state == "failed"
@@ -58,7 +57,7 @@ def test_of_a_ticker(db, source, monkeypatch, caplog):
     db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s")
     view = db._engine.views["v"].view
     Ticker(view, 0.001)
-    until(lambda: view.progress.error is not None)
+    wait_until(lambda: view.progress.error is not None)
     with pytest.raises(ms.errors.ViewFailedError, match="BugError: no"):
         db.query("SELECT n FROM v")
 
@@ -71,7 +70,7 @@ def test_of_a_watch_over_idle_time(db, monkeypatch, caplog):
     )
     source = db.source("i")
     source.watermark(5)
-    until(lambda: source._inlet.closed is not None)
+    wait_until(lambda: source._inlet.closed is not None)
     with pytest.raises(ms.errors.ClosedError, match="BugError: no"):
         source.push((None,))
 

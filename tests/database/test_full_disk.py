@@ -19,9 +19,9 @@ import millstream as ms
 from millstream import errors
 from millstream.dispatch import loop
 from millstream.log import lifecycle
+from millstream.testing import TIMEOUT, wait_until
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
-from ..held import PATIENCE, until  # noqa: TID252
 
 PAYLOAD = "x" * 500
 
@@ -70,7 +70,7 @@ def promptly(function, *args, **options):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert done, f"{function} hangs"
     result, error = done[0]
     if error is not None:
@@ -90,7 +90,7 @@ def stall(db, disk):
         pushed += 1
         db.source("a").push((pushed, PAYLOAD))
         dispatcher.barrier()
-        until(lambda: log.written_lsn == log.lsn or log.appender.is_stalled)
+        wait_until(lambda: log.written_lsn == log.lsn or log.appender.is_stalled)
     return pushed
 
 
@@ -100,7 +100,7 @@ def test_goes_on_although_readers_keep_waking_the_writer(db, disk, monkeypatch):
     log, stop = db._engine.log, threading.Event()
     disk.fill()
     db.source("a").push((1, PAYLOAD * 20))
-    until(lambda: log.appender.is_stalled)
+    wait_until(lambda: log.appender.is_stalled)
 
     def wake():
         while not stop.wait(0.01):
@@ -110,7 +110,7 @@ def test_goes_on_although_readers_keep_waking_the_writer(db, disk, monkeypatch):
     waker.start()
     try:
         disk.free()
-        until(lambda: not log.appender.is_stalled)
+        wait_until(lambda: not log.appender.is_stalled)
     finally:
         stop.set()
         waker.join()
@@ -139,9 +139,9 @@ class TestWhileFull:
             a.push((1, PAYLOAD * 20))
             waiting = threading.Thread(target=self._refused, args=(y, (1, PAYLOAD * 20)))
             waiting.start()
-            until(lambda: y.pending)
+            wait_until(lambda: y.pending)
             a.push((2, PAYLOAD))
-        waiting.join(PATIENCE)
+        waiting.join(TIMEOUT)
         assert not waiting.is_alive()
         disk.free()
         db.flush()
@@ -166,15 +166,15 @@ class TestWhileFull:
         assert len(changes) == len(shown)
         assert len(promptly(db.execute, "SHOW SOURCES")) == 3
         promptly(db.metrics)
-        snapshot = promptly(db.subscribe, "SELECT * FROM t").recv(PATIENCE)
+        snapshot = promptly(db.subscribe, "SELECT * FROM t").recv(TIMEOUT)
         assert snapshot.rows == [(1, 10)]
         old = promptly(db.subscribe, "SELECT n FROM y", start="earliest")
-        assert old.recv(PATIENCE).rows == [(0,)]
+        assert old.recv(TIMEOUT).rows == [(0,)]
         since = promptly(db.subscribe, "SELECT n FROM a", start=before)
         disk.free()
         got = []
         while len(got) < pushed:
-            got += [n for (n,) in since.recv(PATIENCE).rows]
+            got += [n for (n,) in since.recv(TIMEOUT).rows]
         assert got == list(range(1, pushed + 1))
 
     def test_statements_that_write_are_refused(self, db, disk):
@@ -228,11 +228,11 @@ class TestWhileFull:
     def test_acknowledged_positions_wait_for_room(self, db, disk):
         with db.subscribe("SELECT * FROM a", name="d") as subscription:
             pushed = stall(db, disk)
-            batch = subscription.recv(PATIENCE)
+            batch = subscription.recv(TIMEOUT)
             promptly(subscription.ack, batch)
             disk.free()
             db.flush()
-            until(lambda: f'"lsn": {batch.lsn}' in db._engine.positions._last)
+            wait_until(lambda: f'"lsn": {batch.lsn}' in db._engine.positions._last)
         assert pushed
         assert numbers(db, "a")[-1] == pushed
 
@@ -251,7 +251,7 @@ class TestMakingRoom:
         pushed = self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SOURCE y; DROP TABLE t")
         assert [name for name, *_ in db.query("SHOW SOURCES").fetchall()] == ["a", "other"]
-        until(lambda: db._engine.dispatcher.inlets.stalled is None)
+        wait_until(lambda: db._engine.dispatcher.inlets.stalled is None)
         promptly(db.flush)
         assert numbers(db, "a") == list(range(pushed + 1))
         db.execute("CREATE SOURCE y (n BIGINT) WITH (wal_mode = 'sync')")
@@ -272,7 +272,7 @@ class TestMakingRoom:
                     db.source("y").push((n, PAYLOAD))
                 except errors.LogFullError:
                     refused += 1
-                    until(lambda: disk.room > 100_000)  # without a word from anybody
+                    wait_until(lambda: disk.room > 100_000)  # without a word from anybody
             assert refused
             assert numbers(db, "y")[-1] == n
 
@@ -319,17 +319,17 @@ class TestMakingRoom:
         self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SUBSCRIPTION keeps")
         promptly(db.execute, "DROP SOURCE y")
-        promptly(lambda: until(lambda: db._engine.dispatcher.inlets.stalled is None))
+        promptly(lambda: wait_until(lambda: db._engine.dispatcher.inlets.stalled is None))
         db.flush()
-        until(lambda: "keeps" not in db._engine.positions._last)
+        wait_until(lambda: "keeps" not in db._engine.positions._last)
 
     def test_the_reserve_is_made_again(self, db, disk):
         reserve = disk.path / "db" / "RESERVE"
         whole = reserve.stat().st_size
         self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SOURCE other")
-        until(lambda: db._engine.dispatcher.inlets.stalled is None)
-        until(lambda: reserve.stat().st_size == whole)
+        wait_until(lambda: db._engine.dispatcher.inlets.stalled is None)
+        wait_until(lambda: reserve.stat().st_size == whole)
 
 
 class TestTheEnds:
@@ -382,25 +382,25 @@ class TestViews:
     def waiting(self, db, disk):
         """A view whose input has changed while there was room; its own change finds none."""
         db.execute("CREATE MATERIALIZED VIEW v AS SELECT id, n FROM t WHERE n > 0")
-        db.wait_for("v", timeout=PATIENCE)
+        db.wait_for("v", timeout=TIMEOUT)
         with db._engine.views["v"].view._working:
             db.execute("UPDATE t SET n = 11 WHERE id = 1")
             lsn = db.flush()
             stall(db, disk)
-        until(lambda: self.show(db)["state"] == "waiting")
+        wait_until(lambda: self.show(db)["state"] == "waiting")
         return lsn
 
     def test_waits_for_room_and_goes_on(self, db, disk, waiting):
         changes = promptly(db.subscribe, "SELECT n FROM v")
-        assert changes.recv(PATIENCE).rows == [(10,)]
+        assert changes.recv(TIMEOUT).rows == [(10,)]
         assert "No space left" in self.show(db)["error"]
         with pytest.raises(errors.LogFullError):
             promptly(db.wait_for, "v", waiting)
         assert promptly(db.query, "SELECT n FROM v").fetchall() == [(10,)]
         disk.free()
-        until(lambda: self.show(db)["state"] == "live")
-        db.wait_for("v", waiting, timeout=PATIENCE)
-        assert changes.recv(PATIENCE).rows == [(10,), (11,)]  # one goes, the other one comes
+        wait_until(lambda: self.show(db)["state"] == "live")
+        db.wait_for("v", waiting, timeout=TIMEOUT)
+        assert changes.recv(TIMEOUT).rows == [(10,), (11,)]  # one goes, the other one comes
         assert db.query("SELECT n FROM v").fetchall() == [(11,)]
 
     def test_can_be_dropped_while_it_waits(self, db, disk, waiting):

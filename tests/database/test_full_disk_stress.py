@@ -18,9 +18,9 @@ import millstream as ms
 from millstream import errors
 from millstream.dispatch import loop
 from millstream.log import lifecycle
+from millstream.testing import TIMEOUT, wait_until
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
-from ..held import PATIENCE, until  # noqa: TID252
 from ..seed import SEED  # noqa: TID252
 
 pytestmark = pytest.mark.slow
@@ -128,13 +128,15 @@ def run_full_and_get_room(db, disk, books, dice):
     for _ in range(ROUNDS):
         disk.fill()
         before = books.refused
-        until(lambda before=before: books.failures or books.refused >= before + dice.randrange(80))
+        wait_until(
+            lambda before=before: books.failures or books.refused >= before + dice.randrange(80)
+        )
         if dice.random() < 0.3:
             with pytest.raises(errors.LogFullError):
                 db.flush()
         disk.free()
         taken = len(books.taken["y0"])
-        until(lambda taken=taken: books.failures or len(books.taken["y0"]) > taken + 10)
+        wait_until(lambda taken=taken: books.failures or len(books.taken["y0"]) > taken + 10)
 
 
 def test_nothing_is_lost_or_doubled_and_no_thread_hangs(disk):
@@ -162,7 +164,7 @@ def test_nothing_is_lost_or_doubled_and_no_thread_hangs(disk):
     finally:
         books.over.set()
     for thread in working:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive(), "a pusher or a query hangs"
     assert not books.failures
     db.flush()
@@ -170,11 +172,11 @@ def test_nothing_is_lost_or_doubled_and_no_thread_hangs(disk):
     for source, pair in readers.items():
         expected = {name: taken for name, taken in books.taken.items() if name[0] == source}
         for reader in pair:
-            until(lambda reader=reader, all_=expected: reader.got == all_ or books.failures)
+            wait_until(lambda reader=reader, all_=expected: reader.got == all_ or books.failures)
             assert reader.lsns == sorted(set(reader.lsns))
     db.close()
     for thread in reading:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive(), "a reader hangs"
     assert all(isinstance(each, errors.ClosedError) for each in books.failures)
     with ms.open(disk.path / "db") as db:

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 import millstream as ms
+from millstream.testing import Background
 
-from ..held import Doing  # noqa: TID252 - tests have no name
 from ..interrupting import EVERY, at_each_point, at_random  # noqa: TID252
 
 pytestmark = [
@@ -61,7 +61,7 @@ class World:
 
     def works(self):
         """From another thread, everything still works."""
-        Doing(self._use).result()
+        Background(self._use).result()
 
     def _use(self):
         db = self.db
@@ -81,7 +81,7 @@ class World:
         db.flush()
         rows = {name: sorted(db.query(f"SELECT * FROM {name}")) for name in ("t", "st", "s", "ss")}
         path = db.path
-        Doing(db.close).result()  # callbacks get what was committed
+        Background(db.close).result()  # callbacks get what was committed
         for name, copy in self.copies.items():
             assert sorted(copy.items()) == rows[name]
         for name, received in self.received.items():
@@ -178,7 +178,7 @@ def test_statements_that_make_and_drop(world):
         db.execute("DROP VIEW IF EXISTS v; DROP TABLE IF EXISTS x; DROP SOURCE IF EXISTS y")
 
     at_each_point(change, world.works)
-    Doing(change).result()
+    Background(change).result()
     world.balances()
 
 
@@ -198,7 +198,7 @@ def test_subscriptions_that_come_and_go(world):
 
     def works():
         world.works()
-        with Doing(reopened).result() as durable:
+        with Background(reopened).result() as durable:
             durable.try_recv()
 
     def reopened():
@@ -210,7 +210,7 @@ def test_subscriptions_that_come_and_go(world):
                 threading.Event().wait(0.001)
 
     at_each_point(subscribe, works)
-    Doing(lambda: db.execute("DROP SUBSCRIPTION durable")).result()
+    Background(lambda: db.execute("DROP SUBSCRIPTION durable")).result()
     world.balances()
 
 
@@ -238,7 +238,7 @@ def test_recv_loses_nothing(world, style, way):
         found = reader.recv(timeout=60)
         got.extend([found.lsn] if style == "events" else found.lsns)
 
-    feeding = Doing(feed)
+    feeding = Background(feed)
     if way == "random":
         at_random(receive, TIMES, 0.0005)
     else:
@@ -273,7 +273,7 @@ def test_opening_and_closing(tmp_path):
                 except ms.errors.LogLockedError:
                     threading.Event().wait(0.002)
 
-        with Doing(reopened).result() as db:
+        with Background(reopened).result() as db:
             db.query("SELECT * FROM t")
 
     with pytest.warns(ResourceWarning):  # of those whose opening was interrupted
@@ -293,7 +293,7 @@ def test_the_log_by_itself(tmp_path):
         log.flush()
 
     def check():
-        Doing(append).result()
+        Background(append).result()
 
     at_each_point(append, check)
     at_random(append, TIMES, 0.002)

@@ -12,9 +12,9 @@ import millstream as ms
 from millstream import errors
 from millstream.dispatch import loop
 from millstream.log import lifecycle, storage
+from millstream.testing import TIMEOUT, Background, wait_until
 
 from ..disks import fragile, mounted  # noqa: TID252 - tests have no name
-from ..held import PATIENCE, Doing, until  # noqa: TID252
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def soon(monkeypatch):
 
 
 def promptly(function, *args, **options):
-    return Doing(function, *args, **options).result()
+    return Background(function, *args, **options).result()
 
 
 def numbers(db, source):
@@ -51,7 +51,7 @@ def check_what_works(db, error):
     assert numbers(db, "y") == [0]
     assert numbers(db, "a")[0] == 0
     assert promptly(db.query, "SELECT * FROM t").fetchall() == [(1,)]
-    assert promptly(db.subscribe, "SELECT * FROM t").recv(PATIENCE).rows == [(1,)]
+    assert promptly(db.subscribe, "SELECT * FROM t").recv(TIMEOUT).rows == [(1,)]
     assert len(promptly(db.execute, "SHOW CHANGES FOR y")) == 1
     with pytest.raises(error) as caught:
         promptly(db.source("y").push, (1,))
@@ -87,12 +87,12 @@ def test_writes_that_fail_for_a_while(tmp_path, monkeypatch, number, error):
         check_what_works(db, error)
         pushed += 1
         db.source("a").push((pushed,))
-    until(lambda: db._engine.dispatcher.inlets.stalled is None)
+    wait_until(lambda: db._engine.dispatcher.inlets.stalled is None)
     db.flush()
     assert numbers(db, "a") == list(range(pushed + 1))
     seen = []
     while len(seen) < pushed:
-        seen += [n for (n,) in got.recv(PATIENCE).rows]
+        seen += [n for (n,) in got.recv(TIMEOUT).rows]
     assert seen == list(range(1, pushed + 1))
     db.source("y").push((1,))
     db.close()

@@ -11,8 +11,7 @@ import millstream as ms
 from millstream.dispatch import Commit, loop
 from millstream.errors import ClosedError, DuplicateKeyError, LogFailedError, LogFullError
 from millstream.model import ChangeBatch
-
-from ..held import PATIENCE, Doing, held, until  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT, Background, paused, wait_until
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ class TestCut:
                     dropping.push((n,))
             return drain(*cut)
 
-        with held(dispatcher):
+        with paused(dispatcher):
             for n in range(4):
                 dropping.push((n,))
             inlet.drain = meanwhile
@@ -77,7 +76,7 @@ class TestCut:
 
     def test_what_gathered_is_one_commit(self, db, dispatcher, commits):
         a, b = numbers(db, "a", "b")
-        with held(dispatcher):
+        with paused(dispatcher):
             for n in range(5):
                 a.push((n,))
                 b.push((n,))
@@ -91,7 +90,7 @@ class TestCut:
         for n in range(100):
             sources[n % 2].push((n,))
         db.flush()
-        events = [bus.recv(PATIENCE) for _ in range(100)]
+        events = [bus.recv(TIMEOUT) for _ in range(100)]
         lsns = [event.lsn for event in events]
         assert lsns == list(range(lsns[0], lsns[0] + 100))
         for name in ("a", "b"):
@@ -105,7 +104,7 @@ class TestCut:
             for n in range(first, first + 200, 4):
                 a.push_batch([(n,), (n + 1,), (n + 2,), (n + 3,)])
 
-        for each in [Doing(push, first) for first in (0, 1000, 2000)]:
+        for each in [Background(push, first) for first in (0, 1000, 2000)]:
             each.result()
         db.flush()
         for commit in commits:
@@ -134,7 +133,7 @@ class TestCalls:
             busy.pop()
             return n
 
-        doing = [Doing(dispatcher.call, lambda n=n: work(n)) for n in range(20)]
+        doing = [Background(dispatcher.call, lambda n=n: work(n)) for n in range(20)]
         assert [each.result() for each in doing] == list(range(20))
         assert names == {"millstream-dispatcher"}
         assert not dispatcher.is_here()
@@ -156,7 +155,7 @@ class TestCalls:
         batch = ChangeBatch.from_rows(schema, [(1,), (2,)])
         lsn = dispatcher.commit(Commit([("t", batch)], apply))
         assert applied == [(lsn, None)]
-        assert subscription.recv(PATIENCE).lsn == lsn == dispatcher.lsn
+        assert subscription.recv(TIMEOUT).lsn == lsn == dispatcher.lsn
 
     def test_a_commit_that_cannot_be_made_changes_nothing(self, db):
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
@@ -184,7 +183,7 @@ class TestCyclesOfOtherThreads:
                 source.push((n,))
                 dispatcher.commit_here(self.commit_of(db, "a", n + 1))
 
-        Doing(push_and_commit).result()
+        Background(push_and_commit).result()
         db.flush()
         assert [row[0] for commit in commits for _, rows in commit for row in rows] == [*range(200)]
 
@@ -196,17 +195,17 @@ class TestCyclesOfOtherThreads:
             for n in range(300):
                 lsn = dispatcher.commit_here(self.commit_of(db, "a", n))
                 if n % 3 == 0:
-                    until(lambda lsn=lsn: log.written_lsn >= lsn)
-            until(lambda: log.written_lsn >= lsn)
+                    wait_until(lambda lsn=lsn: log.written_lsn >= lsn)
+            wait_until(lambda: log.written_lsn >= lsn)
 
-        Doing(commit).result()
+        Background(commit).result()
 
     def test_waits_while_another_thread_runs_a_cycle(self, db, dispatcher):
         (source,) = numbers(db, "a")
-        with held(dispatcher):
+        with paused(dispatcher):
             source.push((1,))
-            waiting = Doing(dispatcher.commit_here, self.commit_of(db, "a", 2))
-            until(lambda: dispatcher._tasks or waiting.is_done)
+            waiting = Background(dispatcher.commit_here, self.commit_of(db, "a", 2))
+            wait_until(lambda: dispatcher._tasks or waiting.is_done)
             assert not waiting.is_done
         waiting.result()
         assert db.query("SELECT n FROM a").fetchall() == [(1,), (2,)]
@@ -225,15 +224,15 @@ class TestCyclesOfOtherThreads:
             for n in range(first, first + each):
                 source.push((n,))
 
-        doing = [Doing(commit, k * each) for k in range(others)]
-        doing += [Doing(push, sources[0], others * each), Doing(push, sources[1], 0)]
-        doing.append(Doing(lambda: [dispatcher.barrier() for _ in range(each)]))
+        doing = [Background(commit, k * each) for k in range(others)]
+        doing += [Background(push, sources[0], others * each), Background(push, sources[1], 0)]
+        doing.append(Background(lambda: [dispatcher.barrier() for _ in range(each)]))
         for one in doing:
             one.result()
         db.flush()
         wanted = [(n,) for n in range((others + 1) * each)]
         assert sorted(db.query("SELECT n FROM a").fetchall()) == wanted
-        until(lambda: len(seen) >= len(wanted))
+        wait_until(lambda: len(seen) >= len(wanted))
         assert sorted(seen) == wanted
         assert seen == db.query("SELECT n FROM a").fetchall()  # in the order of the log
 
@@ -252,8 +251,8 @@ class TestCyclesOfOtherThreads:
                     dispatcher.commit_here(each)
                     done.append(n)
 
-            committing = Doing(commit)
-            until(lambda done=done, attempt=attempt: len(done) > attempt)
+            committing = Background(commit)
+            wait_until(lambda done=done, attempt=attempt: len(done) > attempt)
             db.close()
             with pytest.raises(ClosedError):
                 committing.result()
@@ -274,7 +273,7 @@ class TestCyclesOfOtherThreads:
 
         monkeypatch.setattr(dispatcher._loop, "_run_task", broken)
         with pytest.raises(LogFailedError):
-            Doing(dispatcher.commit_here, made).result()
+            Background(dispatcher.commit_here, made).result()
         with pytest.raises(LogFailedError):
             db.source("a").push((1,))
             db.flush()
@@ -286,11 +285,11 @@ class TestStop:
     def test_commits_what_is_there(self, tmp_path):
         with ms.open(tmp_path) as db:
             (a,) = numbers(db, "a")
-            with held(db._engine.dispatcher):
+            with paused(db._engine.dispatcher):
                 for n in range(1000):
                     a.push((n,))
-                closing = Doing(db.close)
-                until(lambda: a._inlet.closed is not None)
+                closing = Background(db.close)
+                wait_until(lambda: a._inlet.closed is not None)
             closing.result()
         with ms.open(tmp_path) as db:
             assert [n for (n,) in db.query("SELECT * FROM a").fetchall()] == list(range(1000))
@@ -306,10 +305,10 @@ class TestStop:
     def test_who_waits_is_answered(self):
         db = ms.open()
         dispatcher = db._engine.dispatcher
-        with held(dispatcher):
-            waiting = [Doing(dispatcher.barrier) for _ in range(5)]
-            until(lambda: len(dispatcher._tasks) == 5)
-            closing = Doing(db.close)
+        with paused(dispatcher):
+            waiting = [Background(dispatcher.barrier) for _ in range(5)]
+            wait_until(lambda: len(dispatcher._tasks) == 5)
+            closing = Background(db.close)
         closing.result()
         for each in waiting:
             with contextlib.suppress(ClosedError):
@@ -352,12 +351,12 @@ class TestFailure:
         for use in (lambda: a.push((3,)), db.flush, lambda: db.query("SELECT * FROM a")):
             with pytest.raises(LogFailedError, match="the disk is gone"):
                 use()
-        assert subscription.recv(PATIENCE).rows == [(1,)]
+        assert subscription.recv(TIMEOUT).rows == [(1,)]
         with pytest.raises(LogFailedError):
-            subscription.recv(PATIENCE)
-        bus.recv(PATIENCE)
+            subscription.recv(TIMEOUT)
+        bus.recv(TIMEOUT)
         with pytest.raises(LogFailedError):
-            bus.recv(PATIENCE)
+            bus.recv(TIMEOUT)
         db.close()
 
     def test_a_full_disk_keeps_what_was_taken(self, db, dispatcher, broken, monkeypatch):
@@ -375,7 +374,7 @@ class TestFailure:
         broken(None)
         got = []
         while len(got) < len(taken):
-            got += [n for (n,) in subscription.recv(PATIENCE).rows]
+            got += [n for (n,) in subscription.recv(TIMEOUT).rows]
         assert got == taken
         a.push((5000,))
         assert [n for (n,) in db.query("SELECT * FROM a").fetchall()] == [*taken, 5000]
@@ -384,11 +383,11 @@ class TestFailure:
         monkeypatch.setattr(loop, "_RETRY", 0.001)
         (a,) = numbers(db, "a", buffer_size=100)
         made = TestCyclesOfOtherThreads.commit_of(db, "a", 2)
-        until(lambda: dispatcher.wakeup.asleep)
+        wait_until(lambda: dispatcher.wakeup.asleep)
         broken(LogFullError("the disk is full"))
         a._inlet.items.append((1,))  # without a wake-up, so that the commit finds it
         with pytest.raises(LogFullError):  # and not ahead of what was pushed before
-            Doing(dispatcher.commit_here, made).result()
+            Background(dispatcher.commit_here, made).result()
         for n in range(3, 6):
             a.push((n,))
         broken(None)
@@ -431,10 +430,10 @@ class TestFailure:
             raise IndexError("a bug")
 
         monkeypatch.setattr(loop, "drained", bug)
-        with held(dispatcher):
-            waiting = [Doing(a.push, (1,)), Doing(dispatcher.barrier)]
-            until(lambda: a.pending and dispatcher._tasks)
-        until(lambda: not dispatcher._loop._thread.is_alive())
+        with paused(dispatcher):
+            waiting = [Background(a.push, (1,)), Background(dispatcher.barrier)]
+            wait_until(lambda: a.pending and dispatcher._tasks)
+        wait_until(lambda: not dispatcher._loop._thread.is_alive())
         for each in waiting:
             each._thread.join(0.2)  # it fails at once
         left = [each for each in waiting if not each.is_done]
@@ -453,7 +452,7 @@ def test_the_same_batch_may_be_pushed_twice(db):
         db.flush()
     got = []
     while len(got) < 4:
-        got += subscription.recv(PATIENCE).lsns
+        got += subscription.recv(TIMEOUT).lsns
     assert len(set(got)) == 4
     assert batch.lsn == 0
 
@@ -462,8 +461,8 @@ def test_what_a_subscriber_was_given_can_be_pushed_on(db):
     numbers(db, "a", "b")
     to_b, of_b = db.subscribe("SELECT * FROM a WHERE n > 2"), db.subscribe("SELECT * FROM b")
     db.insert("a", [(n,) for n in range(5)])
-    db.insert("b", to_b.recv(PATIENCE))
-    batch = of_b.recv(PATIENCE)
+    db.insert("b", to_b.recv(TIMEOUT))
+    batch = of_b.recv(TIMEOUT)
     assert batch.rows == [(3,), (4,)]
     assert list(batch.lsns) == [db.lsn - 1, db.lsn]
     assert batch.topic == "b"

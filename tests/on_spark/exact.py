@@ -12,8 +12,7 @@ from millstream.model.types import type_from_arrow
 from millstream.spark.columns import columns_json
 from millstream.spark.gears import Runner
 from millstream.spark.query import _nothing
-
-from .told import PATIENCE, until
+from millstream.testing import TIMEOUT, wait_until
 
 _MARK = Schema.of(at="TIMESTAMP")
 _OWN = ("_op", "_weight", "_lsn")
@@ -76,7 +75,7 @@ class Copy:
     def drain(self, last):
         """Take in all that comes up to an LSN."""
         while self._subscription.position < last:
-            self._take(self._subscription.recv(timeout=PATIENCE))
+            self._take(self._subscription.recv(timeout=TIMEOUT))
         return self.rows
 
     def _take(self, batch):
@@ -190,14 +189,14 @@ class Twin:
         for _ in range(2):  # what a view commits, one over it has to take in
             lsn = self.db.flush()
             for name in names or self._expected:
-                self.db.wait_for(name, lsn=lsn, timeout=PATIENCE)
+                self.db.wait_for(name, lsn=lsn, timeout=TIMEOUT)
         self.db.flush()
 
     def await_live(self):
         """Wait until all views run in the live gear, or in the only one that they have."""
         runners = self.runners
         wanted = {name: "live" if self.may_live(name) else "micro-batch" for name in runners}
-        until(
+        wait_until(
             lambda: all(each.state == wanted[name] for name, each in runners.items()),
             "the live gear",
         )

@@ -22,19 +22,11 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
+from millstream.testing import TIMEOUT, Mirror
 from millstream.views import saver
 
+from .observing import EPOCH, batches_of, in_time, rows_of, settle, window_of
 from .test_gears import MINUTE, NOON
-from .told import (
-    EPOCH,
-    PATIENCE,
-    Ledger,
-    batches_of,
-    in_time,
-    rows_of,
-    settle,
-    window_of,
-)
 
 pytestmark = pytest.mark.crash
 
@@ -63,7 +55,7 @@ def work(path, seed):
     source, at = db.source("s"), NOON + timedelta(hours=seed)
     runners = [each.runner for each in db._engine.views]
     for runner in runners:
-        runner.wait_ready(PATIENCE)
+        runner.wait_ready(TIMEOUT)
     number = 0
     while True:
         rows = []
@@ -114,7 +106,7 @@ def killed(path, seed, *, up, whole_group):
         else:
             child.kill()
         said += child.stdout.read()
-        assert child.wait(PATIENCE) == -signal.SIGKILL
+        assert child.wait(TIMEOUT) == -signal.SIGKILL
         errors = child.stderr.read().decode() if whole_group else ""
         assert not errors, errors
     finally:
@@ -151,7 +143,7 @@ def expected(db):
     }, late
 
 
-def check(db, ledgers):
+def check(db, mirrors):
     settle(db, *KEYED)
     wanted, late = expected(db)
     lines = [n for rows, _ in batches_of(db, "s") for k, n, _ in rows if k == 1]
@@ -161,9 +153,9 @@ def check(db, ledgers):
         if name in wanted:
             assert shown == wanted[name], name
         with db.subscribe(f"SELECT * FROM {name}", start="earliest") as whole:
-            assert Ledger(keyed).drain(whole, db, name) == shown, name
-        with db.subscribe(f"SELECT * FROM {name}", start=ledgers[name].token) as after:
-            assert ledgers[name].drain(after, db, name) == shown, name
+            assert Mirror(key_columns=keyed).follow(whole).catch_up(db).rows == shown, name
+        with db.subscribe(f"SELECT * FROM {name}", start=mirrors[name].token) as after:
+            assert mirrors[name].follow(after).catch_up(db).rows == shown, name
     assert db.query("SELECT * FROM too_late").fetchall() == late
     assert db._engine.views["minutes"].late_rows == len(late)
     assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
@@ -173,15 +165,15 @@ def check(db, ledgers):
 
 def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
     path, pushed = tmp_path / "db", 0
-    ledgers = {name: Ledger(keyed) for name, keyed in KEYED.items()}
+    mirrors = {name: Mirror(key_columns=keyed) for name, keyed in KEYED.items()}
     with ms.open(path, spark=spark) as db:
         db.execute(SETUP)
         db.source("s").push((0, 0, NOON))
         settle(db, *KEYED)
-        for name, ledger in ledgers.items():
+        for name, mirror in mirrors.items():
             with db.subscribe(f"SELECT * FROM {name}", start="earliest") as first:
-                ledger.drain(first, db, name)
-            ledger.token = ledger.token or db._engine.log.token(db.lsn)
+                mirror.follow(first).catch_up(db)
+            mirror.token = mirror.token or db._engine.log.token(db.lsn)
     for seed in range(1, ROUNDS + 1):
         acknowledged = killed(path, seed, up=seed % 2 == 0, whole_group=seed > 2)
         with ms.open(path, spark=spark) as db:
@@ -191,7 +183,7 @@ def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
             assert [row[1] % 10**6 for row in kept] == list(range(len(kept)))
             assert len(kept) >= acknowledged > 0
             pushed += len(kept)
-            check(db, ledgers)
+            check(db, mirrors)
             db.source("s").push((0, 0, NOON + timedelta(hours=seed + 0.9)))
-            check(db, ledgers)
+            check(db, mirrors)
     assert pushed > 100

@@ -22,11 +22,12 @@ import pytest
 import millstream as ms
 from millstream.log import Log
 from millstream.spark.query import SparkQuery
+from millstream.testing import TIMEOUT, Mirror
 from millstream.views.running import RunningView
 from millstream.views.view import View
 
 from .guest import guest, invitation
-from .told import PATIENCE, Ledger, rows_of, runner_of, settle
+from .observing import rows_of, runner_of, settle
 
 pytestmark = pytest.mark.crash
 
@@ -79,11 +80,11 @@ def work(path, statement, step):
     """Carry out a statement up to a step; 0 when it has fewer."""
     db = ms.open(path, spark=guest())
     if "v" in db._engine.views:
-        runner_of(db, "v").wait_ready(PATIENCE)
+        runner_of(db, "v").wait_ready(TIMEOUT)
     die_at(step)
     db.execute(STATEMENTS[statement])
     if "v" in db._engine.views:
-        runner_of(db, "v").wait_ready(PATIENCE)
+        runner_of(db, "v").wait_ready(TIMEOUT)
     return 0
 
 
@@ -173,7 +174,8 @@ def check_exact(db):
     settle(db, "v")
     assert rows_of(db, "v") == wanted
     with db.subscribe("SELECT * FROM v", start="earliest") as told:
-        assert Ledger(len(next(iter(wanted))) - 1).drain(told, db, "v") == wanted
+        keys = len(next(iter(wanted))) - 1
+        assert Mirror(told, key_columns=keys).catch_up(db).rows == wanted
     assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
 
 

@@ -6,8 +6,9 @@ from decimal import Decimal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from millstream.testing import wait_until
+
 from .exact import Twin
-from .told import until
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 VIEWS = {
@@ -94,7 +95,7 @@ def test_any_rows_any_pushes_any_gears(db, spark):
         for kind, what in after:
             do(kind, what)
         twin.check()
-        until(lambda: all(each.shifts > count for each, count in shifts.items()), "a shift")
+        wait_until(lambda: all(each.shifts > count for each, count in shifts.items()), "a shift")
 
     always()
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from millstream.model.types import parse_type
 from millstream.spark import gears
+from millstream.testing import TIMEOUT
 
 from ..model.strategies import values_of  # noqa: TID252 - tests have no name
 from .exact import Copy, Twin, bag, plain
-from .told import PATIENCE
 
 SCALARS = {
     "b": "BOOLEAN",
@@ -73,7 +73,7 @@ def test_all_types_both_ways(db, monkeypatch):
             source.push_batch(some)
         pushed.extend(schema.rows_to_arrow(checked).to_pylist())
         for name in names:
-            db.wait_for(name, timeout=PATIENCE)
+            db.wait_for(name, timeout=TIMEOUT)
         whole = [plain(tuple(row.values())) for row in pushed]
         count = len(SCALARS)
         wanted = {
@@ -93,7 +93,7 @@ def test_all_types_both_ways(db, monkeypatch):
     for name, select in OF_EVERYTHING.items():
         db.execute(f"CREATE MATERIALIZED VIEW again_{name} AS {select}")
     for name in names:
-        db.wait_for(f"again_{name}", timeout=PATIENCE)
+        db.wait_for(f"again_{name}", timeout=TIMEOUT)
         caught_up = bag(db.query(f"SELECT * FROM again_{name}").to_arrow())
         assert caught_up == bag(db.query(f"SELECT * FROM {name}").to_arrow())
 
@@ -158,14 +158,14 @@ def test_a_million_keys(db):
         """CREATE MATERIALIZED VIEW counts AS SELECT k, COUNT(*) AS n, SUM(v) AS s FROM hits
             GROUP BY k"""
     )
-    db.wait_for("counts", timeout=PATIENCE)
+    db.wait_for("counts", timeout=TIMEOUT)
     subscription = db.subscribe("SELECT * FROM counts")
     more = pa.array(order[:5000])
     source.push_arrow(
         pa.record_batch([more, pa.array(np.full(5000, 2, np.int32))], names=["k", "v"])
     )
     source.push((-1, 3))
-    db.wait_for("counts", timeout=PATIENCE)
+    db.wait_for("counts", timeout=TIMEOUT)
 
     count, total = np.ones(keys + 1, np.int64), np.ones(keys + 1, np.int64)
     count[order[:5000] + 1] = 2
@@ -176,7 +176,7 @@ def test_a_million_keys(db):
 
     last, parts = db._engine.views["counts"].view.lsn, []
     while subscription.position < last:
-        parts.append(subscription.recv(timeout=PATIENCE).to_arrow())
+        parts.append(subscription.recv(timeout=TIMEOUT).to_arrow())
     told = pa.Table.from_batches([each.select(["k", "n", "s", "_weight"]) for each in parts])
     net = told.group_by(["k", "n", "s"]).aggregate([("_weight", "sum")])
     assert set(net["_weight_sum"].unique().to_pylist()) == {0, 1}

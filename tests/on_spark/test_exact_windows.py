@@ -5,9 +5,9 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from millstream.spark import gears
+from millstream.testing import TIMEOUT, wait_until
 
 from .exact import Twin, bag
-from .told import PATIENCE, until
 
 TICKS = "k VARCHAR, v BIGINT, p DECIMAL(9, 3), ts TIMESTAMP"
 
@@ -272,7 +272,9 @@ def test_emit_every_shows_nothing_between_ticks(db, spark):
         twin.push("ticks", scattered(20, seed))
         twin.settle()
         wanted = Counter(Counter(row[0] for row in twin.pushed["ticks"]).items())
-        until(lambda: bag(db.query("""SELECT * FROM often""").to_arrow()) == wanted, """a tick""")
+        wait_until(
+            lambda: bag(db.query("""SELECT * FROM often""").to_arrow()) == wanted, """a tick"""
+        )
         assert twin.copies["often"].drain(twin.told_lsn("often")) == wanted
     assert not len(db.query("SELECT * FROM seldom"))
     assert not twin.copies["seldom"].drain(twin.told_lsn("seldom"))
@@ -317,5 +319,5 @@ def test_an_idle_source_closes_its_windows(db):
     subscription = db.subscribe("SELECT * FROM closed", start="earliest")
     moment = datetime.now(UTC)
     db.insert("ticks", [("a", 1, None, moment), ("a", 2, None, moment)])
-    batch = subscription.recv(timeout=PATIENCE)
+    batch = subscription.recv(timeout=TIMEOUT)
     assert [(change.op, change.row) for change in batch] == [("insert", ("a", 2))]

@@ -16,8 +16,9 @@ from millstream.errors import (
     ViewFailedError,
     ViewNotReadyError,
 )
+from millstream.testing import TIMEOUT, Mirror, wait_until
 
-from .told import PATIENCE, Ledger, rows_of, runner_of, running, settle, until
+from .observing import rows_of, runner_of, running, settle
 
 GOOD = "SELECT k, SUM(n) AS total FROM s GROUP BY k"
 BAD = "SELECT k, SUM(100 / n) AS total FROM s GROUP BY k"
@@ -37,7 +38,7 @@ def shown(db, view):
 def failed(db, view):
     """Wait until a view has failed so often that it is told."""
     with pytest.raises(ViewFailedError) as told:
-        db.wait_for(view, lsn=db.flush(), timeout=PATIENCE)
+        db.wait_for(view, lsn=db.flush(), timeout=TIMEOUT)
     assert told.value.view == view
     assert told.value.hint
     return told.value
@@ -48,7 +49,7 @@ def told_at_the_end(subscription):
     batches = []
     while True:
         try:
-            batches.append(subscription.recv(timeout=PATIENCE))
+            batches.append(subscription.recv(timeout=TIMEOUT))
         except TimeoutError:
             raise
         except ms.Error as error:
@@ -118,8 +119,8 @@ def test_one_row_that_cannot_be_divided(db, source):
     assert rows_of(db, "good") == Counter([("a", 11), ("b", 4), ("c", 1)])
     assert rows_of(db, "over_bad") == Counter([(2,)])
     assert shown(db, "good")["error"] is None
-    ledger = Ledger(1)
-    assert ledger.drain(told["good"], db, "good") == rows_of(db, "good")
+    mirror = Mirror(key_columns=1)
+    assert mirror.follow(told["good"]).catch_up(db).rows == rows_of(db, "good")
 
     for name in ("over_bad", "bad", "bad_line", "bad_here"):
         db.execute(f"DROP VIEW {name}")
@@ -131,7 +132,7 @@ def test_one_row_that_cannot_be_divided(db, source):
     settle(db, "bad")
     assert rows_of(db, "bad") == Counter([("a", 110.0), ("b", 25.0), ("c", 100.0)])
     # Of each of the two that are left: the driver's questions, the reader, the sink.
-    until(lambda: len(bridge_threads()) <= 6, "the end of the dropped views' threads")
+    wait_until(lambda: len(bridge_threads()) <= 6, "the end of the dropped views' threads")
 
 
 def test_opened_again_with_a_view_that_fails(tmp_path, spark):
@@ -154,13 +155,13 @@ def test_a_subscription_to_a_query_that_fails(db, source):
     db.execute(f"CREATE MATERIALIZED VIEW good AS {GOOD}")
     source.push(("a", 1))
     with db.subscribe(BAD) as subscription:
-        assert subscription.recv(timeout=PATIENCE).rows == [("a", 100.0)]
+        assert subscription.recv(timeout=TIMEOUT).rows == [("a", 100.0)]
         source.push(("a", 0))
         batches, end = told_at_the_end(subscription)
         assert (batches, type(end)) == ([], ViewFailedError)
     with pytest.raises(ViewFailedError):
         db.subscribe(BAD)
-    until(lambda: [each.view.name for each in db._engine.views] == ["good"])
+    wait_until(lambda: [each.view.name for each in db._engine.views] == ["good"])
     source.push(("a", 2))
     settle(db, "good")
     assert rows_of(db, "good") == Counter([("a", 3)])
@@ -174,7 +175,7 @@ def test_a_subscription_to_a_query_over_a_view_that_has_failed(db, source):
     with pytest.raises(ViewFailedError) as told:
         db.subscribe("SELECT SUM(part) AS total FROM parts")
     assert told.value.view == "parts"
-    until(lambda: [each.view.name for each in db._engine.views] == ["parts"])
+    wait_until(lambda: [each.view.name for each in db._engine.views] == ["parts"])
 
 
 def test_a_function_in_python(db, spark, source):
@@ -229,7 +230,7 @@ def test_an_error_that_goes_away(db, spark, source, tmp_path):
     trouble.unlink()
     source.push(("c", 5))
     for name in ("v", "w"):
-        until(lambda: running(db, name).error is None, "the end of the error")
+        wait_until(lambda: running(db, name).error is None, "the end of the error")
     settle(db, "v", "w")
     assert rows_of(db, "v") == Counter([("a", 4), ("b", 2), ("c", 6)])
     assert rows_of(db, "w") == Counter([("a", 1), ("b", 2), ("a", 3), ("c", 1), ("c", 5)])
@@ -237,7 +238,7 @@ def test_an_error_that_goes_away(db, spark, source, tmp_path):
         assert shown(db, name)["error"] is None
         assert shown(db, name)["state"] == "micro-batch"
         with db.subscribe(f"SELECT * FROM {name}", start="earliest") as again:
-            assert Ledger().drain(again, db, name) == rows_of(db, name)
+            assert Mirror().follow(again).catch_up(db).rows == rows_of(db, name)
 
 
 def test_a_function_that_is_registered_too_late(tmp_path, spark):
@@ -253,7 +254,7 @@ def test_a_function_that_is_registered_too_late(tmp_path, spark):
         db.source("s").push(("a", 2))
         assert "thrice" in str(failed(db, "v")).lower()
         second.udf.register("thrice", lambda n: n * 3, "bigint")
-        until(lambda: running(db, "v").error is None, "the end of the error")
+        wait_until(lambda: running(db, "v").error is None, "the end of the error")
         settle(db, "v")
         assert rows_of(db, "v") == Counter([("a", 9)])
 

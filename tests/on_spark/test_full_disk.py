@@ -8,9 +8,10 @@ import pytest
 
 import millstream as ms
 from millstream.spark import gears
+from millstream.testing import TIMEOUT, Mirror, wait_until
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
-from .told import PATIENCE, Ledger, rows_of, runner_of, settle, until
+from .observing import rows_of, runner_of, settle
 
 
 @pytest.fixture
@@ -36,20 +37,20 @@ def test_the_checkpoint_of_a_view_finds_no_room(disk, spark):
             "CREATE SOURCE s (k VARCHAR, n BIGINT);"
             "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS total FROM s GROUP BY k"
         )
-        source, totals, ledger = db.source("s"), Counter(), Ledger(keyed=1)
+        source, totals, mirror = db.source("s"), Counter(), Mirror(key_columns=1)
         changes = db.subscribe("SELECT * FROM v")
         push(source, totals, 0, 1000)
         settle(db, "v")
         disk.fill()
         runner_of(db, "v").shift("catch-up")  # the end of a live batch is written to its checkpoint
-        until(lambda: shown(db)["restarts"])
+        wait_until(lambda: shown(db)["restarts"])
         assert "No space left on device" in shown(db)["error"]
         disk.fill()
         push(source, totals, 1000, 1000)
         assert rows_of(db, "v")
         disk.free()
-        until(lambda: not db._engine.log.appender.is_stalled)
+        wait_until(lambda: not db._engine.log.appender.is_stalled)
         push(source, totals, 2000, 1000)
-        db.wait_for("v", lsn=db.flush(), timeout=PATIENCE)
+        db.wait_for("v", lsn=db.flush(), timeout=TIMEOUT)
         assert rows_of(db, "v") == Counter(totals.items())
-        assert ledger.drain(changes, db, "v") == Counter(totals.items())
+        assert mirror.follow(changes).catch_up(db).rows == Counter(totals.items())

@@ -14,19 +14,17 @@ import pyarrow as pa
 
 import millstream as ms
 from millstream.spark import gears
+from millstream.testing import TIMEOUT, Mirror, wait_until
 
-from .told import (
+from .observing import (
     EPOCH,
     MINUTE,
-    PATIENCE,
-    Ledger,
     batches_of,
     in_time,
     rows_of,
     runner_of,
     settle,
     shift,
-    until,
     window_of,
 )
 
@@ -115,7 +113,7 @@ class Market(threading.Thread):
 
     def __exit__(self, *_):
         self._over.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT)
         assert not self.is_alive()
         if self.error is not None:
             raise self.error
@@ -152,17 +150,17 @@ def expected(db):
     }, len(late)
 
 
-def check(db, ledgers=()):
+def check(db, mirrors=()):
     """Views, subscribers, and whoever reads the views' logs from their beginning are exact."""
     settle(db, *VIEWS)
     wanted, late = expected(db)
     for name in VIEWS:
         assert rows_of(db, name) == wanted[name], name
         with db.subscribe(f"SELECT * FROM {name}", start="earliest") as subscription:
-            whole = Ledger(KEYED[name])
-            assert whole.drain(subscription, db, name) == wanted[name], name
-        for ledger, subscription in (each[name] for each in ledgers):
-            assert ledger.drain(subscription, db, name) == wanted[name], name
+            whole = Mirror(key_columns=KEYED[name])
+            assert whole.follow(subscription).catch_up(db).rows == wanted[name], name
+        for mirror, subscription in (each[name] for each in mirrors):
+            assert mirror.follow(subscription).catch_up(db).rows == wanted[name], name
     for name in ("minutes", "closed"):
         assert db._engine.views[name].late_rows == late
     assert late > 0
@@ -170,23 +168,23 @@ def check(db, ledgers=()):
 
 
 def subscribers(db, names=VIEWS, tokens=None):
-    """A ledger and a subscription to each view: from now, or going on where another one was."""
+    """A mirror and a subscription to each view: from now, or going on where another one was."""
     found = {}
     for name in names:
-        ledger = Ledger(KEYED[name]) if tokens is None else tokens[name]
-        start = None if tokens is None else ledger.token
-        found[name] = (ledger, db.subscribe(f"SELECT * FROM {name}", start=start))
+        mirror = Mirror(key_columns=KEYED[name]) if tokens is None else tokens[name]
+        start = None if tokens is None else mirror.token
+        found[name] = (mirror, db.subscribe(f"SELECT * FROM {name}", start=start))
     return found
 
 
 def test_forced_shifts_while_rows_come(db):
     db.execute(SETUP)
-    ledgers = [subscribers(db)]
+    mirrors = [subscribers(db)]
     with Market(db, seed=1):
         for gear in ("catch-up", "live", "catch-up", "catch-up"):
             shift(db, gear, *VIEWS)
-            ledgers.append(subscribers(db))
-    check(db, ledgers)
+            mirrors.append(subscribers(db))
+    check(db, mirrors)
     assert all(runner_of(db, name).shifts >= 6 for name in VIEWS)
     assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
 
@@ -194,22 +192,22 @@ def test_forced_shifts_while_rows_come(db):
 def test_shifts_by_itself_while_rows_come(db, monkeypatch):
     """Thresholds so low that any lag is too much, and then so high that none is."""
     db.execute(SETUP)
-    ledgers = [subscribers(db)]
+    mirrors = [subscribers(db)]
 
     def all_are(state):
         return all(runner_of(db, name).state == state for name in VIEWS)
 
-    until(lambda: all_are("live"))
+    wait_until(lambda: all_are("live"))
     with Market(db, seed=2):
         for _ in range(2):
             monkeypatch.setattr(gears, "SHIFT_DOWN", -1)
             monkeypatch.setattr(gears, "SHIFT_UP", 1)
-            until(lambda: all_are("catching up"), "the catch-up gear")
-            ledgers.append(subscribers(db))
+            wait_until(lambda: all_are("catching up"), "the catch-up gear")
+            mirrors.append(subscribers(db))
             monkeypatch.setattr(gears, "SHIFT_UP", 50_000)
             monkeypatch.setattr(gears, "SHIFT_DOWN", 400_000)
-            until(lambda: all_are("live"), "the live gear")
-    check(db, ledgers)
+            wait_until(lambda: all_are("live"), "the live gear")
+    check(db, mirrors)
     assert all(runner_of(db, name).shifts >= 4 for name in VIEWS)
     assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
 
@@ -222,53 +220,53 @@ def test_falls_behind_and_catches_up(db, monkeypatch):
         "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS n, COUNT(*) AS c FROM s GROUP BY k"
     )
     runner, source, pushed = runner_of(db, "v"), db.source("s"), 0
-    until(lambda: runner.state == "live")
+    wait_until(lambda: runner.state == "live")
     batch = pa.record_batch({"k": pa.arange(0, 10_000), "n": pa.arange(0, 10_000)})
     while runner.shifts < 1:
         for _ in range(30):
             source.push_arrow(batch)
             pushed += 1
-        until(lambda: runner.shifts or db._engine.views["v"].lag(db.lsn) < 200_000)
-    until(lambda: runner.state == "live" and runner.shifts >= 2)
+        wait_until(lambda: runner.shifts or db._engine.views["v"].lag(db.lsn) < 200_000)
+    wait_until(lambda: runner.state == "live" and runner.shifts >= 2)
     source.push((7, 0))
     settle(db, "v")
     wanted = Counter((k, k * pushed, pushed + (k == 7)) for k in range(10_000))
     assert rows_of(db, "v") == wanted
     with db.subscribe("SELECT * FROM v", start="earliest") as again:
-        assert Ledger(1).drain(again, db, "v") == wanted
+        assert Mirror(key_columns=1).follow(again).catch_up(db).rows == wanted
 
 
 def test_closed_and_opened_between_shifts(tmp_path, spark, monkeypatch):
     """Also while it catches up, and with subscribers that go on with their tokens."""
-    path, ledgers = tmp_path / "db", None
+    path, mirrors = tmp_path / "db", None
     for seed in range(4):
         with ms.open(path, spark=spark) as db:
             if seed == 0:
                 db.execute(SETUP)
                 told = subscribers(db)
             else:
-                told = subscribers(db, tokens=ledgers)
+                told = subscribers(db, tokens=mirrors)
             with Market(db, seed=10 + seed):
                 if seed < 3:
                     shift(db, "catch-up", "sums", "minutes", "named")
             check(db, [told])
-            ledgers = {name: ledger for name, (ledger, _) in told.items()}
+            mirrors = {name: mirror for name, (mirror, _) in told.items()}
             if seed == 1:  # closed while it catches up
                 for name in VIEWS:
                     runner_of(db, name).shift("catch-up")
-                until(lambda: runner_of(db, "sums").state == "catching up")
+                wait_until(lambda: runner_of(db, "sums").state == "catching up")
             if seed == 2:  # and opened to catch up at once, with rows that nobody has seen
                 monkeypatch.setattr(gears, "SHIFT_UP", 1)
                 db.source("trades").push(("late to the party", 1, NOON + timedelta(days=1)))
     with ms.open(path, spark=spark) as db:
-        check(db, [subscribers(db, tokens=ledgers)])
+        check(db, [subscribers(db, tokens=mirrors)])
 
 
 CHILD = """
 import sys
 import millstream as ms
 from tests.on_spark.test_gears import Market, VIEWS, check
-from tests.on_spark.told import shift
+from tests.on_spark.observing import shift
 
 with ms.open(sys.argv[1]) as db:
     with Market(db, seed=30):
@@ -286,7 +284,7 @@ def test_goes_on_in_another_process(tmp_path, spark):
         with Market(db, seed=20):
             shift(db, "catch-up", "sums", "named")
         check(db, [told])
-        ledgers = {name: ledger for name, (ledger, _) in told.items()}
+        mirrors = {name: mirror for name, (mirror, _) in told.items()}
     child = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)],
         cwd=Path(__file__).parents[2],
@@ -297,7 +295,7 @@ def test_goes_on_in_another_process(tmp_path, spark):
     )
     assert (child.stdout, child.returncode) == ("exact\n", 0), child.stderr
     with ms.open(path, spark=spark) as db:
-        told = subscribers(db, tokens=ledgers)
+        told = subscribers(db, tokens=mirrors)
         with Market(db, seed=40):
             shift(db, "live", *VIEWS)
         check(db, [told])

@@ -18,10 +18,11 @@ from millstream.errors import SqlError, ViewFailedError
 from millstream.spark import live
 from millstream.spark.checkpoint import Offset, offset_in
 from millstream.spark.feed import ViewFeed
+from millstream.testing import TIMEOUT, Mirror, wait_until
 
 from .guest import guest, invitation
+from .observing import rows_of, runner_of, running, settle
 from .test_gears import SETUP, VIEWS, Market, check, subscribers
-from .told import PATIENCE, Ledger, rows_of, runner_of, running, settle, until
 
 SUMS = "SELECT k, SUM(n) AS total, COUNT(*) AS c FROM s GROUP BY k"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -60,20 +61,20 @@ def test_no_query_asks_for_an_exchange(db, select):
 
 
 def test_a_plan_that_spark_splits_goes_on_in_micro_batches(tmp_path, spark):
-    ledger, pushed = Ledger(1), []
+    mirror, pushed = Mirror(key_columns=1), []
     for opened in range(2):
         with ms.open(tmp_path / "db", spark=spark, spark_options=SPLIT) as db:
             if not opened:
                 db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
                 db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
                 db.execute("CREATE MATERIALIZED VIEW lines AS SELECT n, log10(n) AS l FROM s")
-            told = db.subscribe("SELECT * FROM v", start=ledger.token)
+            told = db.subscribe("SELECT * FROM v", start=mirror.token)
             for n in range(1, 301):
                 db.source("s").push((n % 7, n))
                 pushed.append((n % 7, n))
                 if n % 100 == 0:
                     settle(db, "v", "lines")
-            assert rows_of(db, "v") == ledger.drain(told, db, "v") == sums(pushed)
+            assert rows_of(db, "v") == mirror.follow(told).catch_up(db).rows == sums(pushed)
             assert Counter(n for n, _ in rows_of(db, "lines").elements()) == Counter(
                 n for _, n in pushed
             )
@@ -89,9 +90,9 @@ def test_a_plan_that_spark_splits_tells_of_rows_that_it_leaves_out(tmp_path, spa
     with ms.open(tmp_path / "db", spark=spark, spark_options=SPLIT) as db:
         db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
         db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS.replace('GROUP', 'WHERE n > 0 GROUP')}")
-        runner_of(db, "v").wait_ready(PATIENCE)
+        runner_of(db, "v").wait_ready(TIMEOUT)
         db.source("s").push((1, -1))
-        db.wait_for("v", timeout=PATIENCE)
+        db.wait_for("v", timeout=TIMEOUT)
 
 
 # ---- a checkpoint that is gone
@@ -111,7 +112,7 @@ def without_checkpoints(path, spark, view, *sources):
         before = rows_of(db, "v")
     with ms.open(path, spark=spark, segment_bytes=1, retention_interval=0.01) as db:
         for name in sources:
-            until(lambda: len(db.query(f"SELECT * FROM {name}").fetchall()) < 10, "retention")
+            wait_until(lambda: len(db.query(f"SELECT * FROM {name}").fetchall()) < 10, "retention")
         settle(db, "v")
         assert rows_of(db, "v") == before
     shutil.rmtree(path / "views")
@@ -125,7 +126,7 @@ def test_a_view_that_cannot_begin_anew_says_so_until_it_is_replaced(tmp_path, sp
         assert row["state"] == "failed"
         assert row["error"] == "the checkpoint of v is gone, and rows that it has read are, too"
         asked = (
-            lambda: db.wait_for("v", timeout=PATIENCE),
+            lambda: db.wait_for("v", timeout=TIMEOUT),
             lambda: db.query("SELECT * FROM v"),
             lambda: db.subscribe("SELECT * FROM v"),
             lambda: db.subscribe("SELECT * FROM v", name="durable"),
@@ -137,14 +138,14 @@ def test_a_view_that_cannot_begin_anew_says_so_until_it_is_replaced(tmp_path, sp
                 ask()
             assert "CREATE OR REPLACE MATERIALIZED VIEW v" in told.value.hint
         db.execute(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {SUMS}")
-        ledger, told = Ledger(1), db.subscribe("SELECT * FROM v", name="durable")
+        mirror, told = Mirror(key_columns=1), db.subscribe("SELECT * FROM v", name="durable")
         settle(db, "v")
         kept = db.query("SELECT * FROM s").fetchall()
         assert (5, 5) in kept
         assert rows_of(db, "v") == sums(kept)
         db.source("s").push((5, 6))
         settle(db, "v")
-        assert rows_of(db, "v") == ledger.drain(told, db, "v") == sums([*kept, (5, 6)])
+        assert rows_of(db, "v") == mirror.follow(told).catch_up(db).rows == sums([*kept, (5, 6)])
         assert (shown(db, "v")["state"], shown(db, "v")["error"]) == ("live", None)
 
 
@@ -164,7 +165,7 @@ def test_a_view_of_two_logs_that_cannot_begin_anew_says_so(tmp_path, spark):
 
 def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
     names = {"v": 1, "lines": 0, "minutes": 2}
-    ledgers = {name: Ledger(keyed) for name, keyed in names.items()}
+    mirrors = {name: Mirror(key_columns=keyed) for name, keyed in names.items()}
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(
             "CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts);"
@@ -180,8 +181,8 @@ def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
             db.flush()
             if n == 40:
                 settle(db, *names)
-                for name, ledger in ledgers.items():
-                    ledger.drain(told[name], db, name)
+                for name, mirror in mirrors.items():
+                    mirror.follow(told[name]).catch_up(db)
                     told[name].ack()
         settle(db, *names)
         before = {name: rows_of(db, name) for name in (*names, "late")}
@@ -196,8 +197,8 @@ def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
         assert [running(db, name).changes for name in names] == [0, 0, 0]
         db.source("s").push((0, 1000, NOON.replace(minute=30)))
         settle(db, *names)
-        for name, ledger in ledgers.items():
-            assert ledger.drain(told[name], db, name) == rows_of(db, name)
+        for name, mirror in mirrors.items():
+            assert mirror.follow(told[name]).catch_up(db).rows == rows_of(db, name)
         assert sums((k, n) for k, n, _ in db.query("SELECT * FROM s")) == rows_of(db, "v")
 
 
@@ -214,10 +215,10 @@ def checkpoints(db, view):
 def test_live_batches_end_by_time_while_rows_flow(db, monkeypatch):
     monkeypatch.setattr(live, "LIVE_SECONDS", 0.1)
     db.execute(SETUP)
-    ledgers = [subscribers(db)]
+    mirrors = [subscribers(db)]
     with Market(db, seed=3):
-        until(lambda: all(checkpoints(db, name) >= 3 for name in VIEWS), "the end of batches")
-    check(db, ledgers)
+        wait_until(lambda: all(checkpoints(db, name) >= 3 for name in VIEWS), "the end of batches")
+    check(db, mirrors)
     for name in VIEWS:
         assert (runner_of(db, name).state, runner_of(db, name).shifts) == ("live", 0)
         assert runner_of(db, name).restarts == 0
@@ -242,13 +243,13 @@ def work(path):
 
 @pytest.mark.crash
 def test_killed_after_some_live_batches_only_the_rest_is_read_again(tmp_path, spark, monkeypatch):
-    path, ledger, starts = tmp_path / "db", Ledger(1), []
+    path, mirror, starts = tmp_path / "db", Mirror(key_columns=1), []
     with ms.open(path, spark=spark) as db:
         db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
         db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
         db.source("s").push((0, 0))
         settle(db, "v")
-        ledger.drain(db.subscribe("SELECT * FROM v"), db, "v")
+        mirror.follow(db.subscribe("SELECT * FROM v")).catch_up(db)
     code = f"from tests.on_spark.test_guards import work; work({str(path)!r})"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
@@ -280,5 +281,7 @@ def test_killed_after_some_live_batches_only_the_rest_is_read_again(tmp_path, sp
         assert running(db, "v").changes == 0  # all was told before
         db.source("s").push((0, 7))
         settle(db, "v")
-        with db.subscribe("SELECT * FROM v", start=ledger.token) as told:
-            assert ledger.drain(told, db, "v") == rows_of(db, "v") == sums([*rows, (0, 7)])
+        with db.subscribe("SELECT * FROM v", start=mirror.token) as told:
+            assert (
+                mirror.follow(told).catch_up(db).rows == rows_of(db, "v") == sums([*rows, (0, 7)])
+            )

@@ -20,8 +20,9 @@ import pytest
 
 import millstream as ms
 from millstream.spark.session import Spark
+from millstream.testing import TIMEOUT, wait_until
 
-from .told import PATIENCE, rows_of, settle, until
+from .observing import rows_of, settle
 
 pytestmark = pytest.mark.crash
 
@@ -86,7 +87,7 @@ def interrupts(path):
     yield "left", sorted(javas())
     with ms.open(path) as db:
         db.source("s").push(("a", 3))
-        until(javas, "Java")
+        wait_until(javas, "Java")
         yield "starting", db.query("SHOW VIEWS").to_pylist()[0]["state"]
         yield "waiting while it starts", interrupted(lambda: db.wait_for("v"), "wait_for", "wait")
 
@@ -107,7 +108,7 @@ def together(path):
     db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
     maker = threading.Thread(target=make, args=("closed", db))
     maker.start()
-    until(javas, "Java")
+    wait_until(javas, "Java")
     db.close()
     maker.join()
     yield "closed", made["closed"]
@@ -156,7 +157,7 @@ def child(path, what):
         start_new_session=True,
     ) as process:
         try:
-            told, errors = process.communicate(timeout=2 * PATIENCE)
+            told, errors = process.communicate(timeout=2 * TIMEOUT)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

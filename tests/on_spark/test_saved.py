@@ -10,7 +10,7 @@ import pytest
 import millstream as ms
 from millstream.state.rows import Rows
 
-from .told import rows_of, settle
+from .observing import rows_of, settle
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BY_MINUTE = "FROM s GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')"

@@ -13,8 +13,9 @@ import pytest
 
 import millstream as ms
 from millstream.errors import InUseError, SqlOptionError, ViewFailedError, WrongObjectError
+from millstream.testing import TIMEOUT, Mirror, wait_until
 
-from .told import PATIENCE, Ledger, rows_of, settle, until
+from .observing import rows_of, settle
 
 SUMS = "SELECT k, SUM(n) AS total, COUNT(*) AS c FROM s GROUP BY k"
 
@@ -237,11 +238,10 @@ def test_equal_queries_share_a_view_that_goes_with_the_last(db, source):
     assert len(hidden(db)) == 2
     assert db.query("SHOW VIEWS").fetchall() == []
     wanted = Counter([("a", 1, 1), ("b", 2, 1)])
-    name = first.target
     for subscription in (first, second):
-        assert Ledger(1).drain(subscription, db, name) == wanted
+        assert Mirror(key_columns=1).follow(subscription).catch_up(db).rows == wanted
     source.push(("a", 5))
-    batch = second.recv(timeout=PATIENCE)
+    batch = second.recv(timeout=TIMEOUT)
     assert [(each.op, each.before, each.row) for each in batch] == [
         ("update", ("a", 1, 1), ("a", 6, 2))
     ]
@@ -249,12 +249,12 @@ def test_equal_queries_share_a_view_that_goes_with_the_last(db, source):
         db.execute("DROP SOURCE s")
     first.cancel()
     source.push(("a", 1))
-    assert second.recv(timeout=PATIENCE).rows[-1] == ("a", 7, 3)
+    assert second.recv(timeout=TIMEOUT).rows[-1] == ("a", 7, 3)
     second.cancel()
     other.cancel()
-    until(lambda: not hidden(db), "the end of the shared views")
-    until(lambda: not [each for each in db._engine.log.topics if each.startswith("__query")])
-    until(lambda: not list((db.path / "views").glob("*/*")), "the end of their checkpoints")
+    wait_until(lambda: not hidden(db), "the end of the shared views")
+    wait_until(lambda: not [each for each in db._engine.log.topics if each.startswith("__query")])
+    wait_until(lambda: not list((db.path / "views").glob("*/*")), "the end of their checkpoints")
     db.execute("DROP SOURCE s")
 
 
@@ -266,7 +266,7 @@ def test_what_a_shared_view_left_is_dropped_at_open(tmp_path, spark):
         db.source("s").push(("a", 1))
         settle(db, "v")
         left = db.subscribe("SELECT k, MAX(n) AS most FROM s GROUP BY k HAVING COUNT(*) > 0")
-        assert left.recv(timeout=PATIENCE).rows == [("a", 1)]
+        assert left.recv(timeout=TIMEOUT).rows == [("a", 1)]
     with ms.open(path, spark=spark) as db:
         assert [each for each in db._engine.log.topics if "__query" in each] == []
         settle(db, "v")
@@ -274,7 +274,7 @@ def test_what_a_shared_view_left_is_dropped_at_open(tmp_path, spark):
         with db.subscribe(
             "SELECT k, MAX(n) AS most FROM s GROUP BY k HAVING COUNT(*) > 0"
         ) as again:
-            assert again.recv(timeout=PATIENCE).rows == [("a", 1)]
+            assert again.recv(timeout=TIMEOUT).rows == [("a", 1)]
 
 
 # ---- where a view begins
@@ -293,7 +293,7 @@ def test_views_made_while_rows_come_miss_nothing(db, source):
     pusher = threading.Thread(target=push)
     pusher.start()
     try:
-        until(lambda: len(pushed) > 100)
+        wait_until(lambda: len(pushed) > 100)
         db.execute(f"CREATE MATERIALIZED VIEW all_of_it AS {SUMS}")
         db.execute("CREATE MATERIALIZED VIEW lines AS SELECT n FROM s")
         before = len(pushed)
@@ -301,7 +301,7 @@ def test_views_made_while_rows_come_miss_nothing(db, source):
         db.execute("CREATE MATERIALIZED VIEW lines_since WITH (start = 'now') AS SELECT n FROM s")
         after = len(pushed)
         told = db.subscribe("SELECT * FROM all_of_it")
-        until(lambda: len(pushed) > after + 100)
+        wait_until(lambda: len(pushed) > after + 100)
     finally:
         over.set()
         pusher.join()
@@ -309,7 +309,7 @@ def test_views_made_while_rows_come_miss_nothing(db, source):
     count = len(pushed)
     wanted = Counter([("a", sum(pushed), count)])
     assert rows_of(db, "all_of_it") == wanted
-    assert Ledger(1).drain(told, db, "all_of_it") == wanted
+    assert Mirror(key_columns=1).follow(told).catch_up(db).rows == wanted
     assert rows_of(db, "lines") == Counter((n,) for n in pushed)
     ((_, total, seen),) = db.query("SELECT * FROM since").fetchall()
     first = count - seen
@@ -393,8 +393,8 @@ def test_a_column_that_is_added_to_what_views_read(tmp_path, spark):
 
 def test_wait_for_everything_that_a_failed_view_cannot(db, source):
     db.execute("CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(100 / n) AS t FROM s GROUP BY k")
-    lsn = db.wait_for("bad", timeout=PATIENCE)
+    lsn = db.wait_for("bad", timeout=TIMEOUT)
     source.push(("a", 0))
     with pytest.raises(ViewFailedError):
-        db.wait_for("bad", timeout=PATIENCE)
-    assert db.wait_for("bad", lsn=lsn, timeout=PATIENCE) == lsn
+        db.wait_for("bad", timeout=TIMEOUT)
+    assert db.wait_for("bad", lsn=lsn, timeout=TIMEOUT) == lsn

@@ -8,10 +8,11 @@ import pytest
 
 import millstream as ms
 from millstream.spark import feed, gears, live
+from millstream.testing import wait_until
 
 from .exact import Twin
+from .observing import batches_of, in_time, rows_of, runner_of, settle, shift, window_of
 from .test_exact_windows import LATE, TICKS, at, check_late, straggling, tumbled
-from .told import batches_of, in_time, rows_of, runner_of, settle, shift, until, window_of
 
 SECOND = timedelta(seconds=1)
 EVE = at("1969-12-31 23:58:00")
@@ -239,7 +240,7 @@ def test_restarts(tmp_path, spark, begin, monkeypatch):
                     """CREATE MATERIALIZED VIEW minutes AS SELECT k, WINDOW_START AS s, COUNT(*) AS
                         n, SUM(v) AS q FROM ticks GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')"""
                 )
-            until(lambda: runner_of(db, "minutes").state == "live")
+            wait_until(lambda: runner_of(db, "minutes").state == "live")
             source = db.source("ticks")
             for rows in straggling(40, number, begin + number * 4 * minute):
                 source.push_batch(rows)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import millstream as ms
+from millstream.testing import TIMEOUT
 
-from .told import PATIENCE, runner_of
+from .observing import runner_of
 
 RUNS = {"live", "micro-batch"}
 
@@ -17,11 +18,11 @@ def test_a_view_that_begins_now_without_newer_rows(db):
     db.execute(
         "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k WITH (start = 'now')"
     )
-    db.wait_for("v", timeout=PATIENCE)
+    db.wait_for("v", timeout=TIMEOUT)
     assert runner_of(db, "v").state in RUNS
     assert db.query("SELECT * FROM v").fetchall() == []
     db.insert("s", [("new", 2)])
-    db.wait_for("v", timeout=PATIENCE)
+    db.wait_for("v", timeout=TIMEOUT)
     assert db.query("SELECT * FROM v").fetchall() == [("new", 2)]
 
 
@@ -32,9 +33,9 @@ def test_a_view_that_has_not_started_is_waited_for(tmp_path, spark):
         db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
         db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
         db.insert("s", [("a", 1)])
-        db.wait_for("v", timeout=PATIENCE)
+        db.wait_for("v", timeout=TIMEOUT)
     with ms.open(path, spark=spark) as db:
-        db.wait_for("v", timeout=PATIENCE)
+        db.wait_for("v", timeout=TIMEOUT)
         assert runner_of(db, "v").state in RUNS
         with pytest.raises(ms.errors.ViewNotReadyError):
             db.wait_for("v", lsn=10**9, timeout=0.01)

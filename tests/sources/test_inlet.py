@@ -13,8 +13,7 @@ from millstream.model.types import parse_type
 from millstream.sources import inlet as inlet_module
 from millstream.sources.inlet import Inlet, PushedBatches
 from millstream.sources.wakeup import Completion, Wakeup
-
-from ..held import Doing, until  # noqa: TID252 - tests are no package that has a name
+from millstream.testing import Background, wait_until
 
 SCHEMA = Schema.of(n="BIGINT")
 WIDER = SCHEMA.with_column(Column("s", parse_type("VARCHAR")))
@@ -115,8 +114,8 @@ class TestPolicies:
     def test_block_waits_until_there_is_room(self):
         one = inlet(capacity=1)
         one.items.append((1,))
-        pushing = Doing(one.make_room)
-        until(lambda: one._waiters.asleep)
+        pushing = Background(one.make_room)
+        wait_until(lambda: one._waiters.asleep)
         assert not pushing.is_done
         one.drain(1)
         assert pushing.result() is True
@@ -131,8 +130,8 @@ class TestPolicies:
     def test_block_ends_when_it_is_closed(self):
         one = inlet(capacity=1)
         one.items.append((1,))
-        pushing = Doing(one.make_room)
-        until(lambda: one._waiters.asleep)
+        pushing = Background(one.make_room)
+        wait_until(lambda: one._waiters.asleep)
         one.close()
         with pytest.raises(ClosedError):
             pushing.result()
@@ -140,8 +139,8 @@ class TestPolicies:
     def test_block_raises_instead_of_waiting_when_the_log_takes_nothing(self):
         one = inlet(capacity=1)
         one.items.append((1,))
-        pushing = Doing(one.make_room)
-        until(lambda: one._waiters.asleep)
+        pushing = Background(one.make_room)
+        wait_until(lambda: one._waiters.asleep)
         one.stall(LogFullError("the disk is full"))
         with pytest.raises(LogFullError):
             pushing.result()
@@ -154,8 +153,8 @@ class TestPolicies:
     def test_every_one_that_waits_is_let_in(self):
         one = inlet(capacity=1)
         one.items.append((0,))
-        pushing = [Doing(one.make_room) for _ in range(5)]
-        until(lambda: len(one._waiters.asleep) == 5)
+        pushing = [Background(one.make_room) for _ in range(5)]
+        wait_until(lambda: len(one._waiters.asleep) == 5)
         one.drain(1)
         assert [each.result() for each in pushing] == [True] * 5
 
@@ -229,8 +228,8 @@ class TestDropOldest:
 class TestSync:
     def test_a_pusher_waits_for_its_commit(self):
         one = inlet(sync=True)
-        pushing = Doing(one.enter, [batch(1)])
-        until(lambda: one.items)
+        pushing = Background(one.enter, [batch(1)])
+        wait_until(lambda: one.items)
         (completion,) = one.drain(1)[1]
         assert not pushing.is_done
         completion.settle(1)
@@ -238,16 +237,16 @@ class TestSync:
 
     def test_and_raises_what_went_wrong(self):
         one = inlet(sync=True)
-        pushing = Doing(one.enter, [batch(1)])
-        until(lambda: one.items)
+        pushing = Background(one.enter, [batch(1)])
+        wait_until(lambda: one.items)
         one.drain(1)[1][0].settle(0, LogFullError("full"))
         with pytest.raises(LogFullError):
             pushing.result()
 
     def test_one_that_is_abandoned_fails(self):
         one = inlet(sync=True)
-        pushing = Doing(one.enter, [batch(1)])
-        until(lambda: one.items)
+        pushing = Background(one.enter, [batch(1)])
+        wait_until(lambda: one.items)
         one.close()
         one.abandon()
         with pytest.raises(ClosedError):
@@ -260,13 +259,13 @@ class TestSync:
         one.close()
         one.abandon()
         with pytest.raises(ClosedError):
-            Doing(one.enter, [batch(1)]).result()
+            Background(one.enter, [batch(1)]).result()
 
 
 class TestTicket:
     def test_can_be_waited_for_by_many_and_again(self):
         completion = Completion()
-        waiting = [Doing(completion.wait) for _ in range(3)]
+        waiting = [Background(completion.wait) for _ in range(3)]
         completion.settle(7)
         for each in waiting:
             each.result()

@@ -24,8 +24,7 @@ from millstream.errors import (
     SourceFullError,
     WrongObjectError,
 )
-
-from ..held import PATIENCE, Doing, held, until  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT, Background, paused, wait_until
 
 
 @dataclass
@@ -112,7 +111,7 @@ class TestPush:
                 for n in range(first, first + 300):
                     mine.push((n,))
 
-        pushing = [Doing(push, first) for first in (0, 300, 600)]
+        pushing = [Background(push, first) for first in (0, 300, 600)]
         for each in pushing:
             each.result()
         got = [n for (n,) in rows("numbers")]
@@ -133,7 +132,7 @@ class TestBatches:
     def test_are_one_commit(self, db, trades):
         subscription = db.subscribe("SELECT * FROM trades")
         assert trades.push_batch([("A", 1), {"symbol": "B"}, Trade("C", 2.0)]) == 3
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         assert batch.rows == [("A", 1.0), ("B", None), ("C", 2.0)]
 
     def test_are_taken_whole_or_not_at_all(self, trades, rows):
@@ -154,7 +153,7 @@ class TestBatches:
 
     def test_the_list_stays_the_callers(self, db, trades, rows):
         given = [("A", 1.0)] * 10
-        with held(db._engine.dispatcher):
+        with paused(db._engine.dispatcher):
             trades.push_batch(given)
             given.clear()
         assert len(rows("trades")) == 10
@@ -180,7 +179,7 @@ class TestArrow:
     def test_reaches_an_arrow_consumer_without_a_row(self, db, trades):
         subscription = db.subscribe("SELECT * FROM trades WHERE price > 0")
         trades.push_arrow(pa.table({"symbol": ["A", "B"], "price": [1.0, -1.0]}))
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         assert batch.is_arrow
         assert batch._rows is None
         assert batch.arrow.to_pylist() == [{"symbol": "A", "price": 1.0}]
@@ -237,19 +236,19 @@ class TestWatermark:
 
     def test_a_promise_is_seen_at_once_by_every_handle(self, db, source):
         other = source.clone()
-        with held(db._engine.dispatcher):
+        with paused(db._engine.dispatcher):
             source.watermark(self.NOW)
             assert source.current_watermark == other.current_watermark == self.NOW
 
     def test_a_promise_comes_after_the_rows_before_it(self, db, source):
         subscription = db.subscribe("SELECT n FROM events")
-        with held(db._engine.dispatcher):
+        with paused(db._engine.dispatcher):
             source.push((None, 1))
             source.watermark(self.NOW)
             source.push((None, 2))
         seen = []
         while sum(len(batch) for batch in seen) < 2:
-            seen.append(subscription.recv(PATIENCE))
+            seen.append(subscription.recv(TIMEOUT))
         first = [row for batch in seen for row in batch.rows]
         assert first == [(1,), (2,)]
         marks = [batch.watermark for batch in seen if batch.watermark is not None]
@@ -302,14 +301,14 @@ class TestFull:
 
     def test_block_waits_and_loses_nothing(self, db, dispatcher, rows):
         source = numbers(db, buffer_size=3)
-        with held(dispatcher):
+        with paused(dispatcher):
             for n in range(3):
                 source.push((n,))
             assert not source.has_capacity()
             assert source.pending == 3
             assert source.try_push((99,)) is False
-            pushing = [Doing(source.push, (3,)), Doing(source.push_batch, [(4,), (5,)])]
-            until(lambda: len(source._inlet._waiters.asleep) == 2)
+            pushing = [Background(source.push, (3,)), Background(source.push_batch, [(4,), (5,)])]
+            wait_until(lambda: len(source._inlet._waiters.asleep) == 2)
             assert source.pending == 3
         for each in pushing:
             each.result()
@@ -318,7 +317,7 @@ class TestFull:
 
     def test_reject_raises_and_takes_nothing(self, db, dispatcher, rows):
         source = numbers(db, buffer_size=2, backpressure="reject")
-        with held(dispatcher):
+        with paused(dispatcher):
             source.push((1,))
             source.push_batch([(2,), (3,)])
             for push in (
@@ -336,7 +335,7 @@ class TestFull:
 
     def test_drop_oldest_keeps_the_newest_and_counts_the_others(self, db, dispatcher, rows):
         source = numbers(db, buffer_size=4, backpressure="drop_oldest")
-        with held(dispatcher):
+        with paused(dispatcher):
             for n in range(20):
                 source.push((n,))
         assert rows("numbers") == [(16,), (17,), (18,), (19,)]
@@ -346,7 +345,7 @@ class TestFull:
 
     def test_drop_oldest_drops_batches_whole(self, db, dispatcher, rows):
         source = numbers(db, buffer_size=4, backpressure="drop_oldest")
-        with held(dispatcher):
+        with paused(dispatcher):
             for n in range(0, 20, 2):
                 source.push_batch([(n,), (n + 1,)])
         got = [n for (n,) in rows("numbers")]
@@ -357,7 +356,7 @@ class TestFull:
     def test_a_kept_push_obeys_too(self, db, dispatcher, rows):
         source = numbers(db, buffer_size=2, backpressure="reject")
         push = source.push
-        with held(dispatcher):
+        with paused(dispatcher):
             push((1,))
             push((2,))
             with pytest.raises(SourceFullError):
@@ -385,9 +384,9 @@ class TestSync:
 
     def test_waits_for_the_dispatcher(self, db, dispatcher):
         source = numbers(db, wal_mode="sync")
-        with held(dispatcher):
-            pushing = Doing(source.push, (1,))
-            until(lambda: source.pending == 1)
+        with paused(dispatcher):
+            pushing = Background(source.push, (1,))
+            wait_until(lambda: source.pending == 1)
             assert not pushing.is_done
         pushing.result()
 
@@ -402,14 +401,14 @@ class TestSync:
         pushing = []
 
         def push():
-            pushing.append(Doing(source.push, (1,)))
-            until(lambda: source.pending == 1)
+            pushing.append(Background(source.push, (1,)))
+            wait_until(lambda: source.pending == 1)
 
-        with held(dispatcher):
-            before = Doing(dispatcher.call, push)
-            until(lambda: len(dispatcher._tasks) == 1)
-            dropping = Doing(db.execute, "DROP SOURCE numbers")
-            until(lambda: len(dispatcher._tasks) == 2)
+        with paused(dispatcher):
+            before = Background(dispatcher.call, push)
+            wait_until(lambda: len(dispatcher._tasks) == 1)
+            dropping = Background(db.execute, "DROP SOURCE numbers")
+            wait_until(lambda: len(dispatcher._tasks) == 2)
         before.result()
         dropping.result()
         with pytest.raises(ClosedError):
@@ -417,7 +416,7 @@ class TestSync:
 
     def test_many_wait_for_one_sync(self, db, rows):
         source = numbers(db, wal_mode="sync")
-        pushing = [Doing(source.push, (n,)) for n in range(20)]
+        pushing = [Background(source.push, (n,)) for n in range(20)]
         for each in pushing:
             each.result()
         assert sorted(rows("numbers")) == [(n,) for n in range(20)]
@@ -560,18 +559,18 @@ class TestAlter:
         def subscribe():
             subscriptions.append(db.subscribe("SELECT s, n FROM numbers WHERE s IS NULL"))
 
-        with held(dispatcher):
-            doing = [Doing(dispatcher.call, push)]
-            until(lambda: len(dispatcher._tasks) == 1)
-            doing.append(Doing(db.execute, "ALTER SOURCE numbers ADD COLUMN s VARCHAR"))
-            until(lambda: len(dispatcher._tasks) == 2)
-            doing.append(Doing(dispatcher.call, subscribe))
-            until(lambda: len(dispatcher._tasks) == 3)
+        with paused(dispatcher):
+            doing = [Background(dispatcher.call, push)]
+            wait_until(lambda: len(dispatcher._tasks) == 1)
+            doing.append(Background(db.execute, "ALTER SOURCE numbers ADD COLUMN s VARCHAR"))
+            wait_until(lambda: len(dispatcher._tasks) == 2)
+            doing.append(Background(dispatcher.call, subscribe))
+            wait_until(lambda: len(dispatcher._tasks) == 3)
         for each in doing:
             each.result()
         got = []
         while len(got) < 3:
-            got += subscriptions[0].recv(PATIENCE).rows
+            got += subscriptions[0].recv(TIMEOUT).rows
         assert got == [(None, 1), (None, 2), (None, 3)]
         assert db.query("SELECT s, n FROM numbers").fetchall() == got
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import ClosedError, InvalidOptionError, RowError
-
-from ..held import PATIENCE  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def test_pushes_when_a_batch_is_full(db, writer, rows):
     assert (writer.pending, rows("s")) == (2, [])
     writer.write((3, None))
     assert writer.pending == 0
-    assert subscription.recv(PATIENCE).rows == [(1,), (2,), (3,)]
+    assert subscription.recv(TIMEOUT).rows == [(1,), (2,), (3,)]
 
 
 def test_takes_one_row_or_several(writer, rows):
@@ -57,7 +56,7 @@ def test_a_watermark_comes_after_what_was_written(db, writer):
     writer.watermark(77)
     seen = []
     while not any(batch.watermark for batch in seen):
-        seen.append(subscription.recv(PATIENCE))
+        seen.append(subscription.recv(TIMEOUT))
     assert [row for batch in seen for row in batch.rows] == [(1,)]
     assert seen[-1].watermark == 77
 

@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from millstream.spark.bridge.connection import Connection, SharedReceiver
-
-from ..held import Doing, until  # noqa: TID252 - tests have no name
+from millstream.testing import Background, wait_until
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ class Guest:
         self.stays = True
         self.trouble = None
         self._theirs = theirs
-        self.serving = Doing(receiver.serve, theirs, self.ready)
+        self.serving = Background(receiver.serve, theirs, self.ready)
 
     def ready(self):
         self.threads.add(threading.current_thread().name)
@@ -56,7 +55,7 @@ def test_one_thread_serves_all(guests):
     for number in range(50):
         for guest in guests:
             guest.socket.sendall(bytes([number]))
-    until(lambda: all(guest.got == bytes(range(50)) for guest in guests))
+    wait_until(lambda: all(guest.got == bytes(range(50)) for guest in guests))
     assert {name for guest in guests for name in guest.threads} == {"millstream-receiver"}
     assert not any(guest.serving.is_done for guest in guests)
 
@@ -68,7 +67,7 @@ def test_who_wants_its_own_thread_goes(guests):
     first.serving.result()
     first.socket.sendall(b"y")  # stays where it is, for its own thread
     second.socket.sendall(b"z")
-    until(lambda: second.got == b"z")
+    wait_until(lambda: second.got == b"z")
     assert first.got == b"x"
 
 
@@ -79,7 +78,7 @@ def test_what_one_raises_is_its_own(guests):
     with pytest.raises(ZeroDivisionError):
         first.serving.result()
     second.socket.sendall(b"z")
-    until(lambda: second.got == b"z")
+    wait_until(lambda: second.got == b"z")
 
 
 def test_who_is_gone_goes(guests):
@@ -90,7 +89,7 @@ def test_who_is_gone_goes(guests):
 
 def test_the_end_lets_all_go(receiver, guests):
     guests[0].socket.sendall(b"x")
-    until(lambda: guests[0].got)
+    wait_until(lambda: guests[0].got)
     receiver.close()
     receiver.close()
     for guest in guests:
@@ -105,7 +104,7 @@ def test_bytes_come_as_they_were_sent():
         theirs = socket.create_connection(listener.getsockname())
         ours = Connection(listener.accept()[0])
     sent = bytes(range(256)) * 3000
-    sending = Doing(theirs.sendall, sent)
+    sending = Background(theirs.sendall, sent)
     got = b""
     for size in (1, 4, 100, 70_000, 3, 65_536, 0, 300_000):
         got += ours.read(size)
@@ -119,7 +118,7 @@ def test_bytes_come_as_they_were_sent():
     assert got == sent
     assert ours.receive_now()  # nothing there, and nobody waits
     theirs.close()
-    until(lambda: not ours.receive_now())
+    wait_until(lambda: not ours.receive_now())
     with pytest.raises(EOFError):
         ours.read(1)
     ours.close()

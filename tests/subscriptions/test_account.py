@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 import millstream as ms
-
-from ..held import PATIENCE, until  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +89,7 @@ class Callback(Channel):
         )
 
     def read(self, done):
-        until(lambda: done(self) or self.errors)
+        wait_until(lambda: done(self) or self.errors)
         assert not self.errors
 
 
@@ -184,11 +183,11 @@ def one_run(db, readers, committed, rng):
     db.flush()
     written.set()
     for reader, thread in zip(readers, threads, strict=True):
-        thread.join(2 * PATIENCE)
+        thread.join(2 * TIMEOUT)
         about = (type(reader).__name__, reader.sources, reader.options, reader.reader.metrics)
         assert not thread.is_alive(), (*about, reader.count, committed)
     over.set()
-    retaining.join(PATIENCE)
+    retaining.join(TIMEOUT)
     assert not failed, failed
     for reader in readers:
         reader.close()

@@ -15,8 +15,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.model import ChangeBatch
-
-from ..held import PATIENCE, Doing, held, until  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT, Background, paused, wait_until
 
 
 class Log:
@@ -51,7 +50,7 @@ class TestThread:
         subscription = log.subscribe(db, "SELECT n FROM s WHERE n >= 0")
         for n in range(500):
             source.push((n, None))
-        until(lambda: len(log.rows) == 500)
+        wait_until(lambda: len(log.rows) == 500)
         assert log.rows == [(n,) for n in range(500)]
         (thread,) = log.threads
         assert thread.name == f"millstream-callback-{subscription.id}"
@@ -62,25 +61,25 @@ class TestThread:
         subscription = Log().subscribe(db, "SELECT n FROM s")
         assert subscription._thread is None
         source.push((1, None))
-        until(lambda: subscription._thread is not None)
+        wait_until(lambda: subscription._thread is not None)
 
     def test_begins_with_the_state_of_a_table(self, db, table):
         db.insert(table, [(1, "a")])
         log = Log()
         log.subscribe(db, "SELECT id FROM t")
-        until(lambda: log.rows == [(1,)])
+        wait_until(lambda: log.rows == [(1,)])
 
     def test_need_not_be_kept(self, db, source):
         log = Log()
         log.subscribe(db, "SELECT n FROM s")
         source.push((1, None))
-        until(lambda: log.rows)
+        wait_until(lambda: log.rows)
 
     def test_what_it_raises_is_told_and_it_goes_on(self, db, source):
         log = Log(fail_on=[2])
         subscription = log.subscribe(db, "SELECT n FROM s", max_rows=1)
         source.push_batch([(1, None), (2, None), (3, None)])
-        until(lambda: len(log.rows) == 3)
+        wait_until(lambda: len(log.rows) == 3)
         assert [str(error) for error in log.errors] == ["no 2"]
         assert subscription.metrics.errors == 1
         assert subscription.state == "active"
@@ -95,8 +94,8 @@ class TestThread:
         with caplog.at_level(logging.ERROR, "millstream.subscriptions"):
             subscription = db.subscribe_callback("SELECT n FROM s", bad)
             source.push((1, None))
-            assert done.wait(PATIENCE)
-            until(lambda: caplog.records)
+            assert done.wait(TIMEOUT)
+            wait_until(lambda: caplog.records)
         assert "SELECT n FROM s" in caplog.text
         subscription.cancel()
 
@@ -112,38 +111,38 @@ class TestThread:
             db.subscribe_callback("SELECT n FROM s", log.on_change, on_error=worse)
             source.push((1, None))
             source.push((2, None))
-            until(lambda: len(log.rows) == 2)
-            until(lambda: caplog.records)
+            wait_until(lambda: len(log.rows) == 2)
+            wait_until(lambda: caplog.records)
         assert len(calls) == 1
 
     def test_a_slow_one_delays_nobody(self, db, source):
         go, slow, quick = threading.Event(), [], Log()
 
         def wait(batch):
-            go.wait(PATIENCE)
+            go.wait(TIMEOUT)
             slow.extend(batch.rows)
 
         db.subscribe_callback("SELECT n FROM s", wait, buffer_rows=2)
         quick.subscribe(db, "SELECT n, t FROM s")
         for n in range(100):
             source.push((n, None))
-        until(lambda: len(quick.rows) == 100)
+        wait_until(lambda: len(quick.rows) == 100)
         assert slow == []
         go.set()
-        until(lambda: len(slow) == 100)
+        wait_until(lambda: len(slow) == 100)
         assert slow == [(n,) for n in range(100)]
 
     def test_may_use_the_database(self, db, source):
         db.execute("CREATE SOURCE copy (n BIGINT)")
         db.subscribe_callback("SELECT n FROM s", lambda b: db.insert("copy", b.rows))
         source.push_batch([(1, None), (2, None)])
-        until(lambda: len(db.query("SELECT * FROM copy")) == 2)
+        wait_until(lambda: len(db.query("SELECT * FROM copy")) == 2)
 
     def test_pause_and_resume(self, db, source):
         log = Log()
         subscription = log.subscribe(db, "SELECT n FROM s")
         source.push((0, None))
-        until(lambda: log.rows == [(0,)])
+        wait_until(lambda: log.rows == [(0,)])
         subscription.pause()
         source.push((1, None))
         db.flush()
@@ -153,7 +152,7 @@ class TestThread:
         db.flush()
         assert log.rows == seen
         subscription.resume()
-        until(lambda: log.rows == [(0,), (1,), (2,)])
+        wait_until(lambda: log.rows == [(0,), (1,), (2,)])
 
 
 class TestEnd:
@@ -173,9 +172,9 @@ class TestEnd:
         log = Log()
         subscription = log.subscribe(db, "SELECT n FROM s")
         source.push((1, None))
-        until(lambda: log.rows)
+        wait_until(lambda: log.rows)
         subscription.cancel()
-        assert subscription.join(PATIENCE)
+        assert subscription.join(TIMEOUT)
         source.push((2, None))
         db.flush()
         assert (log.rows, log.completed, log.errors) == ([(1,)], 0, [])
@@ -189,8 +188,8 @@ class TestEnd:
 
         subscription = db.subscribe_callback("SELECT n FROM s", once, max_rows=1)
         source.push_batch([(1, None), (2, None)])
-        until(lambda: subscription.state == "cancelled")
-        assert subscription.join(PATIENCE)
+        wait_until(lambda: subscription.state == "cancelled")
+        assert subscription.join(TIMEOUT)
         assert seen == [(1,)]
 
     def test_an_error_that_ends_it_is_told(self, db, source):
@@ -198,11 +197,11 @@ class TestEnd:
         log.subscribe(db, "SELECT 1 / n AS q FROM s")
         other.subscribe(db, "SELECT n FROM s")
         source.push((0, None))
-        until(lambda: log.errors)
+        wait_until(lambda: log.errors)
         assert isinstance(log.errors[0], ExpressionError)
         assert log.completed == 0
         db.execute("DROP SOURCE s")
-        until(lambda: other.errors)
+        wait_until(lambda: other.errors)
         assert isinstance(other.errors[0], SubscriptionEndedError)
         assert other.rows == [(0,)]
 
@@ -230,14 +229,14 @@ class TestEnd:
 
         db.subscribe_callback("SELECT * FROM s", close)
         db.insert("s", [(1,)])
-        assert closed.wait(PATIENCE)
+        assert closed.wait(TIMEOUT)
 
 
 class TestInline:
     def test_is_called_within_the_push(self, db, source, dispatcher):
         log = Log()
         subscription = log.subscribe(db, "SELECT n * 2 AS m FROM s WHERE n > 1", inline=True)
-        with held(dispatcher):  # nobody else can have called it
+        with paused(dispatcher):  # nobody else can have called it
             source.push((1, "a"))
             source.push((2, "b"))
             source.push({"n": 3})
@@ -288,7 +287,7 @@ class TestInline:
         db.execute("CREATE SOURCE r (n BIGINT) WITH (buffer_size = 1, backpressure = 'reject')")
         source, log = db.source("r"), Log()
         log.subscribe(db, "SELECT n FROM r", inline=True)
-        with held(dispatcher):
+        with paused(dispatcher):
             source.push((1,))
             with pytest.raises(ms.errors.SourceFullError):
                 source.push((2,))
@@ -315,9 +314,9 @@ class TestInline:
 
     def test_several_pushers_call_it_at_once(self, db, source):
         """It is not locked: two pushers are within it at the same time."""
-        meeting = threading.Barrier(2, timeout=PATIENCE)
+        meeting = threading.Barrier(2, timeout=TIMEOUT)
         db.subscribe_callback("SELECT n FROM s", lambda batch: meeting.wait(), inline=True)
-        pushing = [Doing(source.push, (n, None)) for n in range(2)]
+        pushing = [Background(source.push, (n, None)) for n in range(2)]
         for each in pushing:
             each.result()
         assert not meeting.broken

@@ -7,8 +7,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ClosedError, SlowConsumerError
-
-from ..held import PATIENCE, until  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.slow
 def rows_of(subscription, count):
     got = []
     while len(got) < count:
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         assert batch is not None
         got += batch.rows
     return got
@@ -35,7 +34,7 @@ class TestSpill:
         assert subscription.try_recv() is None
         source.push((200, "live again"))
         assert rows_of(subscription, 1) == [(200,)]
-        until(lambda: not subscription._inbox.is_reading_log)
+        wait_until(lambda: not subscription._inbox.is_reading_log)
         metrics = subscription.metrics
         assert (metrics.delivered, metrics.dropped, metrics.lag_rows) == (101, 0, 0)
 
@@ -78,7 +77,7 @@ class TestSpill:
         got = []
         with pytest.raises(ms.errors.SubscriptionEndedError):
             while True:
-                got += subscription.recv(PATIENCE).rows
+                got += subscription.recv(TIMEOUT).rows
         assert got == [(n,) for n in range(len(got))]
 
 
@@ -101,24 +100,24 @@ class TestHeal:
     def test_an_old_token_gives_a_reset_and_goes_on(self, small):
         with small.subscribe("SELECT n FROM s") as early:
             self.fill(small, 0, 1)
-            token = early.recv(PATIENCE).token
+            token = early.recv(TIMEOUT).token
         self.fill(small, 1, 60)
         small._engine.log.retain()
         assert small._engine.log.topic("s").low_lsn > 1
         subscription = small.subscribe("SELECT n FROM s", start=token)
-        first = subscription.recv(PATIENCE)
+        first = subscription.recv(TIMEOUT)
         assert first.kind == "snapshot"
         kept = [n for (n,) in small.query("SELECT n FROM s").fetchall()]
         assert first.gap.count == subscription.metrics.dropped == 60 - len(kept)
         assert first.gap.last_lsn < first.first_lsn
         got = list(first.rows)
         while len(got) < len(kept):
-            batch = subscription.recv(PATIENCE)
+            batch = subscription.recv(TIMEOUT)
             assert batch.gap is None
             got += batch.rows
         assert [n for (n,) in got] == kept
         self.fill(small, 61, 1)
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         assert (batch.kind, batch.rows) == ("changes", [(61,)])
 
     def test_a_spilled_reader_that_was_overtaken(self, small):
@@ -127,7 +126,7 @@ class TestHeal:
         small._engine.log.retain()
         batches = []
         while not batches or batches[-1].rows[-1] != (59,):
-            batches.append(subscription.recv(PATIENCE))
+            batches.append(subscription.recv(TIMEOUT))
         got = [n for batch in batches for (n,) in batch.rows]
         assert got == sorted(set(got))
         (gap,) = [batch.gap for batch in batches if batch.gap is not None]
@@ -144,7 +143,7 @@ class TestEnds:
             db.flush()
         assert rows_of(subscription, 3) == [(0,), (1,), (2,)]
         with pytest.raises(SlowConsumerError) as caught:
-            subscription.recv(PATIENCE)
+            subscription.recv(TIMEOUT)
         assert subscription.state == "failed"
         again = db.subscribe("SELECT n FROM s", start=caught.value.token)
         assert rows_of(again, 7) == [(n,) for n in range(3, 10)]
@@ -154,9 +153,9 @@ class TestEnds:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT n FROM s")
             db.insert("s", [(1,), (2,)])
-        assert subscription.recv(PATIENCE).rows == [(1,), (2,)]
+        assert subscription.recv(TIMEOUT).rows == [(1,), (2,)]
         with pytest.raises(ClosedError):
-            subscription.recv(PATIENCE)
+            subscription.recv(TIMEOUT)
         assert subscription.state == "completed"
 
     def test_cancel_lets_go_of_everything(self, db, source, dispatcher):
@@ -166,7 +165,7 @@ class TestEnds:
         subscription.cancel()
         subscription.cancel()
         with pytest.raises(ClosedError):
-            subscription.recv(PATIENCE)
+            subscription.recv(TIMEOUT)
         assert len(dispatcher.fan_out.routes("s")) == 0
         assert subscription.state == "cancelled"
 
@@ -177,10 +176,10 @@ class TestPosition:
         db.insert(table, [(n, "x") for n in range(10)])
         subscription = db.subscribe("SELECT * FROM t", max_rows=4)
         assert subscription.position == 0
-        first = subscription.recv(PATIENCE)
+        first = subscription.recv(TIMEOUT)
         for token in (first.token, subscription.token):
             again = db.subscribe("SELECT * FROM t", start=token)
-            assert len(again.recv(PATIENCE)) == 10
+            assert len(again.recv(TIMEOUT)) == 10
         assert len(rows_of(subscription, 6)) == 6
         assert subscription.position == db.lsn
 
@@ -198,7 +197,7 @@ class TestPosition:
         db.insert(table, [(1, "a")])
         db.insert(table, [(2, "b")])
         db.flush()
-        assert [(b.kind, b.rows) for b in (made[0].recv(PATIENCE), made[0].recv(PATIENCE))] == [
+        assert [(b.kind, b.rows) for b in (made[0].recv(TIMEOUT), made[0].recv(TIMEOUT))] == [
             ("snapshot", [(1, "a")]),
             ("changes", [(2, "b")]),
         ]
@@ -213,7 +212,7 @@ def test_many_readers_of_one_subscription_get_each_batch_once(db, source):
     def read():
         got = []
         while (-1,) not in got:
-            got += subscription.recv(PATIENCE).rows
+            got += subscription.recv(TIMEOUT).rows
         return got
 
     with ThreadPoolExecutor(3) as pool:
@@ -221,10 +220,10 @@ def test_many_readers_of_one_subscription_get_each_batch_once(db, source):
         for n in range(300):
             source.push((n, None))
         db.flush()
-        until(lambda: subscription.metrics.delivered == 300)
+        wait_until(lambda: subscription.metrics.delivered == 300)
         for _ in range(3):
             source.push((-1, None))
             delivered = subscription.metrics.delivered
-            until(lambda d=delivered: subscription.metrics.delivered > d)
-        got = [n for each in reading for (n,) in each.result(PATIENCE) if n >= 0]
+            wait_until(lambda d=delivered: subscription.metrics.delivered > d)
+        got = [n for each in reading for (n,) in each.result(TIMEOUT) if n >= 0]
     assert sorted(got) == list(range(300))

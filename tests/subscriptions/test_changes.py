@@ -15,14 +15,13 @@ from millstream.errors import Error, InvalidOptionError, ObjectNotFoundError, Te
 from millstream.log import Retention
 from millstream.model import ChangeBatch, Schema
 from millstream.subscriptions import EventMaker, Events, NotificationMaker
-
-from ..held import PATIENCE  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT
 
 SCHEMA = Schema.of(key=("id",), id="BIGINT NOT NULL", a="BIGINT", b="VARCHAR")
 
 
 def events(bus, count):
-    return [bus.recv(PATIENCE) for _ in range(count)]
+    return [bus.recv(TIMEOUT) for _ in range(count)]
 
 
 def made(rows, weights=None, **options):
@@ -176,7 +175,7 @@ class TestBus:
             db.insert("b", [(99,)])
             got = []
             while not got or got[-1].collection != "b":
-                got.append(bus.recv(PATIENCE))
+                got.append(bus.recv(TIMEOUT))
             (gap,) = [each for each in got if each.op == "gap"]
             assert gap.gap.count + len(got) - 2 == 60 == got[-2].after["n"] + 1
 
@@ -197,7 +196,7 @@ class TestBus:
             bus.recv(timeout=0)
         bus.cancel()
         with pytest.raises(ms.errors.ClosedError):
-            bus.recv(PATIENCE)
+            bus.recv(TIMEOUT)
         assert list(bus) == []
 
     def test_iterating(self, db, source):
@@ -246,7 +245,7 @@ class TestTenants:
 
 def test_stream(db, table):
     async def main():
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             async with db.changes_stream("t", include="after") as bus:
                 db.insert(table, [(1, "a"), (2, "b")])
                 got = []
@@ -313,7 +312,7 @@ class TestTimes:
         with db._engine.log._writer._encode:  # nothing is written yet
             for n in range(10):
                 source.push((n, None))
-                event = live.recv(PATIENCE)
+                event = live.recv(TIMEOUT)
                 times[event.lsn] = event.timestamp
         assert len(set(times.values())) == 10
         again = db.changes("s", start="earliest")
@@ -324,8 +323,8 @@ class TestTimes:
         times = []
         for n in range(5):
             db.notify("a", str(n))
-            times.append(now.recv(PATIENCE).timestamp)
-        assert [later.recv(PATIENCE).timestamp for _ in range(5)] == times
+            times.append(now.recv(TIMEOUT).timestamp)
+        assert [later.recv(TIMEOUT).timestamp for _ in range(5)] == times
         assert len(set(times)) == 5
 
 
@@ -387,7 +386,7 @@ class TestGaps:
             assert gap.gap.count == 60 - kept == each.metrics.dropped
             assert got.index(gap) > 0
         part = small.changes(start=2)
-        head = [part.recv(PATIENCE) for _ in range(got.index(gap) + 1)]
+        head = [part.recv(TIMEOUT) for _ in range(got.index(gap) + 1)]
         assert head == got[: len(head)]
         again = small.changes(start=part.token)
         assert self.drain(again) == got[len(head) :]
@@ -397,7 +396,7 @@ class TestGaps:
         """What it has not reported yet is reported once."""
         kept = self.fill(small)
         bus = small.changes(start="earliest")
-        got = [bus.recv(PATIENCE)]
+        got = [bus.recv(TIMEOUT)]
         assert got[0].collection == "kept"
         if meanwhile == "a source is made":
             small.execute("CREATE SOURCE later (n BIGINT)")
@@ -425,9 +424,9 @@ class TestGaps:
             assert count + sum(e.op == "insert" for e in got) == 60
             assert got[-1].op == "gap"
             late = small.changes("s", start="earliest")
-            assert [e.gap.count for e in (late.recv(PATIENCE),)] == [60]
+            assert [e.gap.count for e in (late.recv(TIMEOUT),)] == [60]
             small.insert("s", [(60, "")])
-            assert (bus.recv(PATIENCE).op, late.recv(PATIENCE).op) == ("insert", "insert")
+            assert (bus.recv(TIMEOUT).op, late.recv(TIMEOUT).op) == ("insert", "insert")
 
     @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "sample(7)"])
     def test_of_what_a_policy_dropped(self, db, source, policy):
@@ -445,7 +444,7 @@ class TestGaps:
     def test_in_the_async_style(self, small):
         async def main():
             async with small.changes_stream("s", start=start) as bus:
-                event = await bus.recv(PATIENCE)
+                event = await bus.recv(TIMEOUT)
                 return event.op, event.gap.count
 
         start = small.lsn + 1
@@ -488,7 +487,7 @@ class TestGaps:
         log.retain()
         small.notify("a", "last")
         notes = Events(lagging, NotificationMaker())
-        got = [notes.recv(PATIENCE)]
+        got = [notes.recv(TIMEOUT)]
         while got[-1].payload != "last":
-            got.append(notes.recv(PATIENCE))
+            got.append(notes.recv(TIMEOUT))
         assert sum(note.gap.count for note in got if note.gap) + len(got) == 31

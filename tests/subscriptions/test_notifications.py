@@ -8,12 +8,11 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ClosedError, Error
-
-from ..held import PATIENCE, Doing, until  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT, Background, wait_until
 
 
 def payloads(listener, count):
-    return [listener.recv(PATIENCE).payload for _ in range(count)]
+    return [listener.recv(TIMEOUT).payload for _ in range(count)]
 
 
 class TestListen:
@@ -29,7 +28,7 @@ class TestListen:
     def test_tells_where_and_when(self, db):
         listener = db.listen("a")
         db.notify("a")
-        note = listener.recv(PATIENCE)
+        note = listener.recv(TIMEOUT)
         assert (note.channel, note.payload, note.lsn) == ("a", "", db.lsn)
         assert note.timestamp.tzinfo is not None
 
@@ -38,7 +37,7 @@ class TestListen:
         for n in range(20):
             source.push((n, None))
             db.notify("done", str(n))
-            note = listener.recv(PATIENCE)
+            note = listener.recv(TIMEOUT)
             assert note.payload == str(n)
             assert len(db.query("SELECT * FROM s")) == n + 1
 
@@ -69,7 +68,7 @@ class TestListen:
             db.notify("a", "1")
             assert next(listener).payload == "1"
         with pytest.raises(ClosedError):
-            listener.recv(PATIENCE)
+            listener.recv(TIMEOUT)
         assert list(listener) == []
 
     def test_a_message_is_text(self, db):
@@ -101,7 +100,7 @@ class TestSql:
         db.execute("LISTEN a; LISTEN b; LISTEN a")
         assert db.execute("SHOW CHANNELS").fetchall() == [("a",), ("b",)]
         db.execute("NOTIFY a, 'one'; NOTIFY c, 'not heard'; NOTIFY b")
-        notes = db.notifies(PATIENCE)
+        notes = db.notifies(TIMEOUT)
         assert [(n.channel, n.payload) for n in (next(notes), next(notes))] == [
             ("a", "one"),
             ("b", ""),
@@ -111,10 +110,10 @@ class TestSql:
         db.execute("LISTEN a; LISTEN b; UNLISTEN a")
         db.notify("a", "1")
         db.notify("b", "2")
-        assert next(db.notifies(PATIENCE)).payload == "2"
+        assert next(db.notifies(TIMEOUT)).payload == "2"
         db.execute("UNLISTEN *")
         assert db.execute("SHOW CHANNELS").fetchall() == []
-        assert list(db.notifies(PATIENCE)) == []
+        assert list(db.notifies(TIMEOUT)) == []
 
     def test_ends_after_a_while_without_anything(self, db):
         db.execute("LISTEN a")
@@ -126,14 +125,14 @@ class TestSql:
     def test_ends_with_the_database(self):
         with ms.open() as db:
             db.execute("LISTEN a")
-            reading = Doing(lambda: list(db.notifies()))
-            until(lambda: db._channels._listener.subscription._inbox.live.offer_waiters)
+            reading = Background(lambda: list(db.notifies()))
+            wait_until(lambda: db._channels._listener.subscription._inbox.live.offer_waiters)
         assert reading.result() == []
 
 
 def test_stream(db):
     async def main():
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             async with db.listen_stream("a") as listener:
                 db.notify("a", "1")
                 db.notify("a", "2")

@@ -10,13 +10,12 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ClosedError, SubscriptionEndedError
-
-from ..held import PATIENCE  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT
 
 
 def run(coroutine):
     async def bounded():
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await coroutine
 
     return asyncio.run(bounded())

@@ -19,14 +19,13 @@ from millstream.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-
-from ..held import PATIENCE, Doing, held, until  # noqa: TID252 - tests have no name
+from millstream.testing import TIMEOUT, Background, paused, wait_until
 
 
 def rows_of(subscription, count):
     got = []
     while len(got) < count:
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         assert batch is not None
         got += batch.rows
     return got
@@ -42,7 +41,7 @@ class TestSeeing:
     def test_filter_and_projection(self, db, source):
         subscription = db.subscribe("SELECT t AS name, n * 2 AS twice FROM s WHERE n > 1")
         source.push_batch([(1, "a"), (2, "b"), (3, "c")])
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         assert batch.rows == [("b", 4), ("c", 6)]
         assert batch.schema.names == subscription.schema.names == ("name", "twice")
         assert list(batch.lsns) == [db.lsn - 1, db.lsn]
@@ -52,18 +51,18 @@ class TestSeeing:
         subscription = db.subscribe("SELECT * FROM t")
         db.insert(table, [(1, "c")], replace=True)
         db.execute("DELETE FROM t WHERE id = 2")
-        first = subscription.recv(PATIENCE)
+        first = subscription.recv(TIMEOUT)
         assert (first.kind, first.rows) == ("snapshot", [(1, "a"), (2, "b")])
         changes = []
         while len(changes) < 2:
-            batch = subscription.recv(PATIENCE)
+            batch = subscription.recv(TIMEOUT)
             assert batch.kind == "changes"
             changes += [(c.op, c.before, c.row) for c in batch]
         assert changes == [("update", (1, "a"), (1, "c")), ("delete", (2, "b"), (2, "b"))]
 
     def test_an_empty_table_is_a_snapshot_too(self, db, table):
         subscription = db.subscribe("SELECT * FROM t WHERE id > 100")
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         assert (batch.kind, batch.rows, batch.lsn) == ("snapshot", [], 0)
 
     def test_an_update_that_leaves_the_filter_is_a_delete(self, db, table):
@@ -73,7 +72,7 @@ class TestSeeing:
         db.flush()
         ops = []
         while len(ops) < 2:
-            ops += [(c.op, c.row) for c in subscription.recv(PATIENCE)]
+            ops += [(c.op, c.row) for c in subscription.recv(TIMEOUT)]
         assert ops == [("delete", (1, "in")), ("insert", (1, "in"))]
 
     def test_columns_that_are_added_later_are_not_of_a_query_that_named_its_own(self, db, source):
@@ -92,8 +91,8 @@ class TestSeeing:
 class TestWaiting:
     def test_recv_waits_until_something_comes(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
-        receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox.live.offer_waiters)
+        receiving = Background(subscription.recv)
+        wait_until(lambda: subscription._inbox.live.offer_waiters)
         source.push((1, None))
         assert receiving.result().rows == [(1,)]
 
@@ -120,23 +119,23 @@ class TestWaiting:
 
     def test_for_ever_may_be_said_with_a_number(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
-        receiving = Doing(lambda: subscription.recv(timeout=float("inf")))
-        until(lambda: subscription._inbox.live.offer_waiters)
+        receiving = Background(lambda: subscription.recv(timeout=float("inf")))
+        wait_until(lambda: subscription._inbox.live.offer_waiters)
         source.push((1, None))
         assert receiving.result().rows == [(1,)]
 
     def test_cancel_and_close_end_the_wait(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
-        receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox.live.offer_waiters)
+        receiving = Background(subscription.recv)
+        wait_until(lambda: subscription._inbox.live.offer_waiters)
         subscription.cancel()
         with pytest.raises(ClosedError):
             receiving.result()
 
     def test_drop_ends_the_wait(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
-        receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox.live.offer_waiters)
+        receiving = Background(subscription.recv)
+        wait_until(lambda: subscription._inbox.live.offer_waiters)
         db.execute("DROP SOURCE s")
         with pytest.raises(SubscriptionEndedError):
             receiving.result()
@@ -147,8 +146,8 @@ class TestWaiting:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT * FROM s")
             db.insert("s", [(1,), (2,)])
-            reading = Doing(lambda: [row for batch in subscription for row in batch.rows])
-            until(lambda: subscription.metrics.delivered == 2)
+            reading = Background(lambda: [row for batch in subscription for row in batch.rows])
+            wait_until(lambda: subscription.metrics.delivered == 2)
         assert reading.result() == [(1,), (2,)]
         assert subscription.state == "completed"
 
@@ -157,7 +156,7 @@ class TestPace:
     def test_max_rows(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", max_rows=3)
         source.push_batch([(n, None) for n in range(8)])
-        sizes = [len(subscription.recv(PATIENCE)) for _ in range(3)]
+        sizes = [len(subscription.recv(TIMEOUT)) for _ in range(3)]
         assert sizes == [3, 3, 2]
 
     def test_max_delay_gathers(self, db, source):
@@ -166,7 +165,7 @@ class TestPace:
         source.push((2, None))
         db.flush()
         assert subscription.try_recv() is None
-        receiving = Doing(subscription.recv)
+        receiving = Background(subscription.recv)
         source.push((3, None))
         assert receiving.result().rows == [(1,), (2,), (3,)]
 
@@ -175,12 +174,12 @@ class TestPace:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT n FROM s", max_delay=3600)
             db.insert("s", [(1,)])
-        assert subscription.recv(PATIENCE).rows == [(1,)]
+        assert subscription.recv(TIMEOUT).rows == [(1,)]
 
     def test_max_delay_gives_what_there_is_when_time_is_up(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", max_rows=100, max_delay=0.001)
         source.push((1, None))
-        assert subscription.recv(PATIENCE).rows == [(1,)]
+        assert subscription.recv(TIMEOUT).rows == [(1,)]
 
     def test_demand(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", demand=0)
@@ -188,10 +187,10 @@ class TestPace:
         db.flush()
         assert subscription.try_recv() is None
         subscription.request(2)
-        assert subscription.recv(PATIENCE).rows == [(0,), (1,)]
+        assert subscription.recv(TIMEOUT).rows == [(0,), (1,)]
         assert subscription.try_recv() is None
-        receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox.live.call_waiters)
+        receiving = Background(subscription.recv)
+        wait_until(lambda: subscription._inbox.live.call_waiters)
         subscription.request(3)
         assert receiving.result().rows == [(2,), (3,), (4,)]
         assert subscription.metrics.delivered == 5
@@ -203,8 +202,8 @@ class TestPace:
         source.push((1, None))
         db.flush()
         assert subscription.try_recv() is None
-        receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox.live.call_waiters)
+        receiving = Background(subscription.recv)
+        wait_until(lambda: subscription._inbox.live.call_waiters)
         subscription.resume()
         assert receiving.result().rows == [(1,)]
         assert subscription.state == "active"
@@ -212,8 +211,8 @@ class TestPace:
     def test_one_that_is_paused_ends(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         subscription.pause()
-        receiving = Doing(subscription.recv)
-        until(lambda: subscription._inbox.live.call_waiters)
+        receiving = Background(subscription.recv)
+        wait_until(lambda: subscription._inbox.live.call_waiters)
         subscription.cancel()
         with pytest.raises(ClosedError):
             receiving.result()
@@ -324,7 +323,7 @@ class TestStart:
             token = subscription.token
             subscription.cancel()
             subscription = db.subscribe("SELECT n FROM s", start=token, max_rows=3)
-            batch = subscription.recv(PATIENCE)
+            batch = subscription.recv(TIMEOUT)
             got += batch.rows
         assert got == [(n,) for n in range(10)]
 
@@ -333,7 +332,7 @@ class TestStart:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT * FROM s")
             db.insert("s", [(1,)])
-            token = subscription.recv(PATIENCE).token
+            token = subscription.recv(TIMEOUT).token
             db.insert("s", [(2,)])
         with ms.open(tmp_path) as db:
             assert rows_of(db.subscribe("SELECT * FROM s", start=token), 1) == [(2,)]
@@ -364,7 +363,7 @@ class TestStart:
         source.push((3, None))
         batches = []
         while sum(map(len, batches)) < 3:
-            batches.append(subscription.recv(PATIENCE))
+            batches.append(subscription.recv(TIMEOUT))
         assert [(b.kind, b.rows) for b in batches] == [
             ("snapshot", [(1,), (2,)]),
             ("changes", [(3,)]),
@@ -377,8 +376,8 @@ class TestDurable:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT * FROM s", name="reader", max_rows=2)
             db.insert("s", [(n,) for n in range(6)])
-            subscription.ack(subscription.recv(PATIENCE))
-            subscription.recv(PATIENCE)
+            subscription.ack(subscription.recv(TIMEOUT))
+            subscription.recv(TIMEOUT)
         with ms.open(tmp_path) as db:
             subscription = db.subscribe("SELECT * FROM s", name="reader")
             assert rows_of(subscription, 4) == [(n,) for n in range(2, 6)]
@@ -399,20 +398,20 @@ class TestDurable:
     def test_a_part_of_a_snapshot_is_not_the_whole(self, db, table):
         db.insert(table, [(n, "x") for n in range(10)])
         with db.subscribe("SELECT id FROM t", name="r", max_rows=4) as subscription:
-            subscription.ack(subscription.recv(PATIENCE))
+            subscription.ack(subscription.recv(TIMEOUT))
             subscription.ack()
         with db.subscribe("SELECT id FROM t", name="r") as subscription:
-            batch = subscription.recv(PATIENCE)
+            batch = subscription.recv(TIMEOUT)
             assert (batch.kind, len(batch)) == ("snapshot", 10)
             subscription.ack()
         db.insert(table, [(10, "y")])
         with db.subscribe("SELECT id FROM t", name="r") as subscription:
-            assert subscription.recv(PATIENCE).rows == [(10,)]
+            assert subscription.recv(TIMEOUT).rows == [(10,)]
 
     def test_what_it_has_not_seen_cannot_be_acknowledged(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", name="r", max_rows=1)
         source.push_batch([(1, None), (2, None)])
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         for beyond in (10**12, batch.lsn + 1, db._engine.log.token(10**9)):
             with pytest.raises(InvalidOptionError, match="was not handed over"):
                 subscription.ack(beyond)
@@ -425,7 +424,7 @@ class TestDurable:
     def test_what_is_acknowledged(self, db, source, what):
         subscription = db.subscribe("SELECT n FROM s", name="r", max_rows=1)
         source.push_batch([(1, None), (2, None)])
-        batch = subscription.recv(PATIENCE)
+        batch = subscription.recv(TIMEOUT)
         acks = {"batch": batch, "token": batch.token, "lsn": batch.lsn, "all": None}
         subscription.ack(acks.get(what, subscription.token))
         assert subscription.metrics.acknowledged == batch.lsn
@@ -441,8 +440,8 @@ class TestDurable:
 
     def test_what_another_gave_cannot_be_acknowledged(self, db, source, table):
         db.insert(table, [(1, "x")])
-        other = db.subscribe("SELECT * FROM t").recv(PATIENCE)
-        changed = db.subscribe("SELECT * FROM t", start="earliest").recv(PATIENCE)
+        other = db.subscribe("SELECT * FROM t").recv(TIMEOUT)
+        changed = db.subscribe("SELECT * FROM t", start="earliest").recv(TIMEOUT)
         subscription = db.subscribe("SELECT n FROM s", name="r")
         assert other.kind == "snapshot"
         with pytest.raises(InvalidOptionError):
@@ -515,10 +514,10 @@ class TestLifecycle:
 
     def test_metrics(self, db, source, dispatcher):
         subscription = db.subscribe("SELECT n FROM s", max_rows=2)
-        with held(dispatcher):
+        with paused(dispatcher):
             source.push_batch([(n, None) for n in range(5)])
         db.flush()
-        subscription.recv(PATIENCE)
+        subscription.recv(TIMEOUT)
         metrics = subscription.metrics
         assert (metrics.delivered, metrics.lag_rows, metrics.dropped) == (2, 3, 0)
         assert metrics.lag_seconds >= 0

@@ -13,9 +13,8 @@ from millstream.model import ResumeToken
 from millstream.state.bags import Bag
 from millstream.state.saved import SavedRows
 from millstream.tables.table import Table
+from millstream.testing import wait_until
 from millstream.views.saver import read_rows, write_rows
-
-from ..held import until  # noqa: TID252 - tests have no name
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
@@ -160,12 +159,12 @@ def test_a_stream_whose_log_was_trimmed_since(tmp_path):
             db.source("s").push((n,))
             db.flush()
         db.wait_for("p", timeout=60)
-        until(lambda: db._engine.log.topic("p").low_lsn > saved + 1)
+        wait_until(lambda: db._engine.log.topic("p").low_lsn > saved + 1)
     seen = []
     with ms.open(path) as db:
         db.subscribe_callback("SELECT * FROM p", lambda batch: seen.extend(batch.rows))
         db.source("s").push((30,))
-        until(lambda: seen)
+        wait_until(lambda: seen)
     assert seen == [(30,)]
 
 
@@ -174,7 +173,7 @@ def test_saved_by_itself_when_much_has_changed(tmp_path, monkeypatch):
     with ms.open(tmp_path / "db") as db:
         db.execute(MADE)
         change(db, 0, 60)
-        until(lambda: len(list((tmp_path / "db" / "rows").glob("*.rows"))) == 3)
+        wait_until(lambda: len(list((tmp_path / "db" / "rows").glob("*.rows"))) == 3)
 
 
 def test_saved_at_the_end_when_some_has_changed(tmp_path, monkeypatch):
