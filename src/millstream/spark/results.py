@@ -36,7 +36,7 @@ class ResultConsumer(Protocol):
     ) -> None:
         """Newest rows, and the LSN up to which they count. Returns when they are taken in."""
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Return when all that was taken is on disk."""
 
 
@@ -88,7 +88,7 @@ class Results:
         end = self._feed.batch_end
         with self._taking:
             if end is None:  # live: all was flushed
-                self._consumer.settle()
+                self._consumer.make_durable()
             else:
                 self._feed.batch_read()
                 self._consumer.take(rows, end.lsn, self._feed.watermark_of(end), durably=True)

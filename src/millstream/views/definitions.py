@@ -136,7 +136,7 @@ def _remove_orphaned_checkpoints(storage: Storage) -> None:
 
 
 def replan(storage: Storage, planner: ViewPlanner, definition: Definition) -> PlannedView:
-    """The plan of a view that the catalog has; its columns are known, so Spark is not asked.
+    """The plan of a view that the catalog has; its columns are known, so Spark is not needed.
 
     Raises:
         WrongObjectError: its definition is damaged, or it is no view.

@@ -152,8 +152,8 @@ class Emission:
         due = self._due(moved, limit)
         earliest = self._earliest
         if limit >= earliest and limit != _NEVER:
-            ripe, earliest = self._ripe(limit)
-            moved = pa.concat_batches([*ripe, moved])  # of a group that is in both, the last counts
+            matured, earliest = self._due_pending(limit)
+            moved = pa.concat_batches([*matured, moved])  # of a group in both, the last counts
             due = np.concatenate([np.ones(moved.num_rows - len(due), np.bool_), due])
         earliest = min(earliest, self._first_end(moved, ~due))
         release = Release(lsn, earliest=earliest, next_tick=next_tick)
@@ -206,20 +206,20 @@ class Emission:
         due: Mask = _ends(batch) <= limit
         return due
 
-    def _ripe(self, limit: int) -> tuple[list[pa.RecordBatch], int]:
+    def _due_pending(self, limit: int) -> tuple[list[pa.RecordBatch], int]:
         """The pending results that are due, and the earliest end of the others."""
-        ripe, earliest = [], _ALWAYS
+        matured, earliest = [], _ALWAYS
         for part in self.pending.snapshot(stored=True).to_batches():
             due = self._due(part, limit)
-            ripe.append(part.filter(pa.array(due)))
+            matured.append(part.filter(pa.array(due)))
             earliest = min(earliest, self._first_end(part, ~due))
-        return ripe, earliest
+        return matured, earliest
 
-    def _first_end(self, batch: pa.RecordBatch, waits: Mask) -> int:
+    def _first_end(self, batch: pa.RecordBatch, pending: Mask) -> int:
         """The earliest end of some results; without windows, any tick may be the one."""
         if self._every is not None:
             return _NEVER
-        return int(_ends(batch)[waits].min(initial=_ALWAYS))
+        return int(_ends(batch)[pending].min(initial=_ALWAYS))
 
     def _with_shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """New results in the columns of pending ones."""

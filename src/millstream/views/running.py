@@ -86,12 +86,12 @@ class RunningView:
     @property
     def state(self) -> str:
         """What it is doing; ``waiting`` when the disk is full."""
-        return self.runner.state if self.view.progress.waits is None else "waiting"
+        return self.runner.state if self.view.progress.blocked_by is None else "waiting"
 
     @property
     def error(self) -> Error | None:
         """Why it failed the last time, or waits."""
-        return self.view.progress.waits or self.runner.error
+        return self.view.progress.blocked_by or self.runner.error
 
     @property
     def late_rows(self) -> int:

@@ -39,7 +39,7 @@ class ViewProgress:
     Attributes:
         reached: everything up to this LSN was taken in, whether it changed anything or not.
         error: why its query cannot go on, or None.
-        waits: why its changes cannot be committed for now, such as a full disk; or None. The view
+        blocked_by: why its changes cannot be committed for now, such as a full disk; or None. It
             goes on by itself.
         is_over: whether the view was dropped.
     """
@@ -47,7 +47,7 @@ class ViewProgress:
     def __init__(self, name: str, dispatcher: Dispatcher) -> None:
         self.reached = 0
         self.error: ViewFailedError | None = None
-        self.waits: LogError | None = None
+        self.blocked_by: LogError | None = None
         self.is_over = False
         self._name = name
         self._dispatcher = dispatcher
@@ -80,7 +80,7 @@ class ViewProgress:
 
     def blocked(self, error: LogError) -> None:
         """The log takes no changes for now."""
-        self.waits = error
+        self.blocked_by = error
         self._moved.wake()
 
     def end(self) -> None:
@@ -101,7 +101,7 @@ class ViewProgress:
         self._moved.wait(lambda: self._is_at(lsn) or self._cannot_go_on(), seconds)
         if self._is_at(lsn):
             return True
-        stopped_by = self.error or self.waits
+        stopped_by = self.error or self.blocked_by
         if stopped_by is not None:
             raise stopped_by.again()
         if self.is_over:
@@ -112,7 +112,7 @@ class ViewProgress:
         return self._has_started and self.reached >= lsn
 
     def _cannot_go_on(self) -> bool:
-        return self.is_over or self.error is not None or self.waits is not None
+        return self.is_over or self.error is not None or self.blocked_by is not None
 
 
 class View:
@@ -202,8 +202,8 @@ class View:
         with self._working:
             self._commit(self._shape.advance(self.watermark, self._clock()), self.cause)
 
-    def settle(self) -> None:
-        """Return when all that was taken is on the disk."""
+    def make_durable(self) -> None:
+        """Return when all results that were taken are on the disk."""
         self._make_durable()
 
     def stop(self) -> None:
@@ -252,7 +252,7 @@ class View:
             except LogError as error:
                 self._wait_for_room(error)
             else:
-                self.progress.waits = None
+                self.progress.blocked_by = None
                 return
 
     def _wait_for_room(self, error: LogError) -> None:
