@@ -33,7 +33,7 @@ db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
 db.execute({VIEW!r})
 db.insert("s", [("a", 1)]); db.wait_for("v", timeout={PATIENCE})
 views = db._engine.views
-session = views.spark.spark.session
+session = views.spark_views.spark.session
 jvm = session.sparkContext._jvm
 seen = [str(jvm.System.getProperties()), str(session.sparkContext.getConf().getAll())]
 for query in session.streams.active:
@@ -42,7 +42,7 @@ for running in views:
     plan = running.runner._query._result("live")._jdf.queryExecution()
     seen += [plan.toString(), plan.stringWithStats(), str(plan.logical().toJSON())]
 assert any("millstream" in text for text in seen)
-secret = views.spark.server().secret
+secret = views.spark_views.server().secret
 print(secret.hex())
 for text in seen:
     assert secret.hex() not in text

@@ -52,21 +52,21 @@ class Views:
         saver: writes the rows of views and tables to the disk.
         shared: hidden views, shared by identical queries.
         failed: the views that could not be opened, and why.
-        spark: what connects the views with Spark.
+        spark_views: connects the views with Spark.
         planner: plans views.
     """
 
     def __init__(self, log: Log, dispatcher: Dispatcher, catalog: Catalog, *, spark: Spark) -> None:
         self.storage = Storage(log, dispatcher, catalog)
         self.saver = Saver(log, dispatcher.barrier)
-        self.spark = SparkViews(self.storage, spark)
+        self.spark_views = SparkViews(self.storage, spark)
         self.shared = SharedViews(self, self.storage)
         self.failed: dict[str, ViewFailedError] = {}
         self._running: dict[str, RunningView] = {}
         self.planner = ViewPlanner(
             catalog,
             planned_of=lambda name: self[name].planned,
-            query_of=lambda plan: self.spark.query(plan, "plan", self.storage.checkpoints),
+            query_of=lambda plan: self.spark_views.query(plan, "plan", self.storage.checkpoints),
             check_room=lambda: spark.check_room(sum(each.feed is not None for each in self)),
         )
         remove_leftovers(self.storage, self.saver)
@@ -119,7 +119,7 @@ class Views:
         try:
             return self.planner.plan(statement, name)
         except Exception:
-            self.spark.spark.check()  # else it says whatever Spark says that is just being stopped
+            self.spark_views.spark.check()  # raises when Spark is being stopped just now
             raise
 
     @uninterrupted
@@ -169,7 +169,7 @@ class Views:
         if planned.select is not None:
             return follow(self.storage, planned, planned.select, view)
         if planned.plan is not None:
-            return self.spark.connect(planned, planned.plan, view)
+            return self.spark_views.connect(planned, planned.plan, view)
         raise AssertionError("a view has a plan")
 
     # ---- DROP VIEW, and closing
@@ -211,7 +211,7 @@ class Views:
         for each in views:
             each.runner.join()
         self.saver.close()
-        self.spark.close()
+        self.spark_views.close()
 
 
 def _remove_stored(
