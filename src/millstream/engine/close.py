@@ -26,21 +26,26 @@ def close_engine(engine: Engine, temporary: str | None) -> None:
     """
     if engine.dispatcher.is_forked:  # the database is its parent's
         return
-    with contextlib.ExitStack() as later:  # the last steps, from the last one to the first
+    with contextlib.ExitStack() as last:  # done whatever a step before raises, the lowest first
         if temporary is not None:
             engine.views.saver.abandon()
-            later.callback(shutil.rmtree, temporary, ignore_errors=True)
-        later.push(lambda _, raised, __: _close_log(engine, raised))
-        later.callback(engine.registry.end_all)
-        engine.inlets.stop_watching()
-        engine.views.close()
-        engine.relations.close()
-        engine.inlets.close()
-        try:
-            engine.positions.write()
-        finally:
-            engine.dispatcher.stop()
-            engine.inlets.abandon()
+            last.callback(shutil.rmtree, temporary, ignore_errors=True)
+        last.push(lambda _, raised, __: _close_log(engine, raised))
+        last.callback(engine.registry.end_all)
+        _stop(engine)
+
+
+def _stop(engine: Engine) -> None:
+    """Stop all threads; what was pushed before is committed."""
+    engine.inlets.stop_watching()
+    engine.views.close()
+    engine.relations.close()
+    engine.inlets.close()
+    try:
+        engine.positions.write()
+    finally:
+        engine.dispatcher.stop()
+        engine.inlets.abandon()
 
 
 def _close_log(engine: Engine, raised: BaseException | None) -> None:
