@@ -193,7 +193,7 @@ def test_its_sql_makes_it_again(definition):
     (statement,) = parse(definition.sql)
     kind = {"source": CreateSource, "table": CreateTable}[definition.kind]
     assert isinstance(statement, kind)
-    assert statement.name == definition.name
-    assert statement.schema == definition.schema
+    assert statement.name == definition.name  # type: ignore[attr-defined]
+    assert statement.schema == definition.schema  # type: ignore[attr-defined]
     if definition.kind == "source":
-        assert statement.watermark == definition.watermark
+        assert statement.watermark == definition.watermark  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.catalog import Options, options_of
 from millstream.errors import SqlError, SqlOptionError
-from millstream.sql import parse
+from millstream.sql import CreateSource, CreateTable, parse
 
 
 def options(
@@ -15,9 +15,8 @@ def options(
     kind = "TABLE" if table else "SOURCE"
     columns = f"{columns}, PRIMARY KEY (a, t)" if table else columns
     (statement,) = parse(f"CREATE {kind} s ({columns}) WITH ({text})")
-    return options_of(
-        statement.options, statement.schema, statement.sql, "table" if table else "source"
-    )
+    assert isinstance(statement, CreateSource | CreateTable)
+    return options_of(statement.options, statement.schema, statement.sql, kind.lower())
 
 
 def test_all_have_defaults():

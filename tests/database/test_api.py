@@ -58,7 +58,7 @@ def test_a_typo_names_the_option(db):
     with pytest.raises(TypeError, match=r"subscribe_callback\(\).*'bufer_rows'"):
         db.subscribe_callback("SELECT * FROM s", print, bufer_rows=1)
     with pytest.raises(TypeError, match=r"open\(\).*'sync_intervall'"):
-        ms.open(sync_intervall=1)
+        ms.open(sync_intervall=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

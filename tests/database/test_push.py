@@ -65,7 +65,7 @@ SHAPES = {
     "dicts in another order": lambda: [dict(reversed(each.items())) for each in dicts()],
     "columns": columns,
     "dataclasses": lambda: [Trade(*row) for row in ROWS],
-    "named tuples": lambda: [Named(*row) for row in ROWS],
+    "named tuples": lambda: [Named(*row) for row in ROWS],  # type: ignore[call-arg]
     "an Arrow table": table,
     "a record batch": lambda: table().to_batches()[0],
     "a reader": lambda: table().to_reader(max_chunksize=1),

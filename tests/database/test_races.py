@@ -82,7 +82,7 @@ def test_columns_are_added_while_rows_are(tmp_path):
     def insert():
         with lock:
             n = next(numbers)
-        db.insert("t", [{"id": n}])
+        db.insert("t", [{"id": n}])  # type: ignore[attr-defined]
         taken.append(n)
 
     with ms.open(tmp_path) as db:

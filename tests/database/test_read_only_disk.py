@@ -78,7 +78,7 @@ def test_writes_that_fail_for_a_while(tmp_path, monkeypatch, number, error):
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage.os, "pwritev", fail)
+        patch.setattr(storage.os, "pwritev", fail)  # type: ignore[attr-defined]
         pushed = 0
         while db._engine.dispatcher.inlets.stalled is None:
             pushed += 1

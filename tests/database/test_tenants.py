@@ -372,7 +372,7 @@ def worlds(tmp_path_factory):
         )
         for name, rows in ROWS.items():
             place = 0 if name == "s" else 1
-            db.insert(name, [row for row in rows if tenant in (None, row[place])])
+            db.insert(name, [row for row in rows if tenant in (None, row[place])])  # type: ignore[attr-defined]
         db.insert("open", [(1,), (2,)])
         db.wait_for("v", timeout=60)
     yield opened

@@ -245,7 +245,7 @@ def test_a_route_that_comes_while_the_index_is_made_is_in_it(monkeypatch):
         return array(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(route.pa, "array", meanwhile)
+        patch.setattr(route.pa, "array", meanwhile)  # type: ignore[attr-defined]
         routes.deliver(batch)
     assert joined
     routes.deliver(batch)

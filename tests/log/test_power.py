@@ -46,8 +46,7 @@ class Book:
                 self.names.update(names)
 
         for module in (segment_writer, recovery, storage):
-            module.sync_data = note_data
-            module.sync_directory = note_directory
+            vars(module).update(sync_data=note_data, sync_directory=note_directory)
 
 
 def live(path, seed, ledger):

@@ -361,7 +361,7 @@ class TestFailedSync:
         log = Log(tmp_path)
         log.create_topic("t", SCHEMA)
         log.append("t", [(1, "kept")], wal_mode="sync")
-        real = segment_writer.sync_data
+        real = segment_writer.sync_data  # type: ignore[attr-defined]
 
         def fail(fd):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -406,7 +406,7 @@ class TestFailedSync:
 
 class TestUnforeseen:
     def test_one_commit_that_cannot_be_encoded_harms_no_other(self, log, monkeypatch):
-        real = ChangeBatch.arrow.fget
+        real = ChangeBatch.arrow.fget  # type: ignore[attr-defined]
 
         def arrow(batch):
             if any(row[0] == 3 for row in batch.rows):

@@ -42,7 +42,7 @@ class Loop:
 
 @dataclass
 class Unresolved:
-    a: "NoSuchClass"  # noqa: F821
+    a: "NoSuchClass"  # type: ignore[name-defined]  # noqa: F821
 
 
 @dataclass

@@ -84,7 +84,7 @@ POINT = struct_type({"x": DOUBLE, "y": BIGINT})
         (DATE, date(1, 1, 1), date(1, 1, 1)),
         (TIMESTAMP, NOON, NOON),
         (TIMESTAMP, NOON.replace(tzinfo=None), NOON),
-        (TIMESTAMP, NOON.replace(tzinfo=Nowhere()), NOON),
+        (TIMESTAMP, NOON.replace(tzinfo=Nowhere()), NOON),  # type: ignore[abstract]
         (TIMESTAMP, NOON.astimezone(BERLIN), NOON),
         (TIMESTAMP, NOON.replace(tzinfo=zoneinfo.ZoneInfo("UTC")), NOON),
         (INTERVAL, timedelta(microseconds=-1), timedelta(microseconds=-1)),

@@ -25,8 +25,8 @@ import millstream as ms
 from millstream.testing import TIMEOUT, Mirror
 from millstream.views import saver
 
-from .observing import EPOCH, batches_of, in_time, rows_of, settle, window_of
-from .test_gears import MINUTE, NOON
+from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, settle, window_of
+from .test_gears import NOON
 
 pytestmark = pytest.mark.crash
 

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.errors import Error, InvalidOptionError, SqlParameterError, SqlUnsupportedError
+from millstream.errors import (
+    Error,
+    InvalidOptionError,
+    SqlError,
+    SqlParameterError,
+    SqlUnsupportedError,
+)
 from millstream.model import Schema
 from millstream.sql import parse, plan_insert, plan_select
 from millstream.sql.expressions.bind import bind
@@ -244,6 +250,6 @@ def test_neither_a_list_nor_a_dict(given_now):
     ],
 )
 def test_a_parameter_is_a_value_and_no_name_and_is_never_stored(sql):
-    with pytest.raises(Error) as caught:
+    with pytest.raises(SqlError) as caught:
         parse(sql, [5])
     assert caught.value.column == sql.index("?") + 1

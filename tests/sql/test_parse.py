@@ -239,17 +239,17 @@ def test_meaning(sql, statement):
 
 def test_equal_options_are_of_equal_types():
     [created] = parse("CREATE SOURCE s (a INT) WITH (a = 1, b = 1.0, c = TRUE, d = '1')")
-    assert [type(each.value) for each in created.options.values()] == [int, float, bool, str]
+    assert [type(each.value) for each in created.options.values()] == [int, float, bool, str]  # type: ignore[attr-defined]
 
 
 def test_options_know_their_places():
     [created] = parse("CREATE SOURCE s (a INT)\nWITH (size =\n  5)")
-    assert (created.options["size"].line, created.options["size"].column) == (3, 3)
+    assert (created.options["size"].line, created.options["size"].column) == (3, 3)  # type: ignore[attr-defined]
 
 
 def test_select_items():
     [select] = parse('SELECT *, t.*, a b, c AS "D d" FROM t')
-    star, table_star, first, second = select.items
+    star, table_star, first, second = select.items  # type: ignore[attr-defined]
     assert star.is_star
     assert not star.args.get("table")
     assert (table_star.is_star, table_star.table) == (True, "t")
@@ -261,17 +261,17 @@ def test_statements_know_their_text_and_place():
     show, explain = parse(sql)
     assert (show.sql, show.text, show.line, show.column) == (sql, "SHOW  TABLES", 1, 2)
     assert (explain.text, explain.line, explain.column) == ("EXPLAIN SELECT a\nFROM t", 3, 3)
-    inner = explain.statement
+    inner = explain.statement  # type: ignore[attr-defined]
     assert (inner.sql, inner.text, inner.line, inner.column) == (sql, "SELECT a\nFROM t", 3, 11)
 
 
 def test_statements_are_frozen():
     [show] = parse("SHOW TABLES")
     with pytest.raises(dataclasses.FrozenInstanceError):
-        show.kind = "sources"
+        show.kind = "sources"  # type: ignore[attr-defined]
     [created] = parse("CREATE SOURCE s (a INT) WITH (x = 1)")
     with pytest.raises(TypeError):
-        created.options["x"] = Option(2)
+        created.options["x"] = Option(2)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_the_dialect_writes_what_it_reads():
 def test_long_chains_are_no_deep_nesting():
     sql = "SELECT a FROM t WHERE " + " OR ".join(f"a = {n}" for n in range(3000))
     [select] = parse(sql)
-    assert len(list(select.where.flatten())) == 3000
+    assert len(list(select.where.flatten())) == 3000  # type: ignore[attr-defined]
 
 
 # --- No text breaks the parser --------------------------------------------------------------------

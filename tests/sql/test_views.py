@@ -170,8 +170,8 @@ def test_a_query_may_begin_with_its_own_with():
 def test_several_statements():
     first, view, last = parse(f"SHOW VIEWS; CREATE STREAM s AS {COUNT} EMIT CHANGES ;\n {COUNT}")
     assert (first, last) == (Show(kind="views"), one(COUNT))
-    assert (view.text, view.query.text) == (f"CREATE STREAM s AS {COUNT} EMIT CHANGES", COUNT)
-    assert (view.column, view.query.column, last.line, last.column) == (13, 32, 2, 2)
+    assert (view.text, view.query.text) == (f"CREATE STREAM s AS {COUNT} EMIT CHANGES", COUNT)  # type: ignore[attr-defined]
+    assert (view.column, view.query.column, last.line, last.column) == (13, 32, 2, 2)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

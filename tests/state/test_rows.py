@@ -300,7 +300,7 @@ class TestRows:
         rows.apply(rows.diff(spark([(k, 0) for k in range(9)], schema)))
         rows.apply(rows.diff(spark([(1, 1)], schema)))
         steps = [rows.diff(spark([(2, 2)], schema))]
-        living = rows_module.living
+        living = rows_module.living  # type: ignore[attr-defined]
 
         def meanwhile(*arguments):
             while steps:

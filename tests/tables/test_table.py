@@ -25,7 +25,7 @@ def update(sql):
 
 def where(sql):
     (statement,) = parse(f"DELETE FROM t WHERE {sql}")
-    return plan_where(statement.where, SCHEMA)
+    return plan_where(statement.where, SCHEMA)  # type: ignore[attr-defined]
 
 
 class Committed:

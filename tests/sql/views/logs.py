@@ -128,7 +128,7 @@ GONE = {
 
 def changes(name):
     """The log: rows with their weights, in order; what goes went in between."""
-    log = [(row, 1) for row in GONE.get(name, [])]
+    log = [(row, 1) for row in GONE.get(name, [])]  # type: ignore[attr-defined]
     for place, row in enumerate(ROWS[name]):
         log.insert(2 * place, (row, 1))
-    return log + [(row, -1) for row in GONE.get(name, [])]
+    return log + [(row, -1) for row in GONE.get(name, [])]  # type: ignore[attr-defined]
