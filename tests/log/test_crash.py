@@ -188,7 +188,7 @@ ACK = struct.Struct("<II")
 
 
 def hammer(path, run, send):
-    """Four threads that append as fast as they can; each tells what was acknowledged."""
+    """Four threads that append as fast as they can; each reports what was acknowledged."""
     log = Log(path, segment_bytes=20_000, sync_interval=0.001)
     if "t" not in log.topics:
         log.create_topic("t", Schema.of(run="BIGINT", thread="BIGINT", n="BIGINT"))
@@ -217,7 +217,7 @@ def hammer(path, run, send):
 
 
 def killed_at_a_random_moment(path, run, rng):
-    """How many rows each thread was told are durable before the kill."""
+    """How many rows of each thread were acknowledged as durable before the kill."""
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -172,7 +172,7 @@ def test_a_note_that_is_damaged_or_gone_costs_nothing(path):
 
 
 class TestRepair:
-    """What is missing stays missing, is said to whoever reads over it, and the rest is there."""
+    """What is missing is reported to readers that pass over it; the rest is there."""
 
     @pytest.mark.parametrize("place", [1, 3])
     def test_a_segment_that_is_gone(self, path, place):
@@ -259,7 +259,7 @@ def blank(segment, count=None):
 @pytest.mark.parametrize("place", [2, -2, -1])
 @pytest.mark.parametrize("left", ["path", "crashed"])
 def test_a_damaged_beginning_is_not_a_wrong_file(left, place, request):
-    """Nothing tells which segment it is; its rows are read all the same."""
+    """Nothing says which segment it is; its rows are read all the same."""
     path = request.getfixturevalue(left)
     blank(segments(path)[place], 260)
     with Log(path, segment_bytes=3000) as log:
@@ -271,7 +271,7 @@ def test_a_damaged_beginning_is_not_a_wrong_file(left, place, request):
 
 @pytest.mark.parametrize("left", ["path", "crashed"])
 def test_a_last_one_of_which_nothing_is_left(left, request):
-    """How many LSNs were in it, nobody knows; without it the log can be opened."""
+    """How many LSNs were in it is not known; without it the log can be opened."""
     path = request.getfixturevalue(left)
     blank(segments(path)[-1])
     assert refused(path, "holds nothing that can be read").files == (segments(path)[-1].name,)

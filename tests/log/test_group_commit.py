@@ -108,7 +108,7 @@ def test_an_error_reaches_each_waiting_thread_and_the_next_try_works():
     disk.error = None
     disk.commit()
     with pytest.raises(AssertionError):
-        disk.group.wait_for(99)  # nobody queued that
+        disk.group.wait_for(99)  # it was never queued
 
 
 def test_a_thread_interrupted_while_it_waits_holds_no_other_up(monkeypatch):

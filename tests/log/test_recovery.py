@@ -278,7 +278,7 @@ def test_a_seal_that_is_damaged_drops_no_segment(tmp_path):
 
 
 def test_a_segment_cut_between_two_frames_ends_the_log_or_is_damage(tmp_path):
-    """It looks whole; only the next segment's name tells that rows are missing."""
+    """It looks whole; only the next segment's name shows that rows are missing."""
 
     def unsynced(log):
         log.create_topic("t", SCHEMA)

@@ -208,11 +208,11 @@ class TestHolds:
             log.create_topic("t", SCHEMA, retention=Retention(max_bytes=0))
             fill(log, "t", 100)
             hold = log.hold("t", lsn=40)
-            everybody = log.hold(lsn=20)
+            all_topics = log.hold(lsn=20)
             log.retain()
             assert numbers(log, "t")[0] <= 19
-            everybody.release()
-            everybody.release()
+            all_topics.release()
+            all_topics.release()
             log.retain()
             assert log.topic("t").low_lsn == 40
             assert numbers(log, "t") == list(range(39, 100))

@@ -124,7 +124,7 @@ class FileSet:
             self._refuse(problems)
 
     @property
-    def promised(self) -> int:
+    def durable_lsn(self) -> int:
         """Everything up to this LSN was on the disk when the log was closed; 0: it was not."""
         return 0 if self.closed is None else self.closed.end_lsn - 1
 
@@ -223,7 +223,7 @@ class FileSet:
 
 def _against_neighbours(known: Sequence[_Known]) -> Iterator[_Problem]:
     """What each file says, held against what the next one says."""
-    strays = set[SegmentRef]()
+    others = set[SegmentRef]()
     for before, after in pairwise(known):
         one, other = before.ref, after.ref
         if one.ordinal == other.ordinal:
@@ -240,8 +240,8 @@ def _against_neighbours(known: Sequence[_Known]) -> Iterator[_Problem]:
                     "restore the newest copy of it",
                     one,
                 )
-            elif _is_stray(before, after) and one not in strays:
-                strays.add(other)
+            elif _is_of_another_copy(before, after) and one not in others:
+                others.add(other)
                 yield _Problem(
                     f"{other.name} does not follow {one.name}: one of them is of another copy "
                     "of the database",
@@ -250,7 +250,7 @@ def _against_neighbours(known: Sequence[_Known]) -> Iterator[_Problem]:
                 )
 
 
-def _is_stray(before: _Known, after: _Known) -> bool:
+def _is_of_another_copy(before: _Known, after: _Known) -> bool:
     if before.identity is None or after.identity is None or not after.identity.previous:
         return False
     return after.identity.previous != before.identity.id

@@ -25,7 +25,7 @@ offset size field
 ====== ==== ===========================================================================
 
 The header has its own check sum, so that a reader can step over the payloads of topics it does not
-want without reading them. The durable LSN is a witness: a damaged frame below it was once safe on
+want without reading them. The durable LSN is evidence: a damaged frame below it was once safe on
 disk and must be reported; above it, it is the torn end of a write that was not acknowledged. What
 a frame says of the one before it shows whose rows a damaged frame held: rows of other topics are
 not affected.

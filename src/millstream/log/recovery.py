@@ -1,10 +1,10 @@
 """Opening what a run left behind: find the end, cut what is torn, report what was cut.
 
-Only the last segment is read, and before it those that the last head does not vouch for, so the
-time this takes does not grow with the log.
+Only the last segment is read, and before it those that the last head does not list as synced, so
+the time this takes does not grow with the log.
 
 A torn end and a damaged middle look alike: a frame that is not whole. They differ in what was
-promised. Each frame says how far the log was durable when it was written, so if any whole frame
+acknowledged. Each frame says how far the log was durable when it was written, so if any whole frame
 after the damage says that the damaged rows were durable, they were acknowledged: nothing is cut,
 the damage is reported, and readers meet it as an error. Otherwise those rows were not acknowledged:
 the end is torn, and is cut back to the last whole commit.
@@ -137,8 +137,8 @@ def recover(directory: Path, *, repair: bool = False) -> LogState | None:
             files.begins_with(seal.topics.first)
             _truncate(anchor, seal.end)
             return _state(refs, anchor.head, seal, Recovery(True, lost=tuple(sorted(files.lost))))
-    vouched = 0 if anchor is None else anchor.head.synced
-    unsure = [SegmentFile(directory, ref) for ref in refs if ref.ordinal > vouched]
+    synced = 0 if anchor is None else anchor.head.synced
+    unsure = [SegmentFile(directory, ref) for ref in refs if ref.ordinal > synced]
     return _repair(directory, files, unsure)
 
 
@@ -200,19 +200,19 @@ def _before(directory: Path, refs: Sequence[SegmentRef], file: SegmentFile) -> S
 def _repair(directory: Path, files: FileSet, unsure: list[SegmentFile]) -> LogState:
     """After a crash: check what the disk was not asked to keep yet, cut at the first tear."""
     refs = files.refs
-    promised = cache(lambda: max([files.promised, *map(_durable_lsn, unsure)]))
+    durable = cache(lambda: max([files.durable_lsn, *map(_durable_lsn, unsure)]))
     scans: list[_Scan] = []
     for place, file in enumerate(unsure):
         before = _before(directory, refs, file)
-        if not _has_head(file) and not _was_kept(file, before, promised):
+        if not _has_head(file) and not _was_kept(file, before, durable):
             break  # it was begun, but not on the disk when the power went
-        scans.append(_Scan(file, _head_of(file, before), promised))
+        scans.append(_Scan(file, _head_of(file, before), durable))
         if scans[-1].read(until=[later.ref for later in unsure[place + 1 :]]):
             break
     dropped = unsure[len(scans) :]
     if not scans and (before := _before(directory, refs, unsure[0])) is not None:
         head = _head_of(before, _before(directory, refs, before))
-        scans.append(_Scan(before, head, promised))
+        scans.append(_Scan(before, head, durable))
         scans[-1].read(until=[])
     if not scans:
         raise unsure[0].corrupt("its first frame is damaged", 0)
@@ -224,19 +224,19 @@ def _repair(directory: Path, files: FileSet, unsure: list[SegmentFile]) -> LogSt
     _drop(dropped)
     _truncate(last.file, last.end)
     for scan in scans:
-        sync_data(scan.file.fd)  # from now on we vouch for them
+        sync_data(scan.file.fd)  # the next head lists them as synced
     sync_directory(directory)
     kept = [ref for ref in refs if ref <= last.file.ref]
     report = Recovery(False, cut, *where, damaged, tuple(sorted(files.lost)))
     return _state(kept, last.head, last.seal(), report)
 
 
-def _was_kept(file: SegmentFile, before: SegmentFile | None, promised: Callable[[], int]) -> bool:
+def _was_kept(file: SegmentFile, before: SegmentFile | None, durable: Callable[[], int]) -> bool:
     """Whether a segment without a head was on the disk once."""
     if before is None:
         return True
     trailer = before.trailer
-    return promised() >= file.ref.base_lsn or (trailer is not None and trailer.followed)
+    return durable() >= file.ref.base_lsn or (trailer is not None and trailer.followed)
 
 
 def _drop(files: Sequence[SegmentFile]) -> None:
@@ -266,7 +266,7 @@ def _durable_lsn(file: SegmentFile) -> int:
 class _Scan:
     """One pass over a segment: what holds at the end of its last whole commit."""
 
-    def __init__(self, file: SegmentFile, head: Head, promised: Callable[[], int]) -> None:
+    def __init__(self, file: SegmentFile, head: Head, durable: Callable[[], int]) -> None:
         self.file = file
         self.head = head
         self.end = file.start
@@ -274,7 +274,7 @@ class _Scan:
         trailer = file.trailer
         self._limit = file.size if trailer is None else trailer.end
         self._is_followed = trailer is not None and trailer.followed
-        self._promised = promised
+        self._durable = durable
         self._topics, self._epochs = head.topics, head.epochs
         self._index = SegmentIndex(file.ref.base_lsn)
 
@@ -301,7 +301,7 @@ class _Scan:
 
     def _was_kept(self) -> bool:
         """Whether what stands after the last whole commit was on the disk once."""
-        return self._is_followed or self._promised() >= self._index.end_lsn
+        return self._is_followed or self._durable() >= self._index.end_lsn
 
     def _read_frames(self, *, is_last: bool) -> None:
         """Stop at a torn end, step over damage that is no torn end."""
