@@ -928,7 +928,7 @@ def test_async_callbacks_are_refused(db, numbers, inline, name):
         with pytest.raises(errors.InvalidOptionError, match=f"{name} is an async") as caught:
             db.subscribe_callback("SELECT * FROM s", **given)
         assert "subscribe_stream" in caught.value.hint
-    with pytest.raises(errors.InvalidOptionError, match=f"{name} cannot be called"):
+    with pytest.raises(errors.InvalidOptionError, match=f"{name} is not callable"):
         db.subscribe_callback("SELECT * FROM s", **{"on_change": print, name: 5, "inline": inline})
     assert db.metrics()["subscribers"] == 0
 

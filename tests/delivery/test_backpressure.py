@@ -1,4 +1,4 @@
-"""What a policy makes of batches that wait. Pure: every account is exact."""
+"""Backpressure policies: what is taken, dropped and conflated adds up exactly."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ limits = st.integers(1, 8)
 
 
 @given(st.sampled_from(["block", "disconnect"]), limits, steps())
-def test_what_is_lossless_gives_all_that_it_took(kind, limit, script):
+def test_lossless_policies_give_everything(kind, limit, script):
     backlog = Backlog(Policy(kind), limit)
     put, taken = play(backlog, script)
     assert [c for _, b in taken for c in content(b)] == [c for b in put for c in content(b)]
@@ -109,7 +109,7 @@ def test_what_is_lossless_gives_all_that_it_took(kind, limit, script):
 
 
 @given(st.sampled_from(["drop_oldest", "drop_newest"]), limits, steps())
-def test_what_is_dropped_is_told_exactly(kind, limit, script):
+def test_gaps_report_exactly_what_was_dropped(kind, limit, script):
     backlog = Backlog(Policy(kind), limit)
     put, taken = play(backlog, script)
     committed = [c for b in put for c in content(b)]
@@ -119,9 +119,9 @@ def test_what_is_dropped_is_told_exactly(kind, limit, script):
     gaps = [b.gap for _, b in taken if b.gap is not None]
     assert sum(gap.count for gap in gaps) == backlog.dropped
     got = {lsn for lsn, _, _ in delivered}
-    told = {lsn for gap in gaps for lsn in range(gap.first_lsn, gap.last_lsn + 1)}
-    assert not got & told, "a gap covers what was given"
-    assert {lsn for lsn, _, _ in committed} <= got | told, "rows that nobody was told of"
+    reported = {lsn for gap in gaps for lsn in range(gap.first_lsn, gap.last_lsn + 1)}
+    assert not got & reported, "a gap covers what was given"
+    assert {lsn for lsn, _, _ in committed} <= got | reported, "rows that no gap reports"
     for gap in gaps:
         assert gap.first_lsn <= gap.last_lsn
         assert gap.count > 0
@@ -132,7 +132,7 @@ def test_what_is_dropped_is_told_exactly(kind, limit, script):
     limits,
     steps(),
 )
-def test_an_update_is_never_parted(policy, limit, script):
+def test_an_update_is_never_split(policy, limit, script):
     put, taken = play(Backlog(Policy.parse(policy), limit), script)
     together = [set(b.lsns) for _, b in taken]
     for batch in put:
@@ -142,7 +142,7 @@ def test_an_update_is_never_parted(policy, limit, script):
 
 
 @given(st.sampled_from(["block", "drop_oldest", "drop_newest"]), limits, steps())
-def test_a_batch_has_at_most_as_many_rows_as_asked_for(policy, limit, script):
+def test_a_batch_has_at_most_max_rows(policy, limit, script):
     _, taken = play(Backlog(Policy.parse(policy), limit), script)
     for most, batch in taken:
         if most is not None and len(batch) > most:
@@ -151,7 +151,7 @@ def test_a_batch_has_at_most_as_many_rows_as_asked_for(policy, limit, script):
 
 
 @given(st.sampled_from(["drop_oldest", "drop_newest", "sample(2)"]), limits, steps())
-def test_no_more_waits_than_there_is_room_for(policy, limit, script):
+def test_the_limit_is_kept(policy, limit, script):
     backlog = Backlog(Policy.parse(policy), limit)
     for step in script:
         if isinstance(step, ChangeBatch):
@@ -162,7 +162,7 @@ def test_no_more_waits_than_there_is_room_for(policy, limit, script):
 
 
 @given(st.integers(1, 4), limits, steps())
-def test_a_sample_counts_what_it_leaves_out(every, limit, script):
+def test_a_sample_counts_the_rows_it_drops(every, limit, script):
     backlog = Backlog(Policy("sample", every), limit)
     script = [s for s in script if not isinstance(s, ChangeBatch) or s.is_insert_only]
     put, taken = play(backlog, script)
@@ -171,10 +171,10 @@ def test_a_sample_counts_what_it_leaves_out(every, limit, script):
     sampled = committed[every - 1 :: every]
     assert [c for c in sampled if c in delivered] == delivered
     assert backlog.dropped == len(committed) - len(delivered)
-    # What was left out since the last one that was given is told with the next.
-    told = sum(b.gap.count for _, b in taken if b.gap is not None)
-    untold = 0 if backlog._trailing_gap is None else backlog._trailing_gap.count
-    assert told + untold == backlog.dropped
+    # What was dropped since the last row that was given is reported with the next.
+    reported = sum(b.gap.count for _, b in taken if b.gap is not None)
+    pending = 0 if backlog._trailing_gap is None else backlog._trailing_gap.count
+    assert reported + pending == backlog.dropped
 
 
 # ---- conflate
@@ -209,7 +209,7 @@ def histories(draw):
 
 
 def add_up(state, batch):
-    """A Z-set: a copy that somebody keeps of a table."""
+    """Apply a batch to a Z-set, the mirror of a table."""
     for row, weight in zip(batch.rows, batch.weights, strict=True):
         state[row] = state.get(row, 0) + weight
         if not state[row]:
@@ -217,7 +217,7 @@ def add_up(state, batch):
 
 
 @given(histories(), st.lists(st.booleans(), min_size=8, max_size=8))
-def test_a_conflated_copy_is_the_same_as_one_that_was_told_all(history, reads):
+def test_a_conflated_mirror_equals_one_with_all_changes(history, reads):
     backlog = Backlog(Policy("conflate"), 4)
     lsn, all_steps, netted, committed, delivered = 1, {}, {}, 0, 0
 
@@ -247,7 +247,7 @@ def test_a_conflated_copy_is_the_same_as_one_that_was_told_all(history, reads):
     assert not backlog.has_news
 
 
-def test_conflated_changes_stand_for_all_from_the_first_to_the_last():
+def test_conflated_changes_cover_all_lsns_from_first_to_last():
     backlog = Backlog(Policy("conflate"), 4)
     backlog.put(place([(1, 0)], None, 10))
     backlog.put(place([(2, 0)], None, 11))
@@ -258,7 +258,7 @@ def test_conflated_changes_stand_for_all_from_the_first_to_the_last():
     assert [change.op for change in batch] == ["insert", "insert"]
 
 
-def test_what_came_and_went_is_not_told():
+def test_an_insert_and_its_delete_cancel_out():
     backlog = Backlog(Policy("conflate"), 4)
     backlog.put(place([(1, 0)], None, 10))
     backlog.put(place([(1, 0)], [-1], 11))
@@ -271,7 +271,7 @@ def test_what_came_and_went_is_not_told():
 
 
 class TestMerging:
-    def test_small_batches_come_as_one(self):
+    def test_small_batches_are_merged(self):
         backlog = Backlog(Policy("block"), 100)
         for first in (1, 3, 5):
             backlog.put(inserts(first, 2))
@@ -279,7 +279,7 @@ class TestMerging:
         assert list(batch.lsns) == [1, 2, 3, 4, 5, 6]
         assert (batch.first_lsn, batch.lsn) == (1, 6)
 
-    def test_but_not_over_a_gap(self):
+    def test_not_across_a_gap(self):
         backlog = Backlog(Policy("drop_newest"), 2)
         backlog.put(inserts(1, 3))
         assert list(backlog.take(None).lsns) == [1, 2]
@@ -288,7 +288,7 @@ class TestMerging:
         assert list(batch.lsns) == [4]
         assert (batch.gap.first_lsn, batch.gap.last_lsn, batch.gap.count) == (3, 3, 1)
 
-    def test_nor_more_rows_than_is_good(self):
+    def test_not_beyond_the_merge_limit(self):
         backlog = Backlog(Policy("block"), 100)
         for first in range(1, 11, 2):
             backlog.put(inserts(first, 2))
@@ -297,8 +297,8 @@ class TestMerging:
         assert len(backlog.take(1)) == 1
         assert len(backlog.take(None)) == 3
 
-    def test_nor_a_delete_and_an_insert_which_would_be_an_update(self):
-        """What a reader is told does not depend on how fast it is."""
+    def test_not_a_delete_and_an_insert_which_would_read_as_an_update(self):
+        """What a reader is given does not depend on how fast it is."""
         backlog = Backlog(Policy("block"), 100)
         backlog.put(place([(1, 0)], [-1], 1))
         backlog.put(place([(1, 1)], None, 2))
@@ -308,7 +308,7 @@ class TestMerging:
             ops += [change.op for change in batch]
         assert ops == ["delete", "insert", "update"]
 
-    def test_nor_of_two_forms_or_kinds(self):
+    def test_not_of_different_forms_or_kinds(self):
         backlog = Backlog(Policy("block"), 100)
         backlog.put(place([(1, 1)], None, 1).copy(kind="snapshot"))
         backlog.put(place([(2, 2)], None, 2))
@@ -324,21 +324,21 @@ class TestWatermarks:
     @pytest.mark.parametrize(
         "policy", ["block", "drop_oldest", "drop_newest", "disconnect", "sample(2)"]
     )
-    def test_a_lone_one_is_news(self, policy):
+    def test_a_watermark_without_rows_is_news(self, policy):
         backlog = Backlog(Policy.parse(policy), 1)
         assert backlog.put(self.mark(1, 50))
         assert backlog.has_news
         assert backlog.take(None).watermark == 50
         assert not backlog.has_news
 
-    def test_a_newer_one_overtakes(self):
+    def test_a_newer_watermark_supersedes(self):
         backlog = Backlog(Policy("block"), 1)
         for n in range(100):
             backlog.put(self.mark(n, n))
         assert len(backlog.batches) == 1
         assert backlog.take(None).watermark == 99
 
-    def test_the_last_of_merged_batches_holds(self):
+    def test_merged_batches_have_the_last_watermark(self):
         backlog = Backlog(Policy("block"), 10)
         backlog.put(inserts(1, 1).with_watermark(5))
         backlog.put(inserts(2, 1).with_watermark(7))
@@ -346,7 +346,7 @@ class TestWatermarks:
         assert backlog.take(None).watermark == 7
 
 
-def test_a_gap_at_the_end_is_told_at_once():
+def test_a_gap_at_the_end_is_reported_at_once():
     backlog = Backlog(Policy("drop_newest"), 2)
     backlog.put(inserts(1, 5))
     assert len(backlog.take(None)) == 2
@@ -356,14 +356,14 @@ def test_a_gap_at_the_end_is_told_at_once():
     assert not backlog.has_news
 
 
-def test_a_batch_larger_than_the_buffer_comes_whole_to_who_has_read_all():
+def test_an_empty_backlog_accepts_a_batch_larger_than_the_limit():
     for kind in ("block", "disconnect"):
         backlog = Backlog(Policy(kind), 2)
         assert backlog.put(inserts(1, 5))
         assert len(backlog.take(None)) == 5
 
 
-def test_a_few_large_batches_wait_although_they_are_too_much():
+def test_a_few_large_batches_are_accepted_beyond_the_limit():
     """Only where nothing may be lost: to read them back from the log would cost more."""
     backlog, count = Backlog(Policy("block"), 16), 0
     while backlog.put(inserts(1 + 10 * count, 10)):
@@ -374,7 +374,7 @@ def test_a_few_large_batches_wait_although_they_are_too_much():
     assert not backlog.put(inserts(11, 10))
 
 
-def test_clear_forgets_everything():
+def test_clear():
     for policy in ("block", "drop_oldest", "drop_newest", "conflate", "sample(1)"):
         backlog = Backlog(Policy.parse(policy), 2)
         backlog.put(inserts(1, 2))
@@ -405,7 +405,7 @@ def test_values_that_python_cannot_hold_are_netted_like_others():
 
 
 @pytest.mark.parametrize("written", range(4))
-def test_batches_are_joined_whether_or_not_the_log_has_written_them(written):
+def test_batches_are_merged_whether_or_not_the_log_has_written_them(written):
     """The log makes the Arrow form of rows when it gets to them, which may be in between."""
     backlog = Backlog(Policy.parse("block"), 100)
     for n in range(3):

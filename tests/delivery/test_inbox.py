@@ -62,7 +62,7 @@ class World:
             self.trim(self.draw(st.integers(self.oldest, self.written[-1].lsn + 1)))
 
     def trim(self, oldest):
-        """Retention: rows before an LSN go."""
+        """Retention: remove rows before an LSN."""
         self.oldest = oldest
 
     def check_kept(self, first):
@@ -100,7 +100,7 @@ class World:
 
 
 class TableWorld(World):
-    """One that has current rows: applied when they are placed."""
+    """A world with a table, whose current rows are changed when a commit has its LSN."""
 
     def snapshot(self):
         self.meanwhile()
@@ -178,7 +178,7 @@ def test_now_misses_nothing_and_repeats_nothing(commits, limit, most, data):
 
 @settings(max_examples=120)
 @given(commit_sizes, st.integers(1, 6), st.integers(1, 8), st.data())
-def test_an_lsn_and_all_after_it_come_once(commits, limit, first, data):
+def test_everything_from_an_lsn_on_comes_once(commits, limit, first, data):
     world = World(data.draw, commits)
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
@@ -191,7 +191,7 @@ def test_an_lsn_and_all_after_it_come_once(commits, limit, first, data):
 
 @settings(max_examples=120)
 @given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), st.data())
-def test_a_snapshot_and_what_follows_are_the_whole(commits, limit, most, data):
+def test_a_snapshot_and_what_follows_are_complete(commits, limit, most, data):
     world = TableWorld(data.draw, commits)
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
@@ -210,7 +210,7 @@ def test_a_snapshot_and_what_follows_are_the_whole(commits, limit, most, data):
     st.sampled_from(["drop_oldest", "drop_newest"]),
     st.data(),
 )
-def test_what_a_policy_drops_is_the_only_thing_missing(commits, limit, policy, data):
+def test_only_what_a_policy_drops_is_missing(commits, limit, policy, data):
     world = World(data.draw, commits)
     inbox = Inbox(world, Policy(policy), limit)
     world.inbox = inbox
@@ -226,7 +226,7 @@ def test_what_a_policy_drops_is_the_only_thing_missing(commits, limit, policy, d
 
 @settings(max_examples=80)
 @given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), st.data())
-def test_what_retention_takes_is_the_only_thing_missing(commits, limit, most, data):
+def test_only_what_retention_removes_is_missing(commits, limit, most, data):
     world = World(data.draw, commits)
     world.is_trimmed = True
     world.meanwhile()

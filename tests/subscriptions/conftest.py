@@ -1,4 +1,4 @@
-"""A database, and ways to read all that a subscription has to give."""
+"""A database with a source and a table."""
 
 from __future__ import annotations
 

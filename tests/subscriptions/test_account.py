@@ -205,7 +205,7 @@ def counted(db, source, start):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_delivered_and_dropped_are_all_that_was_committed(tmp_path, seed):
+def test_delivered_plus_dropped_is_committed(tmp_path, seed):
     rng = random.Random(seed)
     begin = datetime.now(UTC)
     readers = list(accounts(rng))

@@ -75,7 +75,7 @@ class TestThread:
         source.push((1, None))
         wait_until(lambda: log.rows)
 
-    def test_what_it_raises_is_told_and_it_goes_on(self, db, source):
+    def test_what_it_raises_is_passed_to_on_error_and_it_goes_on(self, db, source):
         log = Log(fail_on=[2])
         subscription = log.subscribe(db, "SELECT n FROM s", max_rows=1)
         source.push_batch([(1, None), (2, None), (3, None)])
@@ -115,7 +115,7 @@ class TestThread:
             wait_until(lambda: caplog.records)
         assert len(calls) == 1
 
-    def test_a_slow_one_delays_nobody(self, db, source):
+    def test_a_slow_callback_does_not_delay_others(self, db, source):
         go, slow, quick = threading.Event(), [], Log()
 
         def wait(batch):
@@ -168,7 +168,7 @@ class TestEnd:
         assert (log.completed, log.errors) == (1, [])
         assert (idle.rows, idle.completed) == ([], 1)
 
-    def test_cancel_is_not_an_end_to_be_told(self, db, source):
+    def test_cancel_calls_neither_on_error_nor_on_complete(self, db, source):
         log = Log()
         subscription = log.subscribe(db, "SELECT n FROM s")
         source.push((1, None))
@@ -192,7 +192,7 @@ class TestEnd:
         assert subscription.join(TIMEOUT)
         assert seen == [(1,)]
 
-    def test_an_error_that_ends_it_is_told(self, db, source):
+    def test_an_error_that_ends_it_is_passed_to_on_error(self, db, source):
         log, other = Log(), Log()
         log.subscribe(db, "SELECT 1 / n AS q FROM s")
         other.subscribe(db, "SELECT n FROM s")
@@ -205,7 +205,7 @@ class TestEnd:
         assert isinstance(other.errors[0], SubscriptionEndedError)
         assert other.rows == [(0,)]
 
-    def test_an_on_complete_that_raises_is_told(self):
+    def test_what_on_complete_raises_is_passed_to_on_error(self):
         log = Log()
 
         def bad():
@@ -236,7 +236,7 @@ class TestInline:
     def test_is_called_within_the_push(self, db, source, dispatcher):
         log = Log()
         subscription = log.subscribe(db, "SELECT n * 2 AS m FROM s WHERE n > 1", inline=True)
-        with paused(dispatcher):  # nobody else can have called it
+        with paused(dispatcher):  # no other thread can have called it
             source.push((1, "a"))
             source.push((2, "b"))
             source.push({"n": 3})
@@ -246,7 +246,7 @@ class TestInline:
         assert (subscription.delivered, subscription.errors) == (4, 0)
         assert len(db.query("SELECT * FROM s")) == 6
 
-    def test_batches_have_no_place_yet(self, db, source):
+    def test_batches_have_no_lsn_yet(self, db, source):
         seen = []
         db.subscribe_callback("SELECT * FROM s", seen.append, inline=True)
         source.push((1, "a"))
@@ -283,7 +283,7 @@ class TestInline:
         assert [type(error) for error in quotient.errors] == [ExpressionError] * 2
         assert len(db.query("SELECT * FROM s")) == 3
 
-    def test_what_is_not_taken_is_not_told(self, db, dispatcher):
+    def test_it_is_not_called_with_a_row_that_the_buffer_dropped(self, db, dispatcher):
         db.execute("CREATE SOURCE r (n BIGINT) WITH (buffer_size = 1, backpressure = 'reject')")
         source, log = db.source("r"), Log()
         log.subscribe(db, "SELECT n FROM r", inline=True)
@@ -313,7 +313,7 @@ class TestInline:
         assert (log.completed, cancelled.completed) == (1, 0)
 
     def test_several_pushers_call_it_at_once(self, db, source):
-        """It is not locked: two pushers are within it at the same time."""
+        """No lock is held: two pushers are in the callback at the same time."""
         meeting = threading.Barrier(2, timeout=TIMEOUT)
         db.subscribe_callback("SELECT n FROM s", lambda batch: meeting.wait(), inline=True)
         pushing = [Background(source.push, (n, None)) for n in range(2)]

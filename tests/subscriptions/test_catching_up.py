@@ -9,16 +9,9 @@ import millstream as ms
 from millstream.errors import ClosedError, SlowConsumerError
 from millstream.testing import TIMEOUT, wait_until
 
+from .test_subscription import rows_of
+
 pytestmark = pytest.mark.slow
-
-
-def rows_of(subscription, count):
-    got = []
-    while len(got) < count:
-        batch = subscription.recv(TIMEOUT)
-        assert batch is not None
-        got += batch.rows
-    return got
 
 
 class TestSpill:
@@ -68,7 +61,7 @@ class TestSpill:
         got += rows_of(subscription, 500 - len(got))
         assert got == [(n,) for n in range(500)]
 
-    def test_a_spilled_reader_of_a_dropped_source_is_told(self, db, source):
+    def test_a_spilled_reader_of_a_dropped_source_fails(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", buffer_rows=2)
         for n in range(10):
             source.push((n, None))
@@ -81,7 +74,7 @@ class TestSpill:
         assert got == [(n,) for n in range(len(got))]
 
 
-class TestHeal:
+class TestRetention:
     """Retention is faster than the reader."""
 
     @pytest.fixture
@@ -136,7 +129,7 @@ class TestHeal:
 
 
 class TestEnds:
-    def test_disconnect_gives_what_was_there_and_then_a_token(self, db, source):
+    def test_disconnect_gives_the_backlog_and_then_a_token(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", backpressure="disconnect", buffer_rows=3)
         for n in range(10):
             source.push((n, None))
@@ -148,7 +141,7 @@ class TestEnds:
         again = db.subscribe("SELECT n FROM s", start=caught.value.token)
         assert rows_of(again, 7) == [(n,) for n in range(3, 10)]
 
-    def test_what_is_there_can_be_taken_after_the_end(self):
+    def test_the_backlog_can_be_read_after_the_end(self):
         with ms.open() as db:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT n FROM s")
@@ -158,7 +151,7 @@ class TestEnds:
             subscription.recv(TIMEOUT)
         assert subscription.state == "completed"
 
-    def test_cancel_lets_go_of_everything(self, db, source, dispatcher):
+    def test_cancel_drops_everything(self, db, source, dispatcher):
         subscription = db.subscribe("SELECT n FROM s")
         source.push((1, None))
         db.flush()
@@ -172,7 +165,7 @@ class TestEnds:
 
 class TestPosition:
     def test_a_part_of_a_snapshot_is_no_position(self, db, table):
-        """Who has only a part of a state, and resumes, must get all of it."""
+        """A reader that has a part of a snapshot, and resumes, gets all of it."""
         db.insert(table, [(n, "x") for n in range(10)])
         subscription = db.subscribe("SELECT * FROM t", max_rows=4)
         assert subscription.position == 0

@@ -31,7 +31,7 @@ def made(rows, weights=None, **options):
 
 
 class TestEvents:
-    def test_tell_key_place_and_time(self):
+    def test_have_key_lsn_and_time(self):
         (event,) = made([(1, 2, "x")])
         assert (event.lsn, event.collection, event.op, event.key) == (10, "t", "insert", {"id": 1})
         assert event.timestamp == datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
@@ -70,7 +70,7 @@ class TestEvents:
         (event,) = EventMaker(lambda _: None)(batch)
         assert event.key is None
 
-    def test_options_that_cannot_be(self):
+    def test_invalid_options(self):
         with pytest.raises(InvalidOptionError):
             EventMaker(lambda _: None, include="all")
         with pytest.raises(InvalidOptionError):
@@ -112,7 +112,7 @@ class TestBus:
         assert [e.changed for e in got] == [None, {"v": "b"}, None]
         assert [e.lsn for e in got] == sorted({e.lsn for e in got})
 
-    def test_of_everything_those_yet_to_be_made_included(self, db, source):
+    def test_of_all_collections_with_those_created_later(self, db, source):
         bus = db.changes(include="after")
         source.push((1, "a"))
         db.execute("CREATE TABLE later (id BIGINT PRIMARY KEY)")
@@ -125,7 +125,7 @@ class TestBus:
             ("s", {"n": 2, "t": "b"}),
         ]
 
-    def test_what_is_the_databases_own_is_not_told(self, db, source):
+    def test_internal_topics_are_left_out(self, db, source):
         bus = db.changes()
         db.notify("channel", "x")
         db.subscribe("SELECT n FROM s", name="durable").ack()
@@ -145,7 +145,7 @@ class TestBus:
             {"n": 2, "t": None},
         ]
 
-    def test_a_slow_reader_loses_nothing_although_logs_come_and_go(self, db, source):
+    def test_a_slow_reader_loses_nothing_while_logs_are_created_and_dropped(self, db, source):
         bus = db.changes(include="after", buffer_rows=4)
         expected = []
         for n in range(30):
@@ -162,7 +162,7 @@ class TestBus:
         db.insert("last", [(1,)])
         assert events(bus, 1)[0].collection == "last"
 
-    def test_one_that_reads_an_old_place_of_a_log_that_is_new(self, tmp_path):
+    def test_a_reader_from_an_old_lsn_of_a_new_log(self, tmp_path):
         """The other logs' retention is not its own."""
         with ms.open(tmp_path, segment_bytes=2000) as db:
             db.execute("CREATE SOURCE a (n BIGINT, t VARCHAR) WITH (retention_bytes = 1)")
@@ -232,13 +232,13 @@ class TestTenants:
         assert [(e.tenant, e.after["n"]) for e in got] == [("a", 1), ("a", 3)]
         assert bus.try_recv() is None
 
-    def test_everybody_is_told_whose_it_is(self, db):
+    def test_a_reader_without_a_tenant_sees_the_tenant_of_each_row(self, db):
         bus = db.changes()
         db.insert("mine", [("a", 1), ("b", 2)])
         db.insert("nobodys", [(0,)])
         assert [e.tenant for e in events(bus, 3)] == ["a", "b", None]
 
-    def test_rows_of_nobody_are_for_no_tenant(self, db):
+    def test_collections_without_a_tenant_column_are_left_out(self, db):
         with pytest.raises(TenantError):
             db.changes("nobodys", tenant="a")
 
@@ -355,7 +355,7 @@ class TestGaps:
         return got
 
     @pytest.mark.parametrize("start", ["token", "lsn", "earliest", "time", "spilled"])
-    def test_of_what_retention_took(self, small, start):
+    def test_of_rows_that_retention_removed(self, small, start):
         begin = datetime.now(UTC)
         bus = small.changes("s", start="now", buffer_rows=3, include="after")
         first = small.lsn + 1
@@ -372,7 +372,7 @@ class TestGaps:
         assert gap.gap.count == 60 - len(rows) == bus.metrics.dropped > 0
         assert all(e.lsn < gap.gap.first_lsn or e.lsn > gap.gap.last_lsn for e in rows)
 
-    def test_of_a_bus_over_everything(self, small):
+    def test_of_a_bus_over_all_collections(self, small):
         """Each in its place: what is kept of other logs comes before the end of the gap."""
         bus = small.changes(start="earliest", include="after")
         kept = self.fill(small)
@@ -392,7 +392,7 @@ class TestGaps:
         assert self.drain(again) == got[len(head) :]
 
     @pytest.mark.parametrize("meanwhile", ["a source is made", "retention takes more"])
-    def test_of_a_bus_that_begins_anew_within_a_gap(self, small, meanwhile):
+    def test_of_a_bus_that_is_reopened_within_a_gap(self, small, meanwhile):
         """What it has not reported yet is reported once."""
         kept = self.fill(small)
         bus = small.changes(start="earliest")

@@ -16,7 +16,7 @@ def payloads(listener, count):
 
 
 class TestListen:
-    def test_hears_its_channels_only(self, db):
+    def test_receives_its_channels_only(self, db):
         one, both, every = db.listen("a"), db.listen("a", "b"), db.listen()
         for channel in ("a", "b", "c", "a"):
             db.notify(channel, f"to {channel}")
@@ -25,7 +25,7 @@ class TestListen:
         assert payloads(every, 4) == ["to a", "to b", "to c", "to a"]
         assert one.try_recv() is None
 
-    def test_tells_where_and_when(self, db):
+    def test_notifications_have_lsn_and_time(self, db):
         listener = db.listen("a")
         db.notify("a")
         note = listener.recv(TIMEOUT)
@@ -47,7 +47,7 @@ class TestListen:
         db.notify(channel, "ä'\"\n")
         assert payloads(listener, 1) == ["ä'\"\n"]
 
-    def test_what_was_before_is_not_heard(self, db):
+    def test_earlier_notifications_are_not_received(self, db):
         db.notify("a", "before")
         db.flush()
         listener = db.listen("a")
@@ -79,7 +79,7 @@ class TestListen:
 
 
 class TestTenants:
-    def test_hear_what_was_meant_for_them(self, db):
+    def test_receive_their_own_notifications_only(self, db):
         mine, every = db.listen("a", tenant="me"), db.listen("a")
         db.notify("a", "other", tenant="you")
         db.notify("a", "mine", tenant="me")
@@ -115,7 +115,7 @@ class TestSql:
         assert db.execute("SHOW CHANNELS").fetchall() == []
         assert list(db.notifies(TIMEOUT)) == []
 
-    def test_ends_after_a_while_without_anything(self, db):
+    def test_ends_after_a_timeout_without_notifications(self, db):
         db.execute("LISTEN a")
         assert list(db.notifies(timeout=0)) == []
         db.notify("a", "x")

@@ -39,7 +39,7 @@ async def rows_of(subscription, count):
     return got
 
 
-def test_gives_what_comes(db, source):
+def test_gives_batches_in_order(db, source):
     async def main():
         async with db.subscribe_stream("SELECT n FROM s WHERE n > 0") as subscription:
             got = []
@@ -217,7 +217,7 @@ class TestEnd:
 
         assert run(main()) == [(1,)]
 
-    def test_drop_is_told(self, db, source):
+    def test_drop_ends_it_with_an_error(self, db, source):
         async def main():
             subscription = db.subscribe_stream("SELECT n FROM s")
             reading = asyncio.create_task(subscription.recv())
@@ -228,8 +228,8 @@ class TestEnd:
 
         run(main())
 
-    def test_a_loop_that_is_gone_does_no_harm(self, db, source):
-        """The wake-up comes when nobody is there to be woken."""
+    def test_a_closed_loop_does_no_harm(self, db, source):
+        """The wake-up comes after the loop was closed."""
         kept = []
 
         async def main():

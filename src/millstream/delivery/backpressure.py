@@ -75,7 +75,7 @@ class Policy:
         if sample is not None and int(sample[1]) > 0:
             return cls(SAMPLE, int(sample[1]))
         raise InvalidOptionError(
-            f"backpressure is {text!r}", hint=f"one of {', '.join(_KINDS)}, sample(n)"
+            f"unknown backpressure policy {text!r}", hint=f"one of {', '.join(_KINDS)}, sample(n)"
         )
 
 

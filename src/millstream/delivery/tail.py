@@ -77,7 +77,8 @@ class LogTail:
             batch = self._inbox.take(merge=1)  # damage that the user has chosen to skip
         if batch is not None and batch.gap is not None:
             raise PipelineError(
-                f"rows before LSN {batch.first_lsn:,} are gone", hint="CREATE OR REPLACE the view"
+                f"retention has removed rows before LSN {batch.first_lsn:,}",
+                hint="CREATE OR REPLACE the view",
             )
         if batch is None and self._inbox.is_over and self._inbox.live.error is not None:
             raise self._inbox.live.error.again()

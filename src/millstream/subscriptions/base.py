@@ -142,7 +142,7 @@ class SubscriptionBase:
         The two rows of an update are never separated, and count as one if need be.
         """
         if type(rows) is not int or rows < 1:
-            raise InvalidOptionError(f"request({rows!r})", hint="a number of rows, from 1 on")
+            raise InvalidOptionError(f"request({rows!r})", hint="an integer, at least 1")
         self._reader.request(rows)
         self._inbox.live.wake_up()
 

@@ -37,7 +37,7 @@ def check_callback(name: str, function: object) -> None:
         InvalidOptionError: it cannot be called, or what it returns would have to be awaited.
     """
     if not callable(function):
-        raise InvalidOptionError(f"{name} cannot be called: {function!r}", hint="give a function")
+        raise InvalidOptionError(f"{name} is not callable: {function!r}", hint="pass a function")
     call = type(function).__call__  # of an object with __call__
     if any(map(_is_async, (function, call))):
         raise InvalidOptionError(

@@ -81,7 +81,9 @@ class EventMaker:
         collection: str = "",
     ) -> None:
         if include not in _INCLUDES:
-            raise InvalidOptionError(f"include is {include!r}", hint=f"one of {_INCLUDES}")
+            raise InvalidOptionError(
+                f"include is {include!r}", hint=f"one of {', '.join(_INCLUDES)}"
+            )
         if isinstance(fields, str):
             raise InvalidOptionError(f"fields is {fields!r}", hint=f"a list: [{fields!r}]")
         if fields is not None:

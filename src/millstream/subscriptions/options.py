@@ -46,14 +46,16 @@ class SubscribeOptions:
     def __post_init__(self) -> None:
         for name, value, least in (("max_rows", self.max_rows, 1), ("demand", self.demand, 0)):
             if value is not None and (type(value) is not int or value < least):
-                raise InvalidOptionError(f"{name} is {value!r}", hint=f"a number from {least} on")
+                raise InvalidOptionError(
+                    f"{name} is {value!r}", hint=f"an integer, at least {least}"
+                )
         if self.max_delay is not None:
             check_seconds(self.max_delay, "max_delay")
         if self.name is not None:
             check_name(self.name, "subscription")
         if type(self.buffer_rows) is not int or self.buffer_rows < 1:
             raise InvalidOptionError(
-                f"buffer_rows is {self.buffer_rows!r}", hint="a number of rows, from 1 on"
+                f"buffer_rows is {self.buffer_rows!r}", hint="an integer, at least 1"
             )
 
     def given(self) -> list[str]:
@@ -69,7 +71,7 @@ class SubscribeOptions:
         policy = Policy.parse(self.backpressure)
         if policy.kind == CONFLATE and not schema.key:
             raise InvalidOptionError(
-                "changes can only be conflated by key, and this query gives none",
+                "conflate needs a key, and the result of this query has none",
                 hint="select the primary key of a table, or use drop_oldest",
             )
         return policy

@@ -149,7 +149,8 @@ def deadline_of(timeout: float | None) -> float | None:
         return None
     if type(timeout) is bool or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise InvalidOptionError(
-            f"timeout is {timeout!r}", hint="a number of seconds from 0 on, or None: wait"
+            f"timeout is {timeout!r}",
+            hint="a number of seconds, at least 0; or None, to wait without limit",
         )
     return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout
 
@@ -157,7 +158,7 @@ def deadline_of(timeout: float | None) -> float | None:
 def timed_out(timeout: float | None) -> ReceiveTimeoutError:
     """The error for a wait in which nothing came."""
     return ReceiveTimeoutError(
-        f"nothing came within {timeout} seconds", hint="try_recv() gives None instead"
+        f"nothing was received within {timeout} seconds", hint="try_recv() gives None instead"
     )
 
 

@@ -156,14 +156,14 @@ class Registry:
             inbox.log_side.start_at(max(start, 1))
         else:
             raise InvalidOptionError(
-                f"start cannot be {reprlib.repr(start)}",
-                hint='"now", "earliest", "snapshot", the token of a batch, a datetime that has '
-                f"passed, or an LSN from 0 to {inbox.feed.lsn() + 1}",
+                f"invalid start: {reprlib.repr(start)}",
+                hint='"now", "earliest", "snapshot", the token of a batch, a datetime in the '
+                f"past, or an LSN from 0 to {inbox.feed.lsn() + 1}",
             )
 
     def _lsn_at(self, inbox: Inbox, start: datetime) -> int:
         if from_datetime(start) > system_clock():
-            raise InvalidOptionError(f"start is {start}, which is in the future", hint='use "now"')
+            raise InvalidOptionError(f"start is in the future: {start}", hint='use "now"')
         inbox.feed.dispatcher.barrier()
         return inbox.feed.lsn_since(start)
 
