@@ -627,7 +627,7 @@ WAITING = {
         source = db.source("s")
         for n in range(10): source.push((n,))
         def soon():
-            while not db._engine.inlets[db._engine.catalog["s"]]._waiting: pass
+            while not db._engine.inlets[db._engine.catalog["s"]]._waiters.asleep: pass
             ready()
         threading.Thread(target=soon, daemon=True).start()
         try:
