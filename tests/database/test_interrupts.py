@@ -163,7 +163,7 @@ def test_a_read_that_is_interrupted(world, read):
     world.db.insert("t", [(next(world.numbers), 1) for _ in range(50)])
     at_each_point(lambda: READS[read](world), world.works)
     # No more than the hold of positions: nothing holds up retention.
-    assert len(world.db._engine.log._parts.holds._all) <= 1
+    assert len(world.db._engine.log._opened.holds._all) <= 1
     world.balances()
 
 

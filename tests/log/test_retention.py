@@ -431,7 +431,7 @@ class TestCounts:
                 log.create_topic(name, SCHEMA, retention=Retention(max_bytes=1))
             self.write(log, places)
             topic = log.topic("t")
-            log._parts.collector.trims.take([(topic, 100)], log._parts.collector._settled())
+            log._opened.collector.trims.take([(topic, 100)], log._opened.collector._settled())
             self.check(log, places)
         with Log(path, segment_bytes=2000) as log:
             self.check(log, places)

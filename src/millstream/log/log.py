@@ -96,7 +96,7 @@ class Log:
         )
         self.path = make_directory(path)
         sync = is_sync(wal_mode)
-        self._parts = OpenLog(
+        self._opened = OpenLog(
             self.path,
             repair=repair,
             segment_bytes=segment_bytes,
@@ -104,14 +104,14 @@ class Log:
             retention_interval=retention_interval,
             clock=clock,
         )
-        self.recovery: Recovery = self._parts.recovery
-        self._writer = self._parts.writer
+        self.recovery: Recovery = self._opened.recovery
+        self._writer = self._opened.writer
         self._segments = self._writer.segments
-        self._definitions = self._parts.definitions
-        self._files = self._parts.files
+        self._definitions = self._opened.definitions
+        self._files = self._opened.files
         self.appender = Appender(self._writer, sync=sync)
         # Refers to the parts only, so that a log that was forgotten is found and closed.
-        self._finalizer = weakref.finalize(self, self._parts.close_forgotten)
+        self._finalizer = weakref.finalize(self, self._opened.close_forgotten)
 
     # ---- topics
 
@@ -298,7 +298,7 @@ class Log:
 
     def lost(self, topic: Topic, first: int) -> Gap | None:
         """What retention has taken of a topic from an LSN on; None: nothing."""
-        return self._parts.collector.trims.lost(topic, first)
+        return self._opened.collector.trims.lost(topic, first)
 
     def lsn_since(self, time: int | datetime, *topics: str) -> int:
         """The LSN from which on all rows of some topics since a time are, or were.
@@ -307,7 +307,7 @@ class Log:
         segments are known, so that it may be a little too early.
         """
         micros = from_datetime(time) if isinstance(time, datetime) else time
-        taken = (self._parts.collector.trims.first_since(t, micros) for t in self._chosen(topics))
+        taken = (self._opened.collector.trims.first_since(t, micros) for t in self._chosen(topics))
         return min(self.lsn_at(micros), *(lsn for lsn in taken if lsn is not None), 2**63)
 
     def lsn_at(self, time: int | datetime) -> int:
@@ -435,13 +435,13 @@ class Log:
             for topic in chosen:
                 if topic.low_lsn > max(first, FIRST_LSN) and topics:
                     raise not_kept(topic, first)
-            return self._parts.holds.take((topic.id for topic in chosen), first)
+            return self._opened.holds.take((topic.id for topic in chosen), first)
 
     @uninterrupted
     def retain(self) -> Retained:
         """One round of retention now; a thread does the same every ``retention_interval``."""
         self._writer.check()
-        return self._parts.collector.retain()
+        return self._opened.collector.retain()
 
     # ---- closing
 
@@ -454,7 +454,7 @@ class Log:
         """
         if self._finalizer.alive:
             try:
-                self._parts.close()
+                self._opened.close()
             except Error:
                 self._finalizer.detach()
                 raise
