@@ -1,14 +1,10 @@
 """Ring 2: how changes reach a consumer, at the consumer's own pace.
 
-Takes: batches that the dispatcher offers, and the log for what was before.
-Gives: channels, callbacks, async streams, events of the change bus; gaps are reported, positions
-kept.
-Never knows: SQL text, how a batch came to be.
+Takes: the inbox of a query (``delivery``), and the options of ``subscribe``.
+Gives: channels, callbacks, async streams, change events, notifications; durable positions.
+Never knows: SQL text, where a batch comes from.
 """
 
-from millstream.delivery.backpressure import Policy
-from millstream.delivery.feed import LogFeed, MultiLogFeed
-from millstream.delivery.inbox import Inbox
 from millstream.subscriptions.base import SubscriptionBase, SubscriptionMetrics
 from millstream.subscriptions.callback import (
     CallbackSubscription,
@@ -40,15 +36,11 @@ __all__ = [
     "DurablePosition",
     "EventMaker",
     "Events",
-    "Inbox",
     "Include",
     "InlineSubscription",
     "Listener",
-    "LogFeed",
-    "MultiLogFeed",
     "Notification",
     "NotificationMaker",
-    "Policy",
     "Positions",
     "Registry",
     "Start",
