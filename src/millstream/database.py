@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.engine.close import close_engine, close_forgotten
-from millstream.engine.metrics import metrics, topology
 from millstream.engine.open import open_engine, start_views
 from millstream.engine.session import Session
+from millstream.engine.show import metrics, topology
 from millstream.errors import ClosedError, TenantError
 from millstream.model.arguments import check_mapping, check_path, check_text
 from millstream.threads import uninterrupted

@@ -154,10 +154,10 @@ def test_a_statement_that_changed_rows():
     assert (of_rows(ROWS).status, of_rows(ROWS).rowcount) == ("", 3)
 
 
-def test_texts_that_are_shown_whole():
+def test_texts_that_are_shown_entirely():
     long = "x" * 100
     schema = Schema.of(name="VARCHAR", sql="VARCHAR")
-    result = Result.of_rows(schema, [("a", f"{long}\n\tb"), ("c", "")] * 20, whole=True)
+    result = Result.of_rows(schema, [("a", f"{long}\n\tb"), ("c", "")] * 20, show_all=True)
     lines = repr(result).splitlines()
     assert lines[2:5] == [f"a     {long}", "      \\tb", "c"]
     assert len(lines) == 2 + 3 * 20

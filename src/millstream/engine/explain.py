@@ -111,4 +111,4 @@ def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
 
 def _lines(lines: list[str]) -> Result:
     schema = Schema.of(plan="VARCHAR NOT NULL")
-    return Result.of_rows(schema, [(line,) for line in lines], whole=True)
+    return Result.of_rows(schema, [(line,) for line in lines], show_all=True)

@@ -1,4 +1,4 @@
-"""Statements that show what exists and what runs: SHOW, DESCRIBE."""
+"""What exists and what runs: SHOW, DESCRIBE, SHOW CHANGES, metrics, topology."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sql import duration_text
-from millstream.subscriptions import EventMaker
+from millstream.subscriptions import EventMaker, InlineSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,19 +113,30 @@ _CHANGES: Final = Schema.of(
         "after": "VARCHAR",
     }
 )
+_OF_SOURCES: Final = ("producers", "pending", "pushed", "dropped")
+_OF_VIEWS: Final = (
+    "state",
+    "rows",
+    "changes",
+    "lsn",
+    "lag_rows",
+    "late_rows",
+    "shifts",
+    "restarts",
+)
 
 
 def show(context: Context, statement: Show) -> Result:
     """SHOW SOURCES and the like; to a tenant, the relations that it may read, and no counters."""
-    schema, rows = listed(context, statement.kind)
+    schema, rows = _listed(context, statement.kind)
     if statement.like is not None:
         pattern = _pattern(statement.like)
         place = schema.names.index("name")
         rows = [row for row in rows if row[place] and pattern.fullmatch(row[place])]
-    return Result.of_rows(schema, rows, lsn=context.engine.dispatcher.lsn, whole=True)
+    return Result.of_rows(schema, rows, lsn=context.engine.dispatcher.lsn, show_all=True)
 
 
-def listed(context: Context, kind: ShowKind) -> tuple[Schema, list[Row]]:
+def _listed(context: Context, kind: ShowKind) -> tuple[Schema, list[Row]]:
     """The columns and rows of SHOW, for one kind of objects."""
     engine = context.engine
     if context.tenant is not None:
@@ -259,14 +270,14 @@ def show_create(context: Context, statement: ShowCreate) -> Result:
     """SHOW CREATE."""
     definition = context.engine.catalog[statement.name]
     schema = Schema.of(name="VARCHAR NOT NULL", sql="VARCHAR NOT NULL")
-    return Result.of_rows(schema, [(definition.name, definition.sql)], whole=True)
+    return Result.of_rows(schema, [(definition.name, definition.sql)], show_all=True)
 
 
 def describe(context: Context, statement: Describe) -> Result:
     """DESCRIBE."""
     schema = context.find(statement.name).schema
     rows = [(c.name, c.type.sql, c.nullable, c.name in schema.key) for c in schema.columns]
-    return Result.of_rows(_COLUMNS, rows, whole=True)
+    return Result.of_rows(_COLUMNS, rows, show_all=True)
 
 
 def show_changes(context: Context, statement: ShowChanges) -> Result:
@@ -342,3 +353,50 @@ def _pattern(like: str) -> re.Pattern[str]:
     parts = re.split(r"([%_])", like)
     text = "".join({"%": ".*", "_": "."}.get(part, re.escape(part)) for part in parts)
     return re.compile(text, re.IGNORECASE | re.DOTALL)
+
+
+# ---- metrics
+
+
+def metrics(context: Context) -> dict[str, Any]:
+    """Counters of the database, of each source, view and subscription."""
+    engine = context.engine
+    open_now = engine.registry.all()
+    return {
+        "lsn": engine.dispatcher.lsn,
+        "durable_lsn": engine.log.durable_lsn,
+        "published": engine.dispatcher.fan_out.published,
+        "subscribers": len(open_now),
+        "sources": _counters(context, "sources", _OF_SOURCES),
+        "views": _counters(context, "views", _OF_VIEWS) | _counters(context, "streams", _OF_VIEWS),
+        "subscriptions": [
+            {"id": each.id, "name": each.name, "query": each.sql, **asdict(each.metrics)}
+            for each in open_now
+            if not isinstance(each, InlineSubscription)
+        ],
+    }
+
+
+def _counters(context: Context, kind: ShowKind, names: tuple[str, ...]) -> dict[str, Any]:
+    """Some columns of SHOW, by the name of the object."""
+    schema, rows = _listed(context, kind)
+    shown = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    return {each["name"]: {name: each[name] for name in names} for each in shown}
+
+
+def topology(context: Context) -> dict[str, Any]:
+    """What flows where: nodes, and edges between their names."""
+    engine = context.engine
+    nodes = [{"name": each.name, "kind": each.kind} for each in engine.catalog]
+    edges = [
+        {"from": log, "to": running.view.name}
+        for running in engine.views
+        for log in running.planned.inputs
+    ]
+    for each in engine.registry.all():
+        if isinstance(each, InlineSubscription) or not each.target:
+            continue
+        name = each.name or f"subscription {each.id}"
+        nodes.append({"name": name, "kind": "subscription"})
+        edges.append({"from": each.target, "to": name})
+    return {"nodes": nodes, "edges": edges}

@@ -57,7 +57,16 @@ class Result:
             ``"INSERT 3"``; empty when the result has rows to give.
     """
 
-    __slots__ = ("_batches", "_fetched", "_rows", "_whole", "lsn", "rowcount", "schema", "status")
+    __slots__ = (
+        "_batches",
+        "_fetched",
+        "_rows",
+        "_show_all",
+        "lsn",
+        "rowcount",
+        "schema",
+        "status",
+    )
 
     def __init__(
         self,
@@ -71,7 +80,7 @@ class Result:
         self._rows: list[Row] | None = None
         self._batches: list[pa.RecordBatch] | None = [schema.conform(each) for each in batches]
         self._fetched: Iterator[Row] | None = None
-        self._whole = False
+        self._show_all = False
         self.rowcount = len(self)
         self.status = ""
 
@@ -82,15 +91,15 @@ class Result:
         rows: Sequence[Row],
         *,
         lsn: int = NO_LSN,
-        whole: bool = False,
+        show_all: bool = False,
     ) -> Result:
         """A result of Python tuples, each checked against the schema.
 
-        With ``whole`` all of its rows and texts are shown, however long they are.
+        With ``show_all`` all of its rows and texts are shown, however long they are.
         """
         result = cls(schema, [], lsn=lsn)
         result._rows, result._batches = schema.check_rows(rows), None
-        result._whole = whole
+        result._show_all = show_all
         result.rowcount = len(rows)
         return result
 
@@ -252,12 +261,12 @@ class Result:
             batches = self.to_arrow().slice(0, _SHOWN_ROWS).to_batches()
             rows = [row for batch in batches for row in self.schema.arrow_to_rows(batch)]
         else:
-            rows = self._rows if self._whole else self._rows[:_SHOWN_ROWS]
-        text_of = _text if self._whole else _shown
+            rows = self._rows if self._show_all else self._rows[:_SHOWN_ROWS]
+        text_of = _text if self._show_all else _shown
         return [list(map(text_of, row)) for row in rows]
 
     def _footer(self) -> list[str]:
-        more = 0 if self._whole else len(self) - _SHOWN_ROWS
+        more = 0 if self._show_all else len(self) - _SHOWN_ROWS
         if more > 0:
             return [f"... {more} more {'row' if more == 1 else 'rows'}"]
         return [] if len(self) else ["(no rows)"]
