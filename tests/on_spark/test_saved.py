@@ -1,4 +1,4 @@
-"""Views that are opened from saved rows and the end of their logs are as if from the whole log."""
+"""Views that are opened from saved rows are as if opened from the complete log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def loaded(monkeypatch):
     return counts
 
 
-def test_as_if_from_the_whole_log(tmp_path, spark, loaded):
+def test_as_if_opened_from_the_complete_log(tmp_path, spark, loaded):
     path = tmp_path / "db"
     with ms.open(path, spark=spark) as db:
         db.execute("CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)")
@@ -77,7 +77,7 @@ def test_as_if_from_the_whole_log(tmp_path, spark, loaded):
         settle(db, *VIEWS)
         assert shown(db) == after
         push(db, 80, 90)
-        whole = shown(db)
+        expected = shown(db)
     with ms.open(path, spark=spark) as db:
         push(db, 80, 90)
-        assert shown(db) == whole
+        assert shown(db) == expected

@@ -311,7 +311,7 @@ class TestRows:
         assert contents(rows) == [(0, 0), (1, 1), *((k, 0) for k in range(2, 9))]
         assert contents(rows) == [(0, 0), (1, 1), (2, 2), *((k, 0) for k in range(3, 9))]
 
-    def test_readers_see_each_step_whole(self):
+    def test_readers_see_each_step_atomically(self):
         """Every step moves all rows from one number to the next, by a few rows or by many."""
         schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
         rows = Rows(schema, ("k",))
