@@ -206,7 +206,7 @@ class Mirror:
         if self._key_columns:
             keys = Counter(row[: self._key_columns] for row in self.rows.elements())
             twice = [key for key, count in keys.items() if count > 1]
-            _check(not twice, f"two rows have the key {twice[0]}")
+            _check(not twice, f"keys of more than one row: {twice[:3]}")
         return self
 
     def _is_up_to_date(self) -> bool:
