@@ -107,11 +107,11 @@ class TestFollowing:
         thread.start()
         thread.join(0.2)
         assert thread.is_alive()
-        assert len(log._writer.segments._grown._asleep) == 1
+        assert len(log._writer.segments._grown.asleep) == 1
         log.append("t", rows(1))
         thread.join()
         assert woke[0].rows == rows(1)
-        assert not log._writer.segments._grown._asleep
+        assert not log._writer.segments._grown.asleep
 
     def test_rows_of_other_topics_move_the_position(self, log, schema, rows):
         log.create_topic("u", schema)
