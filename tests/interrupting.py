@@ -113,7 +113,7 @@ def at_random(call, times, longest):
 
     def send():
         while again.get():
-            time.sleep(dice.random() * longest)
+            time.sleep(dice.random() * longest)  # at any instant: no condition to wait for
             signal.pthread_kill(main, signal.SIGUSR1)
 
     old = signal.signal(signal.SIGUSR1, handler)

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import threading
-import time
 import weakref
 
 import pytest
@@ -21,18 +20,18 @@ def ctrl_c():
 
     A signal that comes just before a wait begins is heard at its end only, so it is sent again.
     """
-    heard = []
+    heard = threading.Event()
 
     def handler(*_):
-        if not heard:
-            heard.append(1)
+        if not heard.is_set():
+            heard.set()
             raise KeyboardInterrupt
 
     def press():
         heard.clear()
-        while not heard:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        while not heard.wait(0.001):
             signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-            time.sleep(0.001)
 
     old = signal.signal(signal.SIGUSR1, handler)
     yield press

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from millstream.delivery.inbox import Inbox
     from millstream.dispatch import Dispatcher
     from millstream.engine.engine import Engine
     from millstream.model.batch import ChangeBatch
     from millstream.model.weighted_rows import Row
+    from millstream.sources.inlet import Inlet
+    from millstream.sources.source import Source
     from millstream.subscriptions import Subscription
+    from millstream.subscriptions.base import SubscriptionBase
 
 __all__ = [
     "Background",
@@ -237,6 +241,16 @@ def engine_of(db: Database) -> Engine:
     They are not public: names and meanings change without notice.
     """
     return db._engine  # noqa: SLF001
+
+
+def inbox_of(subscription: SubscriptionBase) -> Inbox:
+    """Where the dispatcher puts the changes of a subscription. Not public."""
+    return subscription._inbox  # noqa: SLF001
+
+
+def inlet_of(source: Source) -> Inlet:
+    """The buffer that a source handle pushes into. Not public."""
+    return source._inlet  # noqa: SLF001
 
 
 @contextlib.contextmanager

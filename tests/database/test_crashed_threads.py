@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import millstream as ms
-from millstream.testing import wait_until
+from millstream.testing import engine_of, inlet_of, wait_until
 from millstream.views.running import Ticker
 
 
@@ -55,7 +55,7 @@ def test_of_a_follower(db, source, monkeypatch, caplog):
 def test_of_a_ticker(db, source, monkeypatch, caplog):
     monkeypatch.setattr("millstream.views.view.View.tick", broken)
     db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s")
-    view = db._engine.views["v"].view
+    view = engine_of(db).views["v"].view
     Ticker(view, 0.001)
     wait_until(lambda: view.progress.error is not None)
     with pytest.raises(ms.errors.ViewFailedError, match="BugError: no"):
@@ -70,7 +70,7 @@ def test_of_a_watch_over_idle_time(db, monkeypatch, caplog):
     )
     source = db.source("i")
     source.watermark(5)
-    wait_until(lambda: source._inlet.closed is not None)
+    wait_until(lambda: inlet_of(source).closed is not None)
     with pytest.raises(ms.errors.ClosedError, match="BugError: no"):
         source.push((None,))
 
@@ -79,7 +79,7 @@ def test_of_the_dispatcher(tmp_path, monkeypatch, caplog):
     db = ms.open(tmp_path)
     db.execute("CREATE SOURCE s (n BIGINT)")
     reader = db.subscribe("SELECT n FROM s")
-    monkeypatch.setattr(db._engine.dispatcher._loop, "_rest", broken)
+    monkeypatch.setattr(engine_of(db).dispatcher._loop, "_rest", broken)
     with pytest.raises(ms.errors.LogFailedError, match="BugError: no"):
         while True:
             db.flush()
@@ -178,5 +178,5 @@ def test_a_view_that_begins_now_is_up_to_date_at_once(db, source):
     db.insert("s", [(1, None)])
     db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s WITH (start = 'now')")
     db.wait_for("v", timeout=60)
-    assert db._engine.views["v"].runner.state == "live"
+    assert engine_of(db).views["v"].runner.state == "live"
     assert db.query("SELECT n FROM v").fetchall() == []

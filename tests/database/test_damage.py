@@ -16,6 +16,7 @@ from millstream.errors import (
     ViewFailedError,
 )
 from millstream.log import Log
+from millstream.testing import engine_of
 
 ROWS = 60
 
@@ -250,7 +251,7 @@ def test_damaged_positions_cost_no_row(tmp_path):
                 batch = sub.recv(timeout=10)
                 sub.ack(batch)
                 db.flush()
-            db._engine.positions.write()
+            engine_of(db).positions.write()
     last = max(tmp_path.glob("*.seg"))
     raw = bytearray(last.read_bytes())
     raw[raw.rindex(b'"subscriptions"')] ^= 1
@@ -319,7 +320,10 @@ class TestDefinition:
         with ms.open(path) as db:
             db.execute("DROP VIEW v CASCADE")
             assert not states(db, "VIEWS")
-            assert {topic for topic in db._engine.log.topics if "__" not in topic} == {"s", "other"}
+            assert {topic for topic in engine_of(db).log.topics if "__" not in topic} == {
+                "s",
+                "other",
+            }
 
     def test_of_a_source_that_cannot_be_read(self, path):
         rewrite(path, "other", options={"of_the_future": 1})

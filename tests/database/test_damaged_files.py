@@ -15,6 +15,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import Error, LogCorruptError
+from millstream.testing import engine_of
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +131,7 @@ def runs(db, name):
     found, start = [[]], "earliest"
     while True:
         try:
-            with db._engine.log.read(name, start=start) as reader:
+            with engine_of(db).log.read(name, start=start) as reader:
                 for batch in reader:
                     found[-1] += [row[0] for row in batch.rows]
         except LogCorruptError as error:
@@ -167,7 +168,7 @@ def check_table(db, name, *, may_be_cut):
 
 
 def check(db, *, may_be_cut):
-    cut = may_be_cut and not db._engine.log.recovery.clean
+    cut = may_be_cut and not engine_of(db).log.recovery.clean
     for name in SOURCES:
         check_source(db, name, may_be_cut=cut)
     for name in TABLES:
@@ -176,7 +177,7 @@ def check(db, *, may_be_cut):
     lsn = db.lsn
     db.insert("a", [(-1, "new")])
     db.flush()
-    with db._engine.log.read("a", start=lsn + 1) as reader:
+    with engine_of(db).log.read("a", start=lsn + 1) as reader:
         assert [row for batch in reader for row in batch.rows] == [(-1, "new")]
 
 

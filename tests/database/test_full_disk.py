@@ -19,7 +19,7 @@ import millstream as ms
 from millstream import errors
 from millstream.dispatch import loop
 from millstream.log import lifecycle
-from millstream.testing import TIMEOUT, wait_until
+from millstream.testing import TIMEOUT, engine_of, wait_until
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
 
@@ -85,7 +85,7 @@ def numbers(db, source):
 def stall(db, disk):
     """Fill the disk, and push until rows wait for it; how many were pushed to ``a``."""
     disk.fill()
-    pushed, log, dispatcher = 0, db._engine.log, db._engine.dispatcher
+    pushed, log, dispatcher = 0, engine_of(db).log, engine_of(db).dispatcher
     while dispatcher.inlets.stalled is None:
         pushed += 1
         db.source("a").push((pushed, PAYLOAD))
@@ -97,7 +97,7 @@ def stall(db, disk):
 def test_goes_on_although_readers_keep_waking_the_writer(db, disk, monkeypatch):
     """As a reader does that waits for rows: each time, the next try was put off again."""
     monkeypatch.setattr(lifecycle, "RETRY", 0.2)
-    log, stop = db._engine.log, threading.Event()
+    log, stop = engine_of(db).log, threading.Event()
     disk.fill()
     db.source("a").push((1, PAYLOAD * 20))
     wait_until(lambda: log.appender.is_stalled)
@@ -134,7 +134,7 @@ class TestWhileFull:
     def test_a_cut_that_has_both(self, db, disk):
         """The rows that somebody waits for are refused, the others are kept."""
         disk.fill()
-        a, y, dispatcher = db.source("a"), db.source("y"), db._engine.dispatcher
+        a, y, dispatcher = db.source("a"), db.source("y"), engine_of(db).dispatcher
         with dispatcher._loop._cycling:
             a.push((1, PAYLOAD * 20))
             waiting = threading.Thread(target=self._refused, args=(y, (1, PAYLOAD * 20)))
@@ -156,7 +156,7 @@ class TestWhileFull:
     def test_reads_work(self, db, disk):
         before = datetime.now(UTC)
         pushed = stall(db, disk)
-        held = db._engine.dispatcher._committer.held_rows()
+        held = engine_of(db).dispatcher._committer.held_rows()
         shown = list(range(pushed + 1 - held))  # those that were handed out
         assert numbers(db, "a") == shown
         assert numbers(db, "y") == [0]
@@ -232,7 +232,7 @@ class TestWhileFull:
             promptly(subscription.ack, batch)
             disk.free()
             db.flush()
-            wait_until(lambda: f'"lsn": {batch.lsn}' in db._engine.positions._last)
+            wait_until(lambda: f'"lsn": {batch.lsn}' in engine_of(db).positions._last)
         assert pushed
         assert numbers(db, "a")[-1] == pushed
 
@@ -251,7 +251,7 @@ class TestMakingRoom:
         pushed = self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SOURCE y; DROP TABLE t")
         assert [name for name, *_ in db.query("SHOW SOURCES").fetchall()] == ["a", "other"]
-        wait_until(lambda: db._engine.dispatcher.inlets.stalled is None)
+        wait_until(lambda: engine_of(db).dispatcher.inlets.stalled is None)
         promptly(db.flush)
         assert numbers(db, "a") == list(range(pushed + 1))
         db.execute("CREATE SOURCE y (n BIGINT) WITH (wal_mode = 'sync')")
@@ -319,16 +319,16 @@ class TestMakingRoom:
         self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SUBSCRIPTION keeps")
         promptly(db.execute, "DROP SOURCE y")
-        promptly(lambda: wait_until(lambda: db._engine.dispatcher.inlets.stalled is None))
+        promptly(lambda: wait_until(lambda: engine_of(db).dispatcher.inlets.stalled is None))
         db.flush()
-        wait_until(lambda: "keeps" not in db._engine.positions._last)
+        wait_until(lambda: "keeps" not in engine_of(db).positions._last)
 
     def test_the_reserve_is_made_again(self, db, disk):
         reserve = disk.path / "db" / "RESERVE"
         whole = reserve.stat().st_size
         self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SOURCE other")
-        wait_until(lambda: db._engine.dispatcher.inlets.stalled is None)
+        wait_until(lambda: engine_of(db).dispatcher.inlets.stalled is None)
         wait_until(lambda: reserve.stat().st_size == whole)
 
 
@@ -343,7 +343,7 @@ class TestTheEnds:
         pushed = stall(db, disk)
         for n in range(5):
             db.source("a").push((pushed + 1 + n, PAYLOAD))
-        written = len(list(db._engine.log.read("a")))
+        written = len(list(engine_of(db).log.read("a")))
         with pytest.raises(errors.LogFullError) as caught:
             promptly(db.close)
         assert caught.value.rows_lost == pushed + 5 - written
@@ -359,7 +359,7 @@ class TestTheEnds:
         disk.fill()
         db.close()
         with ms.open(disk.path / "db") as db:
-            assert db._engine.log.recovery.clean
+            assert engine_of(db).log.recovery.clean
             assert numbers(db, "y") == [1]
             with pytest.raises(errors.LogFullError):
                 while True:
@@ -383,7 +383,7 @@ class TestViews:
         """A view whose input has changed while there was room; its own change finds none."""
         db.execute("CREATE MATERIALIZED VIEW v AS SELECT id, n FROM t WHERE n > 0")
         db.wait_for("v", timeout=TIMEOUT)
-        with db._engine.views["v"].view._working:
+        with engine_of(db).views["v"].view._working:
             db.execute("UPDATE t SET n = 11 WHERE id = 1")
             lsn = db.flush()
             stall(db, disk)

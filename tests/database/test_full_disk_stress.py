@@ -18,7 +18,7 @@ import millstream as ms
 from millstream import errors
 from millstream.dispatch import loop
 from millstream.log import lifecycle
-from millstream.testing import TIMEOUT, wait_until
+from millstream.testing import TIMEOUT, engine_of, wait_until
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
 from ..seed import SEED  # noqa: TID252
@@ -180,7 +180,7 @@ def test_nothing_is_lost_or_doubled_and_no_thread_hangs(disk):
         assert not thread.is_alive(), "a reader hangs"
     assert all(isinstance(each, errors.ClosedError) for each in books.failures)
     with ms.open(disk.path / "db") as db:
-        assert db._engine.log.recovery.clean
+        assert engine_of(db).log.recovery.clean
         check(db, books)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 import millstream as ms
-from millstream.testing import Background
+from millstream.testing import Background, engine_of
 
 from ..interrupting import EVERY, at_each_point, at_random  # noqa: TID252
 
@@ -163,7 +163,7 @@ def test_a_read_that_is_interrupted(world, read):
     world.db.insert("t", [(next(world.numbers), 1) for _ in range(50)])
     at_each_point(lambda: READS[read](world), world.works)
     # No more than the hold of positions: nothing holds up retention.
-    assert len(world.db._engine.log._opened.holds._all) <= 1
+    assert len(engine_of(world.db).log._opened.holds._all) <= 1
     world.balances()
 
 
@@ -248,7 +248,7 @@ def test_recv_loses_nothing(world, style, way):
     end = db.flush()
     while not got or got[-1] < end:
         receive()
-    lsns = [lsn for batch in db._engine.relations.logged(("s",), end) for lsn in batch.lsns]
+    lsns = [lsn for batch in engine_of(db).relations.logged(("s",), end) for lsn in batch.lsns]
     assert got == lsns
     assert reader.metrics.delivered == len(got)
     reader.cancel()

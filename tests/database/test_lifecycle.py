@@ -14,7 +14,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 import warnings
 import weakref
 
@@ -22,6 +21,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
+from millstream.testing import engine_of
 
 pytestmark = pytest.mark.slow
 
@@ -386,8 +386,8 @@ def test_a_callback_that_knows_its_database_does_not_keep_it_for_ever(tmp_path, 
 
 def test_forgotten_subscriptions_leave(db, until):
     db.execute("CREATE SOURCE s (n BIGINT)")
-    routes = db._engine.dispatcher.fan_out.routes("s")
-    everything = db._engine.dispatcher.fan_out.everything
+    routes = engine_of(db).dispatcher.fan_out.routes("s")
+    everything = engine_of(db).dispatcher.fan_out.everything
     for make in (
         lambda: db.subscribe("SELECT n FROM s WHERE n = 1"),
         lambda: db.subscribe_stream("SELECT n FROM s WHERE n > 1"),
@@ -462,8 +462,8 @@ def test_the_collector_waits_for_no_lock(tmp_path, held):
         with ms.open() as db:
             db.execute("CREATE SOURCE s (n BIGINT)")
             subscription = db.subscribe("SELECT n FROM s")
-            routes, registry = db._engine.dispatcher.fan_out.routes("s"), db._engine.registry
-            inbox = subscription._inbox.live.lock
+            routes, registry = engine_of(db).dispatcher.fan_out.routes("s"), engine_of(db).registry
+            inbox = inbox_of(subscription).live.lock
             locks = {"routes": routes._lock, "registry": registry._lock, "inbox": inbox}
             lock = locks[sys.argv[1]]
             del locks
@@ -605,68 +605,62 @@ def test_a_fork_while_everything_runs(db):
 WAITING = {
     "in recv": """
         subscription = db.subscribe("SELECT n FROM s")
-        ready()
+        ready_when(lambda: inbox_of(subscription).live.offer_waiters)
         subscription.recv()
     """,
     "in an iterator of the bus": """
         bus = db.changes()
-        ready()
+        ready_when(lambda: inbox_of(bus.subscription).live.offer_waiters)
         for _ in bus: pass
     """,
     "in a replay": """
         subscription = db.subscribe("SELECT n FROM s", start="earliest")
-        ready()
+        ready_when(lambda: inbox_of(subscription).live.offer_waiters)
         while True: subscription.recv()
     """,
     "in a blocked push": """
-        # The dispatcher is kept from draining, so that a push has to wait for room.
-        gate = threading.Event()
-        caller = threading.Thread(target=lambda: db._engine.dispatcher.call(gate.wait), daemon=True)
-        caller.start()
-        while db._engine.dispatcher._tasks: pass
         source = db.source("s")
-        for n in range(10): source.push((n,))
-        def soon():
-            while not db._engine.inlets[db._engine.catalog["s"]]._waiters.asleep: pass
-            ready()
-        threading.Thread(target=soon, daemon=True).start()
-        try:
+        with paused(engine_of(db).dispatcher):
+            for n in range(10): source.push((n,))
+            ready_when(lambda: inlet_of(source).waiters.asleep)
             source.push((10,))
-        finally:
-            gate.set()
     """,
     "in a flush": """
-        gate = threading.Event()
-        caller = threading.Thread(target=lambda: db._engine.dispatcher.call(gate.wait), daemon=True)
-        caller.start()
-        while db._engine.dispatcher._tasks: pass
-        ready()
-        try:
+        with paused(engine_of(db).dispatcher):
+            ready_when(lambda: engine_of(db).dispatcher.tasks)
             db.flush()
-        finally:
-            gate.set()
     """,
     "in an inline callback": """
         def call(batch):
             ready()
-            while True: time.sleep(0.01)
+            threading.Event().wait()
         with db.subscribe_callback("SELECT n FROM s", call, inline=True):
             db.source("s").push((1,))
     """,
     "while callbacks run": """
-        db.subscribe_callback("SELECT n FROM s", lambda batch: time.sleep(0.001), max_rows=1)
-        db.insert("s", [(n,) for n in range(100)])
-        ready()
-        while True: time.sleep(0.01)
+        resume = threading.Event()
+        def call(batch):
+            if not resume.is_set(): ready()
+            resume.wait()
+        db.subscribe_callback("SELECT n FROM s", call, max_rows=1)
+        try:
+            db.insert("s", [(n,) for n in range(100)])
+            threading.Event().wait()
+        finally:
+            resume.set()
     """,
 }
 
 PROGRAM = """
-import os, sys, threading, time
+import os, sys, threading
 import millstream as ms
+from millstream.testing import Background, engine_of, inbox_of, inlet_of, paused, wait_until
 
 def ready():
     os.write(1, b"ready\\n")
+
+def ready_when(condition):
+    Background(lambda: (wait_until(condition), ready()))
 
 interrupted = False
 with ms.open(sys.argv[1]) as db:
@@ -695,7 +689,6 @@ def test_ctrl_c(tmp_path, where):
         assert select.select([process.stdout], [], [], FOREVER)[0]
         line = os.read(process.stdout.fileno(), 100)
         assert line == b"ready\n", process.communicate(timeout=5)
-        time.sleep(0.05)  # so that it is really in there; nothing depends on it
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=FOREVER)
     finally:

@@ -9,6 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import SqlParameterError, SubscriptionExistsError
+from millstream.testing import engine_of
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 VALUES = {
@@ -64,7 +65,7 @@ def test_equal_values_share_a_route(db):
     db.execute("CREATE SOURCE s (n BIGINT)")
 
     def routes():
-        return len(db._engine.dispatcher.fan_out.routes("s"))
+        return len(engine_of(db).dispatcher.fan_out.routes("s"))
 
     kept = [db.subscribe("SELECT n FROM s WHERE n = ?", [7]) for _ in range(3)]
     kept += [db.subscribe("SELECT n FROM s WHERE n = :n", {"n": 7}), db.subscribe(kept[0].sql)]

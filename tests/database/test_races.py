@@ -12,6 +12,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import Error, ObjectNotFoundError, SubscriptionEndedError, TenantError
+from millstream.testing import engine_of
 
 pytestmark = pytest.mark.slow
 
@@ -299,7 +300,7 @@ def test_a_batch_without_rows_is_true():
 def test_rows_that_were_read_before_they_are_offered_come_once(db, monkeypatch):
     """A sync commit is in the log, where a reader that is behind finds it, before the fan-out."""
     db.execute("CREATE SOURCE s (n BIGINT) WITH (wal_mode = 'sync')")
-    source, dispatcher = db.source("s"), db._engine.dispatcher
+    source, dispatcher = db.source("s"), engine_of(db).dispatcher
     source.push((0,))
     reader, fan_out, got = db.subscribe("SELECT * FROM s", start="earliest"), [], []
 

@@ -12,7 +12,7 @@ import millstream as ms
 from millstream import errors
 from millstream.dispatch import loop
 from millstream.log import lifecycle, storage
-from millstream.testing import TIMEOUT, Background, wait_until
+from millstream.testing import TIMEOUT, Background, engine_of, wait_until
 
 from ..disks import fragile, mounted  # noqa: TID252 - tests have no name
 
@@ -80,14 +80,14 @@ def test_writes_that_fail_for_a_while(tmp_path, monkeypatch, number, error):
     with monkeypatch.context() as patch:
         patch.setattr(storage.os, "pwritev", fail)  # type: ignore[attr-defined]
         pushed = 0
-        while db._engine.dispatcher.inlets.stalled is None:
+        while engine_of(db).dispatcher.inlets.stalled is None:
             pushed += 1
             db.source("a").push((pushed,))
-            db._engine.dispatcher.barrier()
+            engine_of(db).dispatcher.barrier()
         check_what_works(db, error)
         pushed += 1
         db.source("a").push((pushed,))
-    wait_until(lambda: db._engine.dispatcher.inlets.stalled is None)
+    wait_until(lambda: engine_of(db).dispatcher.inlets.stalled is None)
     db.flush()
     assert numbers(db, "a") == list(range(pushed + 1))
     seen = []
@@ -97,7 +97,7 @@ def test_writes_that_fail_for_a_while(tmp_path, monkeypatch, number, error):
     db.source("y").push((1,))
     db.close()
     with ms.open(tmp_path) as db:
-        assert db._engine.log.recovery.clean
+        assert engine_of(db).log.recovery.clean
         assert numbers(db, "a") == list(range(pushed + 1))
         assert numbers(db, "y") == [0, 1]
 
@@ -108,10 +108,10 @@ def test_a_disk_that_turns_read_only(tmp_path):
         db = opened(disk.path / "db")
         disk.turn_read_only()
         pushed = 0
-        while db._engine.dispatcher.inlets.stalled is None:
+        while engine_of(db).dispatcher.inlets.stalled is None:
             pushed += 1
             db.source("a").push((pushed,))
-            db._engine.dispatcher.barrier()
+            engine_of(db).dispatcher.barrier()
         check_what_works(db, errors.LogReadOnlyError)
         with pytest.raises(errors.LogReadOnlyError) as caught:
             promptly(db.close)

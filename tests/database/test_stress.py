@@ -24,6 +24,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
+from millstream.testing import wait_until
 
 from ..seed import SEED  # noqa: TID252 - tests have no name
 
@@ -139,7 +140,7 @@ class Stress:
             if rng.randrange(200) == 0:
                 source.close()
                 source = self.db.source("s")
-            time.sleep(rng.random() * 0.004)
+            self.stop.wait(rng.random() * 0.004)
         self.pushed[producer] = n
 
     def change_table(self):
@@ -155,7 +156,7 @@ class Stress:
                     ]
                 )
             )
-            time.sleep(0.001)
+            self.stop.wait(0.001)
 
     # ---- who reads
 
@@ -228,7 +229,7 @@ class Stress:
             def call(batch, session=session, slow=slow):
                 session.take(batch)
                 if slow:
-                    time.sleep(0.001)
+                    time.sleep(0.001)  # the duration of a slow callback
                 if batch.lsn % 5 == 0:
                     raise ValueError(batch.lsn)
 
@@ -258,11 +259,14 @@ class Stress:
 
     @staticmethod
     def settle(subscription, session, options):
-        deadline = time.monotonic() + 60
-        while subscription.metrics.lag_rows or subscription.metrics.delivered != len(session.lsns):
-            about = (subscription, subscription.metrics, len(session.lsns), options)
-            assert time.monotonic() < deadline, about
-            time.sleep(0.005)
+        def settled():
+            metrics = subscription.metrics
+            return not metrics.lag_rows and metrics.delivered == len(session.lsns)
+
+        wait_until(
+            settled,
+            lambda: f"{subscription}, {subscription.metrics}, {len(session.lsns)}, {options}",
+        )
 
     def stream(self):
         async def one(number):
@@ -362,13 +366,6 @@ class Stress:
         assert not self.failures, self.failures
 
 
-def wait(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
-
-
 @pytest.mark.timeout(SECONDS + 280)
 def test_the_books_are_balanced(tmp_path):
     print(f"seed {SEED}")  # noqa: T201 - shown when it fails
@@ -396,8 +393,8 @@ def test_the_books_are_balanced(tmp_path):
             session.check(matching[session.query])
         assert db.metrics()["sources"]["s"]["pushed"] == total
         gc.collect()  # those that were forgotten
-        wait(lambda: db.metrics()["subscribers"] == 0)
+        wait_until(lambda: db.metrics()["subscribers"] == 0)
     now = [thread for thread in threading.enumerate() if thread.name != "millstream-helper"]
     left = [thread for thread in now if thread not in before]
-    wait(lambda: not [thread for thread in left if thread.is_alive()])
+    wait_until(lambda: not [thread for thread in left if thread.is_alive()])
     print(f"{total} rows, {len(stress.sessions)} sessions")  # noqa: T201

@@ -20,6 +20,7 @@ import millstream as ms
 from millstream import errors
 from millstream.model.schema import Column
 from millstream.model.types import BIGINT
+from millstream.testing import engine_of
 
 FAR = 2**63 - 1
 BAD = {
@@ -83,12 +84,12 @@ def test_every_door_refuses_it_with_all_that_came_with_it(db, sql):
 
 def let_in(db, name, data):
     """What a version without the check would have taken: past the door, into the log."""
-    definition = db._engine.catalog[name]
+    definition = engine_of(db).catalog[name]
     batches = [
         ms.ChangeBatch(definition.schema, None, definition.schema.conform(each), None)
         for each in data.to_batches()
     ]
-    db._engine.inlets[definition].enter(batches)
+    engine_of(db).inlets[definition].enter(batches)
 
 
 @pytest.fixture

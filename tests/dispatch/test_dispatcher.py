@@ -11,7 +11,7 @@ import millstream as ms
 from millstream.dispatch import Commit, loop
 from millstream.errors import ClosedError, DuplicateKeyError, LogFailedError, LogFullError
 from millstream.model import ChangeBatch
-from millstream.testing import TIMEOUT, Background, paused, wait_until
+from millstream.testing import TIMEOUT, Background, engine_of, inlet_of, paused, wait_until
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ class TestCut:
     def test_not_even_when_rows_are_dropped_meanwhile(self, db, dispatcher, commits):
         (dropping,) = numbers(db, "d", buffer_size=4, backpressure="drop_oldest")
         (other,) = numbers(db, "o")
-        inlet = dropping._inlet
+        inlet = inlet_of(dropping)
         drain, pushed = inlet.drain, []
 
         def meanwhile(*cut):
@@ -146,7 +146,7 @@ class TestCalls:
     def test_a_commit_is_applied_before_any_subscriber_sees_it(self, db, dispatcher):
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         subscription = db.subscribe("SELECT * FROM t", start="now")
-        schema = db._engine.catalog["t"].schema
+        schema = engine_of(db).catalog["t"].schema
         applied = []
 
         def apply(placed):
@@ -172,7 +172,7 @@ class TestCyclesOfOtherThreads:
 
     @staticmethod
     def commit_of(db, name, number):
-        schema = db._engine.catalog[name].schema
+        schema = engine_of(db).catalog[name].schema
         return Commit([(name, ChangeBatch(schema, [(number,)], None, None))])
 
     def test_comes_after_what_was_pushed_before(self, db, dispatcher, commits):
@@ -189,7 +189,7 @@ class TestCyclesOfOtherThreads:
 
     def test_is_written_although_nothing_more_comes(self, db, dispatcher):
         numbers(db, "a")
-        log = db._engine.log
+        log = engine_of(db).log
 
         def commit():
             for n in range(300):
@@ -205,7 +205,7 @@ class TestCyclesOfOtherThreads:
         with paused(dispatcher):
             source.push((1,))
             waiting = Background(dispatcher.commit_here, self.commit_of(db, "a", 2))
-            wait_until(lambda: dispatcher._tasks or waiting.is_done)
+            wait_until(lambda: dispatcher.tasks or waiting.is_done)
             assert not waiting.is_done
         waiting.result()
         assert db.query("SELECT n FROM a").fetchall() == [(1,), (2,)]
@@ -242,7 +242,7 @@ class TestCyclesOfOtherThreads:
             path = tmp_path / str(attempt)
             db = ms.open(path)
             numbers(db, "a")
-            dispatcher = db._engine.dispatcher
+            dispatcher = engine_of(db).dispatcher
             made = [self.commit_of(db, "a", n) for n in range(5000)]
             done = []
 
@@ -265,7 +265,7 @@ class TestCyclesOfOtherThreads:
     def test_a_bug_in_one_ends_all_waits(self, monkeypatch):
         db = ms.open()
         numbers(db, "a")
-        dispatcher = db._engine.dispatcher
+        dispatcher = engine_of(db).dispatcher
         made = self.commit_of(db, "a", 1)
 
         def broken(*_):
@@ -285,18 +285,18 @@ class TestStop:
     def test_commits_what_is_there(self, tmp_path):
         with ms.open(tmp_path) as db:
             (a,) = numbers(db, "a")
-            with paused(db._engine.dispatcher):
+            with paused(engine_of(db).dispatcher):
                 for n in range(1000):
                     a.push((n,))
                 closing = Background(db.close)
-                wait_until(lambda: a._inlet.closed is not None)
+                wait_until(lambda: inlet_of(a).closed is not None)
             closing.result()
         with ms.open(tmp_path) as db:
             assert [n for (n,) in db.query("SELECT * FROM a").fetchall()] == list(range(1000))
 
     def test_is_raised_by_later_calls_too(self):
         with ms.open() as db:
-            dispatcher = db._engine.dispatcher
+            dispatcher = engine_of(db).dispatcher
         for use in (dispatcher.barrier, lambda: dispatcher.call(lambda: 1)):
             with pytest.raises(ClosedError):
                 use()
@@ -304,10 +304,10 @@ class TestStop:
 
     def test_who_waits_is_answered(self):
         db = ms.open()
-        dispatcher = db._engine.dispatcher
+        dispatcher = engine_of(db).dispatcher
         with paused(dispatcher):
             waiting = [Background(dispatcher.barrier) for _ in range(5)]
-            wait_until(lambda: len(dispatcher._tasks) == 5)
+            wait_until(lambda: len(dispatcher.tasks) == 5)
             closing = Background(db.close)
         closing.result()
         for each in waiting:
@@ -321,7 +321,7 @@ class TestFailure:
     @pytest.fixture
     def broken(self, db, monkeypatch):
         """broken(error): from now on every commit raises; broken(None): no more."""
-        appender = db._engine.log.appender
+        appender = engine_of(db).log.appender
         place = appender.place
 
         def set_error(error):
@@ -345,7 +345,7 @@ class TestFailure:
         def refuse(*args, **options):
             raise LogFailedError("the disk is gone")
 
-        monkeypatch.setattr(db._engine.log.appender, "place", refuse)
+        monkeypatch.setattr(engine_of(db).log.appender, "place", refuse)
         with pytest.raises(LogFailedError):
             synced.push((2,))
         for use in (lambda: a.push((3,)), db.flush, lambda: db.query("SELECT * FROM a")):
@@ -385,7 +385,7 @@ class TestFailure:
         made = TestCyclesOfOtherThreads.commit_of(db, "a", 2)
         wait_until(lambda: dispatcher.wakeup.asleep)
         broken(LogFullError("the disk is full"))
-        a._inlet.items.append((1,))  # without a wake-up, so that the commit finds it
+        inlet_of(a).items.append((1,))  # without a wake-up, so that the commit finds it
         with pytest.raises(LogFullError):  # and not ahead of what was pushed before
             Background(dispatcher.commit_here, made).result()
         for n in range(3, 6):
@@ -409,7 +409,7 @@ class TestFailure:
     def test_a_full_disk_at_the_end_is_reported(self, monkeypatch):
         db = ms.open()
         (a,) = numbers(db, "a")
-        appender = db._engine.log.appender
+        appender = engine_of(db).log.appender
 
         def refuse(*args, **options):
             raise LogFullError("the disk is full")
@@ -423,7 +423,7 @@ class TestFailure:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
     def test_a_bug_in_the_dispatcher_ends_all_waits(self, monkeypatch):
         db = ms.open()
-        dispatcher = db._engine.dispatcher
+        dispatcher = engine_of(db).dispatcher
         (a,) = numbers(db, "a", wal_mode="sync")
 
         def bug(*args, **options):
@@ -432,7 +432,7 @@ class TestFailure:
         monkeypatch.setattr(loop, "drained", bug)
         with paused(dispatcher):
             waiting = [Background(a.push, (1,)), Background(dispatcher.barrier)]
-            wait_until(lambda: a.pending and dispatcher._tasks)
+            wait_until(lambda: a.pending and dispatcher.tasks)
         wait_until(lambda: not dispatcher._loop._thread.is_alive())
         for each in waiting:
             each._thread.join(0.2)  # it fails at once

@@ -29,7 +29,7 @@ class Disk:
         newest = self.newest
         self.busy.set()
         self.go.wait()
-        time.sleep(self.pause)
+        time.sleep(self.pause)  # stands for the duration of an fsync
         self.syncs += 1
         if self.error is not None:
             raise self.error

@@ -78,7 +78,7 @@ def live(path, seed, ledger):
 
     for number in range(3):
         threading.Thread(target=write, args=(number,), daemon=True).start()
-    time.sleep(rng.uniform(0.01, 0.15))
+    time.sleep(rng.uniform(0.01, 0.15))  # the power fails at a moment that nothing announces
     log._writer.segments.lock.acquire()
     book.lock.acquire()
     ledger.write_bytes(pickle.dumps((book.sizes, book.names, log.durable_lsn, log.written_lsn)))

@@ -12,7 +12,7 @@ from millstream.model.types import type_from_arrow
 from millstream.spark.columns import columns_json
 from millstream.spark.gears import Runner
 from millstream.spark.query import _nothing
-from millstream.testing import TIMEOUT, wait_until
+from millstream.testing import TIMEOUT, engine_of, wait_until
 
 _MARK = Schema.of(at="TIMESTAMP")
 _OWN = ("_op", "_weight", "_lsn")
@@ -114,14 +114,14 @@ class Twin:
         self.db.execute(f"CREATE SOURCE {name} ({columns}{mark})")
         self.watermark[name], self._marks[name] = None, []
         self._delays[name] = (event_time, delay)
-        self._schemas[name] = self.db._engine.catalog[name].schema
+        self._schemas[name] = engine_of(self.db).catalog[name].schema
         self._sources[name] = self.db.source(name)
         self.pushed[name] = []
 
     def table(self, name, columns):
         """CREATE TABLE."""
         self.db.execute(f"CREATE TABLE {name} ({columns})")
-        self._tables[name] = self.db._engine.catalog[name].schema
+        self._tables[name] = engine_of(self.db).catalog[name].schema
 
     def view(self, name, select, expected=None, *, tail="", kind="MATERIALIZED VIEW"):
         """A view, whoever subscribes to it, and what Spark is asked instead of its SELECT."""
@@ -136,11 +136,11 @@ class Twin:
             self.view(name, *([each] if isinstance(each, str) else each))
 
     def runner(self, name):
-        return self.db._engine.views[name].runner
+        return engine_of(self.db).views[name].runner
 
     def told_lsn(self, name):
         """The LSN of the last thing that a view has told."""
-        view = self.db._engine.views[name].view
+        view = engine_of(self.db).views[name].view
         return view.lsn if view.changes else 0
 
     @property
@@ -203,7 +203,7 @@ class Twin:
 
     def may_live(self, name):
         """Whether a view has a live gear."""
-        return self.db._engine.views[name].planned.plan.live
+        return engine_of(self.db).views[name].planned.plan.live
 
     def shift(self, gear):
         """Have all views change gear; returns without waiting."""
@@ -230,7 +230,7 @@ class Twin:
         expected = bag(wanted)
         copy = self.copies[name].drain(self.told_lsn(name))
         wrong = [] if copy == expected else [told(name, "the subscriber", copy, expected)]
-        if self.db._engine.catalog[name].kind == "view":
+        if engine_of(self.db).catalog[name].kind == "view":
             shown = self.db.query(f"SELECT * FROM {name}").to_arrow()
             if bag(shown) != expected:
                 wrong.append(told(name, "the view", bag(shown), expected))

@@ -25,6 +25,7 @@ ANSWER = [("k0", 1683), ("k1", 1617), ("k2", 1650)]
 def test_the_secret_is_in_no_plan_no_progress_and_no_log(tmp_path):
     code = f"""
 import millstream as ms
+from millstream.testing import engine_of
 db = ms.open({str(tmp_path / "db")!r}, spark_options={{
     "spark.eventLog.enabled": "true", "spark.eventLog.dir": {str(tmp_path / "events")!r},
 }})
@@ -32,7 +33,7 @@ import logging; logging.basicConfig(level=logging.DEBUG, filename={str(tmp_path 
 db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
 db.execute({VIEW!r})
 db.insert("s", [("a", 1)]); db.wait_for("v", timeout={PATIENCE})
-views = db._engine.views
+views = engine_of(db).views
 session = views.spark_views.spark.session
 jvm = session.sparkContext._jvm
 seen = [str(jvm.System.getProperties()), str(session.sparkContext.getConf().getAll())]

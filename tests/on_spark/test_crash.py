@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.testing import TIMEOUT, Mirror
+from millstream.testing import TIMEOUT, Mirror, engine_of
 from millstream.views import saver
 
 from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, settle, window_of
@@ -53,7 +53,7 @@ def work(path, seed):
     dice = random.Random(seed)
     db = ms.open(path)
     source, at = db.source("s"), NOON + timedelta(hours=seed)
-    runners = [each.runner for each in db._engine.views]
+    runners = [each.runner for each in engine_of(db).views]
     for runner in runners:
         runner.wait_ready(TIMEOUT)
     number = 0
@@ -73,7 +73,7 @@ def work(path, seed):
             os.write(1, f"{number}\n".encode())
         if dice.random() < 0.005:
             dice.choice(runners).shift(dice.choice(["catch-up", "live"]))
-        time.sleep(0.001)
+        time.sleep(0.001)  # paces the pushes, so that the views keep up until the kill
 
 
 def killed(path, seed, *, up, whole_group):
@@ -157,7 +157,7 @@ def check(db, mirrors):
         with db.subscribe(f"SELECT * FROM {name}", start=mirrors[name].token) as after:
             assert mirrors[name].follow(after).catch_up(db).rows == shown, name
     assert db.query("SELECT * FROM too_late").fetchall() == late
-    assert db._engine.views["minutes"].late_rows == len(late)
+    assert engine_of(db).views["minutes"].late_rows == len(late)
     assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
     told = db.query("SHOW CHANGES FOR sums").fetchall()
     assert len({lsn for lsn, *_ in told}) == len(told)
@@ -173,7 +173,7 @@ def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
         for name, mirror in mirrors.items():
             with db.subscribe(f"SELECT * FROM {name}", start="earliest") as first:
                 mirror.follow(first).catch_up(db)
-            mirror.token = mirror.token or db._engine.log.token(db.lsn)
+            mirror.token = mirror.token or engine_of(db).log.token(db.lsn)
     for seed in range(1, ROUNDS + 1):
         acknowledged = killed(path, seed, up=seed % 2 == 0, whole_group=seed > 2)
         with ms.open(path, spark=spark) as db:

@@ -22,7 +22,7 @@ import pytest
 import millstream as ms
 from millstream.log import Log
 from millstream.spark.query import SparkQuery
-from millstream.testing import TIMEOUT, Mirror
+from millstream.testing import TIMEOUT, Mirror, engine_of
 from millstream.views.running import RunningView
 from millstream.views.view import View
 
@@ -79,11 +79,11 @@ def nursery():
 def work(path, statement, step):
     """Carry out a statement up to a step; 0 when it has fewer."""
     db = ms.open(path, spark=guest())
-    if "v" in db._engine.views:
+    if "v" in engine_of(db).views:
         runner_of(db, "v").wait_ready(TIMEOUT)
     die_at(step)
     db.execute(STATEMENTS[statement])
-    if "v" in db._engine.views:
+    if "v" in engine_of(db).views:
         runner_of(db, "v").wait_ready(TIMEOUT)
     return 0
 
@@ -170,7 +170,7 @@ def expected(query):
 
 def check_exact(db):
     """A view is what its query says, and its log adds up to it."""
-    wanted = expected(db._engine.catalog["v"].query)
+    wanted = expected(engine_of(db).catalog["v"].query)
     settle(db, "v")
     assert rows_of(db, "v") == wanted
     with db.subscribe("SELECT * FROM v", start="earliest") as told:
@@ -184,11 +184,11 @@ def check_tidy(db):
     views = {each["name"] for each in db.query("SHOW VIEWS").to_pylist()}
     assert views - {"v"} == {"here"}
     assert db.query("SHOW STREAMS").fetchall() == []
-    topics = db._engine.log.topics
+    topics = engine_of(db).log.topics
     assert {each for each in topics if not each.startswith("__")} == {"s", *views}
     kept = {each for each in topics if each.startswith(("__state", "__pending", "__query"))}
-    assert kept == set(db._engine.views["v"].planned.shape.topics if "v" in views else ())
-    known = {db._engine.views.storage.checkpoint_of(each).name for each in db._engine.catalog}
+    assert kept == set(engine_of(db).views["v"].planned.shape.topics if "v" in views else ())
+    known = {engine_of(db).views.storage.checkpoint_of(each).name for each in engine_of(db).catalog}
     folder = db.path / "views"
     assert {each.name for each in folder.iterdir()} <= known if folder.is_dir() else True
 
@@ -203,8 +203,8 @@ def test_killed_at_every_step(tmp_path, spark, base, kill, statement):
         killed = kill(path, statement, step)
         with ms.open(path, spark=spark) as db:
             check_tidy(db)
-            there = "v" in db._engine.catalog
-            found.add(db._engine.catalog["v"].query if there else None)
+            there = "v" in engine_of(db).catalog
+            found.add(engine_of(db).catalog["v"].query if there else None)
             if there:
                 check_exact(db)
             if not there or step % 2:

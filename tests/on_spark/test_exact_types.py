@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.model.types import parse_type
 from millstream.spark import gears
-from millstream.testing import TIMEOUT
+from millstream.testing import TIMEOUT, engine_of
 
 from ..model.strategies import values_of  # noqa: TID252 - tests have no name
 from .exact import Copy, Twin, bag, plain
@@ -83,7 +83,7 @@ def test_all_types_both_ways(db, monkeypatch):
         }
         for name in names:
             shown = bag(db.query(f"SELECT * FROM {name}").to_arrow())
-            assert copies[name].drain(db._engine.views[name].view.lsn) == shown
+            assert copies[name].drain(engine_of(db).views[name].view.lsn) == shown
             if name == "linear":
                 shown = Counter(row[:-1] for row in shown.elements())
             assert shown == wanted[name], name
@@ -174,7 +174,7 @@ def test_a_million_keys(db):
     wanted = pa.table({"k": np.arange(-1, keys), "n": count, "s": total})
     assert db.query("SELECT * FROM counts").to_arrow().sort_by("k").equals(wanted)
 
-    last, parts = db._engine.views["counts"].view.lsn, []
+    last, parts = engine_of(db).views["counts"].view.lsn, []
     while subscription.position < last:
         parts.append(subscription.recv(timeout=TIMEOUT).to_arrow())
     told = pa.Table.from_batches([each.select(["k", "n", "s", "_weight"]) for each in parts])

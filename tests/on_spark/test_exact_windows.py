@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from millstream.spark import gears
-from millstream.testing import TIMEOUT, wait_until
+from millstream.testing import TIMEOUT, engine_of, wait_until
 
 from .exact import Twin, bag
 
@@ -259,7 +259,7 @@ def check_late(twin):
     wanted = bag(twin.spark.answer(STRAGGLERS))
     assert bag(twin.db.query("SELECT * FROM stragglers").to_arrow()) == wanted
     assert wanted
-    assert twin.db._engine.views["tumbled"].late_rows == wanted.total()
+    assert engine_of(twin.db).views["tumbled"].late_rows == wanted.total()
 
 
 def test_emit_every_shows_nothing_between_ticks(db, spark):

@@ -16,7 +16,7 @@ from millstream.errors import (
     ViewFailedError,
     ViewNotReadyError,
 )
-from millstream.testing import TIMEOUT, Mirror, wait_until
+from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .observing import rows_of, runner_of, running, settle
 
@@ -125,7 +125,7 @@ def test_one_row_that_cannot_be_divided(db, source):
     for name in ("over_bad", "bad", "bad_line", "bad_here"):
         db.execute(f"DROP VIEW {name}")
     assert [each["name"] for each in db.query("SHOW VIEWS").to_pylist()] == ["good"]
-    assert set(db._engine.log.topics) & set(queries) == {"good"}
+    assert set(engine_of(db).log.topics) & set(queries) == {"good"}
     db.execute(
         "CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(try_divide(100, n)) AS t FROM s GROUP BY k"
     )
@@ -161,7 +161,7 @@ def test_a_subscription_to_a_query_that_fails(db, source):
         assert (batches, type(end)) == ([], ViewFailedError)
     with pytest.raises(ViewFailedError):
         db.subscribe(BAD)
-    wait_until(lambda: [each.view.name for each in db._engine.views] == ["good"])
+    wait_until(lambda: [each.view.name for each in engine_of(db).views] == ["good"])
     source.push(("a", 2))
     settle(db, "good")
     assert rows_of(db, "good") == Counter([("a", 3)])
@@ -175,7 +175,7 @@ def test_a_subscription_to_a_query_over_a_view_that_has_failed(db, source):
     with pytest.raises(ViewFailedError) as told:
         db.subscribe("SELECT SUM(part) AS total FROM parts")
     assert told.value.view == "parts"
-    wait_until(lambda: [each.view.name for each in db._engine.views] == ["parts"])
+    wait_until(lambda: [each.view.name for each in engine_of(db).views] == ["parts"])
 
 
 def test_a_function_in_python(db, spark, source):

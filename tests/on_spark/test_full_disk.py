@@ -8,7 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.spark import gears
-from millstream.testing import TIMEOUT, Mirror, wait_until
+from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
 from .observing import rows_of, runner_of, settle
@@ -49,7 +49,7 @@ def test_the_checkpoint_of_a_view_finds_no_room(disk, spark):
         push(source, totals, 1000, 1000)
         assert rows_of(db, "v")
         disk.free()
-        wait_until(lambda: not db._engine.log.appender.is_stalled)
+        wait_until(lambda: not engine_of(db).log.appender.is_stalled)
         push(source, totals, 2000, 1000)
         db.wait_for("v", lsn=db.flush(), timeout=TIMEOUT)
         assert rows_of(db, "v") == Counter(totals.items())

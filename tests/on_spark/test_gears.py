@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import millstream as ms
 from millstream.spark import gears
-from millstream.testing import TIMEOUT, Mirror, wait_until
+from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .observing import (
     EPOCH,
@@ -162,7 +162,7 @@ def check(db, mirrors=()):
         for mirror, subscription in (each[name] for each in mirrors):
             assert mirror.follow(subscription).catch_up(db).rows == wanted[name], name
     for name in ("minutes", "closed"):
-        assert db._engine.views[name].late_rows == late
+        assert engine_of(db).views[name].late_rows == late
     assert late > 0
     assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
 
@@ -226,7 +226,7 @@ def test_falls_behind_and_catches_up(db, monkeypatch):
         for _ in range(30):
             source.push_arrow(batch)
             pushed += 1
-        wait_until(lambda: runner.shifts or db._engine.views["v"].lag(db.lsn) < 200_000)
+        wait_until(lambda: runner.shifts or engine_of(db).views["v"].lag(db.lsn) < 200_000)
     wait_until(lambda: runner.state == "live" and runner.shifts >= 2)
     source.push((7, 0))
     settle(db, "v")

@@ -18,7 +18,7 @@ from millstream.errors import SqlError, ViewFailedError
 from millstream.spark import live
 from millstream.spark.checkpoint import Offset, offset_in
 from millstream.spark.feed import ViewFeed
-from millstream.testing import TIMEOUT, Mirror, wait_until
+from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .guest import guest, invitation
 from .observing import rows_of, runner_of, running, settle
@@ -207,7 +207,7 @@ def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
 
 def checkpoints(db, view):
     """How many batches Spark has committed."""
-    folder = db._engine.views.storage.checkpoint_of(db._engine.catalog[view]) / "commits"
+    folder = engine_of(db).views.storage.checkpoint_of(engine_of(db).catalog[view]) / "commits"
     done = [int(each.name) for each in folder.glob("*") if each.name.isdigit()]
     return max(done, default=-1) + 1
 
@@ -275,7 +275,7 @@ def test_killed_after_some_live_batches_only_the_rest_is_read_again(tmp_path, sp
         rows = db.query("SELECT * FROM s").fetchall()
         assert rows[1:] == [(n % 5, n) for n in range(len(rows) - 1)]
         assert rows_of(db, "v") == sums(rows)
-        lsns = [lsn for batch in db._engine.log.read("s") for lsn in batch.lsns]
+        lsns = [lsn for batch in engine_of(db).log.read("s") for lsn in batch.lsns]
         assert starts == [place.lsn]
         assert lsns[2] < place.lsn < lsns[-1]
         assert running(db, "v").changes == 0  # all was told before

@@ -11,6 +11,7 @@ import pytest
 CHILD = """
 import json, os, signal
 import millstream as ms
+from millstream.testing import engine_of
 
 with ms.open() as db:
     db.execute("CREATE SOURCE t (k VARCHAR, v BIGINT)")
@@ -20,7 +21,7 @@ with ms.open() as db:
     db.insert("t", [("x", 1), ("y", 100)])
     for name in ("sums", "tens"):
         db.wait_for(name, timeout=120)
-    spark = db._engine.views["sums"].runner._query.spark
+    spark = engine_of(db).views["sums"].runner._query.spark
     os.kill(spark.session.sparkContext._gateway.proc.pid, signal.SIGKILL)
     db.insert("t", [("x", 10)])
     for name in ("sums", "tens"):

@@ -13,7 +13,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import InUseError, SqlOptionError, ViewFailedError, WrongObjectError
-from millstream.testing import TIMEOUT, Mirror, wait_until
+from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .observing import rows_of, settle
 
@@ -44,7 +44,7 @@ def source(db):
 
 def hidden(db):
     """The views that nobody has created."""
-    return [each.view.name for each in db._engine.views if each.view.name.startswith("__")]
+    return [each.view.name for each in engine_of(db).views if each.view.name.startswith("__")]
 
 
 # ---- the user's session
@@ -115,7 +115,7 @@ with ms.open() as first, ms.open() as second:
         first.wait_for("bad", timeout=120)
     except ms.Error as error:
         assert error.code == "VIEW_FAILED", error
-    first._engine.views["v"].runner.shift("catch-up")
+    engine_of(first).views["v"].runner.shift("catch-up")
     first.source("s").push(("a", 3))
     first.wait_for("v", timeout=120)
     first.execute("DROP VIEW bad")
@@ -164,7 +164,7 @@ with ms.open(sys.argv[1] if len(sys.argv) > 1 else {path!r}) as db:
     pause = threading.Event()
     for _ in range(6000):
         (shown,) = db.query("SHOW VIEWS").to_pylist()
-        if db._engine.views["v"].view.progress.error is not None:
+        if engine_of(db).views["v"].view.progress.error is not None:
             break
         pause.wait(0.01)
     print(shown["state"], "|", shown["error"])
@@ -253,7 +253,9 @@ def test_equal_queries_share_a_view_that_goes_with_the_last(db, source):
     second.cancel()
     other.cancel()
     wait_until(lambda: not hidden(db), "the end of the shared views")
-    wait_until(lambda: not [each for each in db._engine.log.topics if each.startswith("__query")])
+    wait_until(
+        lambda: not [each for each in engine_of(db).log.topics if each.startswith("__query")]
+    )
     wait_until(lambda: not list((db.path / "views").glob("*/*")), "the end of their checkpoints")
     db.execute("DROP SOURCE s")
 
@@ -268,7 +270,7 @@ def test_what_a_shared_view_left_is_dropped_at_open(tmp_path, spark):
         left = db.subscribe("SELECT k, MAX(n) AS most FROM s GROUP BY k HAVING COUNT(*) > 0")
         assert left.recv(timeout=TIMEOUT).rows == [("a", 1)]
     with ms.open(path, spark=spark) as db:
-        assert [each for each in db._engine.log.topics if "__query" in each] == []
+        assert [each for each in engine_of(db).log.topics if "__query" in each] == []
         settle(db, "v")
         assert len(list((path / "views").iterdir())) == 1, "its checkpoint is left over"
         with db.subscribe(

@@ -8,7 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.spark import feed, gears, live
-from millstream.testing import wait_until
+from millstream.testing import engine_of, wait_until
 
 from .exact import Twin
 from .observing import batches_of, in_time, rows_of, runner_of, settle, shift, window_of
@@ -149,11 +149,11 @@ def test_late_rows_every_emit_and_a_view_over_a_view(db, spark):
     assert all(kept(db, name) < shown[name] / 2 for name in ("tumbled", "hopped", "cumulated"))
 
     # Of a window that was freed, a row is late: it is counted, and brings nothing back.
-    late = db._engine.views["tumbled"].late_rows
+    late = engine_of(db).views["tumbled"].late_rows
     twin.push("ticks", [("a", 1, None, EVE + 30 * SECOND), ("new", 1, None, EVE)])
     twin.check()
     check_late(twin)
-    assert db._engine.views["tumbled"].late_rows == late + 2
+    assert engine_of(db).views["tumbled"].late_rows == late + 2
 
     twin.promise("ticks", now + timedelta(days=1))
     shift(db, "live", *FREED, "over")  # Spark learns of it with the next row
@@ -256,7 +256,7 @@ def test_restarts(tmp_path, spark, begin, monkeypatch):
 def expected(db):
     """The rows of ``minutes``, by the source's log."""
     taken, late, _ = in_time(batches_of(db, "ticks"), 3)
-    assert db._engine.views["minutes"].late_rows == len(late)
+    assert engine_of(db).views["minutes"].late_rows == len(late)
     groups = {}
     for k, v, _, ts in taken:
         count, total = groups.get((k, window_of(ts)), (0, None))

@@ -11,6 +11,7 @@ import pytest
 import millstream as ms
 from millstream.spark import live
 from millstream.spark.checkpoint import offset_in
+from millstream.testing import engine_of
 from millstream.views.on_spark import LateLog
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -62,7 +63,7 @@ def test_wait_for_a_view_includes_its_late_rows(db, monkeypatch):
     append = LateLog.append
 
     def append_slowly(late_log, batch):
-        time.sleep(0.1)
+        time.sleep(0.1)  # time for a wait_for that ignores late rows to return too early
         append(late_log, batch)
 
     monkeypatch.setattr(LateLog, "append", append_slowly)
@@ -88,7 +89,7 @@ def test_late_results_of_a_view_that_was_replaced_go_nowhere(db):
     db.execute("CREATE MATERIALIZED VIEW m AS SELECT k, SUM(v) AS s FROM t GROUP BY k")
     db.source("t").push(("a", 1))
     settled(db, "m")
-    old = db._engine.views["m"].view
+    old = engine_of(db).views["m"].view
     db.execute("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, MAX(v) AS s FROM t GROUP BY k")
     settled(db, "m")
     results = pa.RecordBatch.from_pydict({"k": ["a", "b"], "s": pa.array([7, 7], pa.int64())})
@@ -164,7 +165,7 @@ def test_a_live_batch_ends_after_some_rows_and_the_next_one_goes_on(db, monkeypa
         "CREATE MATERIALIZED VIEW m AS SELECT k % 7 AS g, COUNT(*) AS n FROM t GROUP BY k % 7"
     )
     settled(db, "m")
-    source, running = db.source("t"), db._engine.views["m"]
+    source, running = db.source("t"), engine_of(db).views["m"]
     for number in range(300):
         source.push((number,))
         if number % 25 == 0:
@@ -173,7 +174,7 @@ def test_a_live_batch_ends_after_some_rows_and_the_next_one_goes_on(db, monkeypa
     rows = sorted(db.query("SELECT * FROM m").fetchall())
     assert rows == [(g, len(range(g, 300, 7))) for g in range(7)]
     assert (running.runner.state, running.runner.shifts) == ("live", 0)
-    place = offset_in(db._engine.views.storage.checkpoint_of(running.planned.definition))
+    place = offset_in(engine_of(db).views.storage.checkpoint_of(running.planned.definition))
     assert place is not None  # at least one checkpoint, although nothing was stopped
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millstream import errors
+from millstream.testing import engine_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PATIENCE = 90
@@ -70,7 +71,7 @@ def test_live_queries_of_a_tenant_see_no_row_of_another(two):
     check()
     assert all(" b" not in each[0] for each in live["a", QUERIES[0]][1])
     with two.subscribe(QUERIES[0], tenant="a") as same, two.subscribe(QUERIES[0]) as all_rows:
-        assert len([each for each in two._engine.views if each.users == 2]) == 1
+        assert len([each for each in engine_of(two).views if each.users == 2]) == 1
         follow(same, Counter(), Counter(two.query(QUERIES[0], tenant="a")))
         follow(all_rows, Counter(), Counter(two.query(QUERIES[0])))
     for subscription, _ in live.values():
@@ -103,4 +104,4 @@ def test_a_live_query_over_a_relation_without_a_tenant_column_is_refused(two, sq
     for subscribe in (two.subscribe, two.subscribe_stream):
         with pytest.raises(errors.TenantError, match="open has no tenant column"):
             subscribe(sql, tenant="a")
-    assert not list(two._engine.views)
+    assert not list(engine_of(two).views)

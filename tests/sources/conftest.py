@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import millstream as ms
+from millstream.testing import engine_of
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def db():
 
 @pytest.fixture
 def dispatcher(db):
-    return db._engine.dispatcher
+    return engine_of(db).dispatcher
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from millstream.sources.fast_push import make_push
 from millstream.sources.inlet import Inlet
 from millstream.sources.source import Source
 from millstream.sources.wakeup import Wakeup
+from millstream.testing import inlet_of
 
 from ..model.strategies import filled, values_of  # noqa: TID252 - tests have no name
 
@@ -72,7 +73,7 @@ def exactly(rows):
 def agrees(schema, row):
     """Push a row as a tuple, and have the schema check it: both take it, or both refuse it."""
     source = source_of(schema)
-    items = source._inlet.items
+    items = inlet_of(source).items
     try:
         expected = schema.check_rows([row])
     except RowError as refused:
@@ -107,7 +108,7 @@ def test_what_is_no_row_is_refused_whole(row):
     source = source_of(Schema.of(a="BIGINT", b="BIGINT"))
     with pytest.raises(RowError):
         source.push(row)
-    assert source._inlet.items == []
+    assert inlet_of(source).items == []
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_columns_may_have_any_name():
     schema = Schema.of(dict.fromkeys(names, "BIGINT"))
     source = source_of(schema)
     source.push(tuple(range(len(names))))
-    assert source._inlet.items == [tuple(range(len(names)))]
+    assert inlet_of(source).items == [tuple(range(len(names)))]
 
 
 def test_there_may_be_very_many_columns():
@@ -189,4 +190,4 @@ def test_there_may_be_very_many_columns():
     with pytest.raises(RowError) as caught:
         source.push((*range(299), None))
     assert caught.value.column == "c299"
-    assert len(source._inlet.items) == 1
+    assert len(inlet_of(source).items) == 1

@@ -115,23 +115,23 @@ class TestPolicies:
         one = inlet(capacity=1)
         one.items.append((1,))
         pushing = Background(one.make_room)
-        wait_until(lambda: one._waiters.asleep)
+        wait_until(lambda: one.waiters.asleep)
         assert not pushing.is_done
         one.drain(1)
         assert pushing.result() is True
-        assert one._waiters.asleep == []
+        assert one.waiters.asleep == []
 
     def test_block_gives_up_after_a_timeout(self):
         one = inlet(capacity=1)
         one.items.append((1,))
         assert one.make_room(timeout=0) is False
-        assert one._waiters.asleep == []
+        assert one.waiters.asleep == []
 
     def test_block_ends_when_it_is_closed(self):
         one = inlet(capacity=1)
         one.items.append((1,))
         pushing = Background(one.make_room)
-        wait_until(lambda: one._waiters.asleep)
+        wait_until(lambda: one.waiters.asleep)
         one.close()
         with pytest.raises(ClosedError):
             pushing.result()
@@ -140,7 +140,7 @@ class TestPolicies:
         one = inlet(capacity=1)
         one.items.append((1,))
         pushing = Background(one.make_room)
-        wait_until(lambda: one._waiters.asleep)
+        wait_until(lambda: one.waiters.asleep)
         one.stall(LogFullError("the disk is full"))
         with pytest.raises(LogFullError):
             pushing.result()
@@ -154,7 +154,7 @@ class TestPolicies:
         one = inlet(capacity=1)
         one.items.append((0,))
         pushing = [Background(one.make_room) for _ in range(5)]
-        wait_until(lambda: len(one._waiters.asleep) == 5)
+        wait_until(lambda: len(one.waiters.asleep) == 5)
         one.drain(1)
         assert [each.result() for each in pushing] == [True] * 5
 

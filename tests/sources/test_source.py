@@ -24,7 +24,7 @@ from millstream.errors import (
     SourceFullError,
     WrongObjectError,
 )
-from millstream.testing import TIMEOUT, Background, paused, wait_until
+from millstream.testing import TIMEOUT, Background, engine_of, inlet_of, paused, wait_until
 
 
 @dataclass
@@ -153,7 +153,7 @@ class TestBatches:
 
     def test_the_list_stays_the_callers(self, db, trades, rows):
         given = [("A", 1.0)] * 10
-        with paused(db._engine.dispatcher):
+        with paused(engine_of(db).dispatcher):
             trades.push_batch(given)
             given.clear()
         assert len(rows("trades")) == 10
@@ -236,13 +236,13 @@ class TestWatermark:
 
     def test_a_promise_is_seen_at_once_by_every_handle(self, db, source):
         other = source.clone()
-        with paused(db._engine.dispatcher):
+        with paused(engine_of(db).dispatcher):
             source.watermark(self.NOW)
             assert source.current_watermark == other.current_watermark == self.NOW
 
     def test_a_promise_comes_after_the_rows_before_it(self, db, source):
         subscription = db.subscribe("SELECT n FROM events")
-        with paused(db._engine.dispatcher):
+        with paused(engine_of(db).dispatcher):
             source.push((None, 1))
             source.watermark(self.NOW)
             source.push((None, 2))
@@ -308,7 +308,7 @@ class TestFull:
             assert source.pending == 3
             assert source.try_push((99,)) is False
             pushing = [Background(source.push, (3,)), Background(source.push_batch, [(4,), (5,)])]
-            wait_until(lambda: len(source._inlet._waiters.asleep) == 2)
+            wait_until(lambda: len(inlet_of(source).waiters.asleep) == 2)
             assert source.pending == 3
         for each in pushing:
             each.result()
@@ -367,7 +367,7 @@ class TestFull:
 class TestSync:
     def test_a_push_is_durable_when_it_returns(self, db):
         source = numbers(db, wal_mode="sync")
-        log = db._engine.log
+        log = engine_of(db).log
         for push in (
             lambda: source.push((1,)),
             lambda: source.push({"n": 2}),
@@ -406,9 +406,9 @@ class TestSync:
 
         with paused(dispatcher):
             before = Background(dispatcher.call, push)
-            wait_until(lambda: len(dispatcher._tasks) == 1)
+            wait_until(lambda: len(dispatcher.tasks) == 1)
             dropping = Background(db.execute, "DROP SOURCE numbers")
-            wait_until(lambda: len(dispatcher._tasks) == 2)
+            wait_until(lambda: len(dispatcher.tasks) == 2)
         before.result()
         dropping.result()
         with pytest.raises(ClosedError):
@@ -561,11 +561,11 @@ class TestAlter:
 
         with paused(dispatcher):
             doing = [Background(dispatcher.call, push)]
-            wait_until(lambda: len(dispatcher._tasks) == 1)
+            wait_until(lambda: len(dispatcher.tasks) == 1)
             doing.append(Background(db.execute, "ALTER SOURCE numbers ADD COLUMN s VARCHAR"))
-            wait_until(lambda: len(dispatcher._tasks) == 2)
+            wait_until(lambda: len(dispatcher.tasks) == 2)
             doing.append(Background(dispatcher.call, subscribe))
-            wait_until(lambda: len(dispatcher._tasks) == 3)
+            wait_until(lambda: len(dispatcher.tasks) == 3)
         for each in doing:
             each.result()
         got = []

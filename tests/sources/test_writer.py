@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import ClosedError, InvalidOptionError, RowError
-from millstream.testing import TIMEOUT
+from millstream.testing import TIMEOUT, engine_of
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_flush_pushes_and_waits(db, writer):
     writer.write((1, "a"))
     lsn = writer.flush()
     assert lsn == db.lsn
-    assert db._engine.log.durable_lsn >= lsn
+    assert engine_of(db).log.durable_lsn >= lsn
     assert writer.pending == 0
 
 

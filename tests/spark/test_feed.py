@@ -21,6 +21,7 @@ from millstream.spark.feed import ViewFeed
 from millstream.spark.inputs import FeedInputs
 from millstream.spark.live import Encodings
 from millstream.sql.views.plan import Window
+from millstream.testing import engine_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = "\x1f".join(["n", "ts", "_lsn", "_weight", "_wm"])
@@ -105,7 +106,7 @@ class Play:
         self.db.flush()
 
     def feed(self, **options):
-        engine = self.db._engine
+        engine = engine_of(self.db)
         inputs = FeedInputs(
             (self.name,), (engine.catalog[self.name].schema,), self.window, (1,), 0, 1
         )
@@ -125,7 +126,7 @@ class Play:
 
     def log(self):
         """All rows with their LSNs."""
-        with self.db._engine.log.read(self.name) as reader:
+        with engine_of(self.db).log.read(self.name) as reader:
             return [(lsn, *row) for b in reader for lsn, row in zip(b.lsns, b.rows, strict=True)]
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 import millstream as ms
-from millstream.testing import TIMEOUT, wait_until
+from millstream.testing import TIMEOUT, engine_of, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +160,7 @@ def one_run(db, readers, committed, rng):
 
     def retain():
         while not over.wait(0.005):
-            db._engine.log.retain()
+            engine_of(db).log.retain()
 
     def done(reader):
         wanted = sum(committed[source] for source in reader.sources)
@@ -225,7 +225,7 @@ def test_delivered_plus_dropped_is_committed(tmp_path, seed):
                 assert counted(db, source, start) == committed[source], (source, start)
         for source in ("a", "b"):
             kept = len(db.query(f"SELECT n FROM {source}"))
-            assert db._engine.log.topic(source).trimmed_rows == committed[source] - kept > 0
+            assert engine_of(db).log.topic(source).trimmed_rows == committed[source] - kept > 0
         for reader in readers:
             if len(reader.sources) == 1:
                 for token, before in rng.sample(reader.marks, min(5, len(reader.marks))):

@@ -7,7 +7,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ClosedError, SlowConsumerError
-from millstream.testing import TIMEOUT, wait_until
+from millstream.testing import TIMEOUT, engine_of, inbox_of, wait_until
 
 from .test_subscription import rows_of
 
@@ -22,12 +22,12 @@ class TestSpill:
             if n % 7 == 0:
                 db.flush()
         db.flush()
-        assert subscription._inbox.live.spilled_at is not None
+        assert inbox_of(subscription).live.spilled_at is not None
         assert rows_of(subscription, 100) == [(n,) for n in range(0, 200, 2)]
         assert subscription.try_recv() is None
         source.push((200, "live again"))
         assert rows_of(subscription, 1) == [(200,)]
-        wait_until(lambda: not subscription._inbox.is_reading_log)
+        wait_until(lambda: not inbox_of(subscription).is_reading_log)
         metrics = subscription.metrics
         assert (metrics.delivered, metrics.dropped, metrics.lag_rows) == (101, 0, 0)
 
@@ -95,8 +95,8 @@ class TestRetention:
             self.fill(small, 0, 1)
             token = early.recv(TIMEOUT).token
         self.fill(small, 1, 60)
-        small._engine.log.retain()
-        assert small._engine.log.topic("s").low_lsn > 1
+        engine_of(small).log.retain()
+        assert engine_of(small).log.topic("s").low_lsn > 1
         subscription = small.subscribe("SELECT n FROM s", start=token)
         first = subscription.recv(TIMEOUT)
         assert first.kind == "snapshot"
@@ -116,7 +116,7 @@ class TestRetention:
     def test_a_spilled_reader_that_was_overtaken(self, small):
         subscription = small.subscribe("SELECT n FROM s", buffer_rows=2)
         self.fill(small, 0, 60)
-        small._engine.log.retain()
+        engine_of(small).log.retain()
         batches = []
         while not batches or batches[-1].rows[-1] != (59,):
             batches.append(subscription.recv(TIMEOUT))

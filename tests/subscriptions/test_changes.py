@@ -15,7 +15,7 @@ from millstream.errors import Error, InvalidOptionError, ObjectNotFoundError, Te
 from millstream.log import Retention
 from millstream.model import ChangeBatch, Schema
 from millstream.subscriptions import EventMaker, Events, NotificationMaker
-from millstream.testing import TIMEOUT
+from millstream.testing import TIMEOUT, engine_of, inbox_of
 
 SCHEMA = Schema.of(key=("id",), id="BIGINT NOT NULL", a="BIGINT", b="VARCHAR")
 
@@ -170,7 +170,7 @@ class TestBus:
             for n in range(60):
                 db.insert("a", [(n, "x" * 100)])
                 db.flush()
-            db._engine.log.retain()
+            engine_of(db).log.retain()
             db.execute("CREATE SOURCE b (n BIGINT)")
             db.insert("b", [(99,)])
             got = []
@@ -309,7 +309,7 @@ class TestTimes:
     def test_of_a_source_whose_commits_share_frames(self, db, source):
         live = db.changes("s", include="after")
         times = {}
-        with db._engine.log._writer._encode:  # nothing is written yet
+        with engine_of(db).log._writer._encode:  # nothing is written yet
             for n in range(10):
                 source.push((n, None))
                 event = live.recv(TIMEOUT)
@@ -344,7 +344,7 @@ class TestGaps:
             if n % 10 == 0:
                 db.insert("kept", [(n,)])
             db.flush()
-        db._engine.log.retain()
+        engine_of(db).log.retain()
         return len(db.query("SELECT n FROM s"))
 
     @staticmethod
@@ -415,9 +415,9 @@ class TestGaps:
         """It is reported at once, and not with the next event, which may never come."""
         with small.changes("s", start="now", buffer_rows=1) as bus:
             self.fill(small)
-            small._engine.log._writer.roll()
-            small._engine.log.set_retention("s", Retention(max_bytes=0))
-            small._engine.log.retain()
+            engine_of(small).log._writer.roll()
+            engine_of(small).log.set_retention("s", Retention(max_bytes=0))
+            engine_of(small).log.retain()
             assert len(small.query("SELECT n FROM s")) == 0
             got = self.drain(bus)
             count = sum(e.gap.count for e in got if e.op == "gap")
@@ -454,7 +454,7 @@ class TestGaps:
     def test_in_show_changes(self, small):
         begin, first = datetime.now(UTC), small.lsn + 1
         kept = self.fill(small)
-        low = small._engine.log.topic("s").low_lsn
+        low = engine_of(small).log.topic("s").low_lsn
         for since in ("", f"SINCE {first}", f"SINCE '{begin:%Y-%m-%d %H:%M:%S.%f}'"):
             rows = small.query(f"SHOW CHANGES FOR s {since}").to_pylist()
             assert (rows[0]["operation"], rows[0]["lsn"]) == ("GAP", low - 1)
@@ -476,9 +476,9 @@ class TestGaps:
             assert [event.op for event in events] == ["insert"] * 6
 
     def test_of_notifications(self, small):
-        log = small._engine.log
+        log = engine_of(small).log
         lagging = small.listen("a").subscription
-        lagging._inbox.backlog.limit = 2
+        inbox_of(lagging).backlog.limit = 2
         for n in range(30):
             small.notify("a", str(n) + "x" * 100)
             small.flush()

@@ -8,7 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ClosedError, Error
-from millstream.testing import TIMEOUT, Background, wait_until
+from millstream.testing import TIMEOUT, Background, inbox_of, wait_until
 
 
 def payloads(listener, count):
@@ -126,7 +126,7 @@ class TestSql:
         with ms.open() as db:
             db.execute("LISTEN a")
             reading = Background(lambda: list(db.notifies()))
-            wait_until(lambda: db._channels._listener.subscription._inbox.live.offer_waiters)
+            wait_until(lambda: inbox_of(db._channels._listener.subscription).live.offer_waiters)
         assert reading.result() == []
 
 

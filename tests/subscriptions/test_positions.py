@@ -12,7 +12,7 @@ from millstream.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
-from millstream.testing import TIMEOUT
+from millstream.testing import TIMEOUT, engine_of
 
 from .test_subscription import rows_of
 
@@ -59,7 +59,7 @@ class TestDurable:
         subscription = db.subscribe("SELECT n FROM s", name="r", max_rows=1)
         source.push_batch([(1, None), (2, None)])
         batch = subscription.recv(TIMEOUT)
-        for beyond in (10**12, batch.lsn + 1, db._engine.log.token(10**9)):
+        for beyond in (10**12, batch.lsn + 1, engine_of(db).log.token(10**9)):
             with pytest.raises(InvalidOptionError, match="was not handed over"):
                 subscription.ack(beyond)
         assert subscription.metrics.acknowledged < batch.lsn
@@ -94,7 +94,7 @@ class TestDurable:
         with pytest.raises(InvalidOptionError):
             subscription.ack(changed)
         with ms.open() as elsewhere, pytest.raises(ForeignTokenError):
-            subscription.ack(elsewhere._engine.log.token(0))
+            subscription.ack(engine_of(elsewhere).log.token(0))
 
     def test_a_name_has_one_reader_and_one_query(self, db, source):
         subscription = db.subscribe("SELECT n FROM s", name="r")
@@ -128,13 +128,13 @@ class TestDurable:
             for n in range(60):
                 db.insert("s", [(n, "x" * 100)])
                 db.flush()
-            db._engine.log.retain()
+            engine_of(db).log.retain()
             subscription = db.subscribe("SELECT n FROM s", name="r")
             assert rows_of(subscription, 60) == [(n,) for n in range(60)]
             subscription.ack()
             db.flush()
-            db._engine.log.retain()
-            assert db._engine.log.topic("s").low_lsn > 1
+            engine_of(db).log.retain()
+            assert engine_of(db).log.topic("s").low_lsn > 1
 
     def test_is_dropped_with_its_source(self, db, source):
         db.subscribe("SELECT n FROM s", name="r").cancel()

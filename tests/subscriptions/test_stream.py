@@ -10,7 +10,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ClosedError, SubscriptionEndedError
-from millstream.testing import TIMEOUT
+from millstream.testing import TIMEOUT, inbox_of
 
 
 def run(coroutine):
@@ -23,7 +23,7 @@ def run(coroutine):
 
 async def waiting(subscription, reading=None):
     """Let a task that reads come to the point where it waits, if it does."""
-    inbox = subscription._inbox
+    inbox = inbox_of(subscription)
     while not (
         inbox.live.offer_waiters
         or inbox.live.call_waiters
@@ -101,7 +101,7 @@ class TestCancellation:
                         got += (await reading).rows
                 else:
                     got += (await reading).rows
-                assert subscription._inbox.live.offer_waiters == ()
+                assert inbox_of(subscription).live.offer_waiters == ()
             got += await rows_of(subscription, 20 - len(got)) if len(got) < 20 else []
             return got
 

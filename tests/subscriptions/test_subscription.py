@@ -17,7 +17,7 @@ from millstream.errors import (
     SqlUnsupportedError,
     SubscriptionEndedError,
 )
-from millstream.testing import TIMEOUT, Background, paused, wait_until
+from millstream.testing import TIMEOUT, Background, engine_of, inbox_of, paused, wait_until
 
 
 def rows_of(subscription, count):
@@ -90,7 +90,7 @@ class TestWaiting:
     def test_recv_waits_until_something_comes(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Background(subscription.recv)
-        wait_until(lambda: subscription._inbox.live.offer_waiters)
+        wait_until(lambda: inbox_of(subscription).live.offer_waiters)
         source.push((1, None))
         assert receiving.result().rows == [(1,)]
 
@@ -103,7 +103,7 @@ class TestWaiting:
             assert isinstance(late.value, ms.Error)
             assert (late.value.code, bool(late.value.hint)) == ("RECEIVE_TIMEOUT", True)
         assert subscription.try_recv() is None
-        assert subscription._inbox.live.offer_waiters == ()
+        assert inbox_of(subscription).live.offer_waiters == ()
 
     @pytest.mark.parametrize("timeout", ["x", -1, float("nan"), True, [1]])
     def test_a_timeout_is_a_number_of_seconds(self, db, source, timeout):
@@ -118,14 +118,14 @@ class TestWaiting:
     def test_a_huge_timeout_waits_for_ever(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Background(lambda: subscription.recv(timeout=float("inf")))
-        wait_until(lambda: subscription._inbox.live.offer_waiters)
+        wait_until(lambda: inbox_of(subscription).live.offer_waiters)
         source.push((1, None))
         assert receiving.result().rows == [(1,)]
 
     def test_cancel_and_close_end_the_wait(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Background(subscription.recv)
-        wait_until(lambda: subscription._inbox.live.offer_waiters)
+        wait_until(lambda: inbox_of(subscription).live.offer_waiters)
         subscription.cancel()
         with pytest.raises(ClosedError):
             receiving.result()
@@ -133,7 +133,7 @@ class TestWaiting:
     def test_drop_ends_the_wait(self, db, source):
         subscription = db.subscribe("SELECT n FROM s")
         receiving = Background(subscription.recv)
-        wait_until(lambda: subscription._inbox.live.offer_waiters)
+        wait_until(lambda: inbox_of(subscription).live.offer_waiters)
         db.execute("DROP SOURCE s")
         with pytest.raises(SubscriptionEndedError):
             receiving.result()
@@ -188,7 +188,7 @@ class TestPace:
         assert subscription.recv(TIMEOUT).rows == [(0,), (1,)]
         assert subscription.try_recv() is None
         receiving = Background(subscription.recv)
-        wait_until(lambda: subscription._inbox.live.call_waiters)
+        wait_until(lambda: inbox_of(subscription).live.call_waiters)
         subscription.request(3)
         assert receiving.result().rows == [(2,), (3,), (4,)]
         assert subscription.metrics.delivered == 5
@@ -201,7 +201,7 @@ class TestPace:
         db.flush()
         assert subscription.try_recv() is None
         receiving = Background(subscription.recv)
-        wait_until(lambda: subscription._inbox.live.call_waiters)
+        wait_until(lambda: inbox_of(subscription).live.call_waiters)
         subscription.resume()
         assert receiving.result().rows == [(1,)]
         assert subscription.state == "active"
@@ -210,7 +210,7 @@ class TestPace:
         subscription = db.subscribe("SELECT n FROM s")
         subscription.pause()
         receiving = Background(subscription.recv)
-        wait_until(lambda: subscription._inbox.live.call_waiters)
+        wait_until(lambda: inbox_of(subscription).live.call_waiters)
         subscription.cancel()
         with pytest.raises(ClosedError):
             receiving.result()
@@ -226,7 +226,7 @@ class TestPace:
     def test_invalid_options_are_refused_and_leave_nothing(self, db, source, options):
         with pytest.raises(InvalidOptionError):
             db.subscribe("SELECT n FROM s", **options)
-        assert len(db._engine.dispatcher.fan_out.routes("s")) == 0
+        assert len(engine_of(db).dispatcher.fan_out.routes("s")) == 0
         with pytest.raises(InvalidOptionError):
             db.subscribe("SELECT n FROM s").request(0)
 
@@ -258,7 +258,7 @@ class TestPolicies:
     @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "sample(3)"])
     def test_delivered_plus_dropped_is_committed(self, db, source, dispatcher, policy):
         subscription = db.subscribe("SELECT n FROM s", backpressure=policy, buffer_rows=10)
-        first = db._engine.log.lsn + 1
+        first = engine_of(db).log.lsn + 1
         for n in range(100):
             source.push((n, None))
             if n % 10 == 0:

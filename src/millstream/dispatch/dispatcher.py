@@ -40,15 +40,16 @@ class Dispatcher:
         wakeup: producers wake the dispatcher with it.
         inlets: the inlets that it drains.
         fan_out: the routes to its subscribers.
+        tasks: what waits to be done after the commit at hand.
     """
 
     def __init__(self, log: Log) -> None:
         self.wakeup = Wakeup()
         self.fan_out = FanOut(log.lsn)
-        self._tasks = Tasks(self.wakeup)
-        self.inlets = DrainedInlets(self._tasks.waiting)
-        self._committer = Committer(log, self.inlets, self._tasks, self.fan_out)
-        self._loop = Loop(self.wakeup, self.inlets, self._tasks, self._committer, self.fan_out)
+        self.tasks = Tasks(self.wakeup)
+        self.inlets = DrainedInlets(self.tasks.waiting)
+        self._committer = Committer(log, self.inlets, self.tasks, self.fan_out)
+        self._loop = Loop(self.wakeup, self.inlets, self.tasks, self._committer, self.fan_out)
         self._pid = os.getpid()
         _RUNNING.add(self.inlets)
         self._loop.start()
@@ -98,7 +99,7 @@ class Dispatcher:
         Takes no lock: it may be called from a finalizer.
         """
         if not (self.is_forked or self._committer.failure):
-            self._tasks.add(CallTask(function))
+            self.tasks.add(CallTask(function))
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function in the dispatcher's thread, after all that was pushed so far."""
@@ -137,10 +138,10 @@ class Dispatcher:
 
     def _hand_in(self, task: Commit | CallTask) -> None:
         self.check()
-        self._tasks.add(task)
+        self.tasks.add(task)
         if self._committer.failure is not None or self._loop.is_over:
             # It stopped just now, perhaps before it saw the task.
-            self._tasks.refuse(self.lsn, self._committer.failure or _closed())
+            self.tasks.refuse(self.lsn, self._committer.failure or _closed())
 
     @property
     def is_forked(self) -> bool:
@@ -164,7 +165,7 @@ class Dispatcher:
         committer = self._committer
         if committer.failure is None:
             committer.failure = _closed()
-        self._tasks.refuse(self.lsn, committer.failure)
+        self.tasks.refuse(self.lsn, committer.failure)
         lost, committer.lost = committer.lost, None
         if lost is not None:
             raise lost

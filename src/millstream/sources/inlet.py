@@ -91,6 +91,7 @@ class Inlet:
         removed: items that producers have removed from the buffer, to make room.
         inline: called on the pusher's thread with each row, or each batch.
         closed: why nothing is taken any more, or None.
+        waiters: producers that wait for room.
         watchers: called when the schema, the inline subscribers or ``closed`` change.
     """
 
@@ -127,7 +128,7 @@ class Inlet:
         self._batch_items = 0
         self.batch_rows = 0
         self._watermark: int | None = None  # of batches that were dropped
-        self._waiters = Waiters()  # producers that wait for room
+        self.waiters = Waiters()
         # Rows are dropped many at a time, since cutting a list moves all that is behind the cut;
         # the dispatcher drops the rest, so that just the newest ``capacity`` rows come through.
         self._slack = max(1, capacity // 16) if self.drops else 0
@@ -168,7 +169,7 @@ class Inlet:
                 )
             if self._stalled is not None:
                 raise self._stalled.again()
-            if not self._waiters.wait(self._may_go_on, timeout):
+            if not self.waiters.wait(self._may_go_on, timeout):
                 return False
 
     def _may_go_on(self) -> bool:
@@ -251,8 +252,8 @@ class Inlet:
         else:
             items = self.items[:count]
             del self.items[:count]
-        if self._waiters.asleep:
-            self._waiters.wake()
+        if self.waiters.asleep:
+            self.waiters.wake()
         schema = self.schema
         if not self._batch_items and self._watermark is None:
             self.pushed += len(items)
@@ -266,8 +267,8 @@ class Inlet:
             if not self._slack:
                 self.batch_rows -= sum(map(len, unpacked))
             watermark, self._watermark = self._watermark, None
-        if self._waiters.asleep:
-            self._waiters.wake()
+        if self.waiters.asleep:
+            self.waiters.wake()
         batches = _with_watermark(batches, watermark, schema)
         self.pushed += sum(map(len, batches))
         return batches, [each.completion for each in unpacked if each.completion is not None]
@@ -311,7 +312,7 @@ class Inlet:
     def stall(self, error: Error | None) -> None:
         """Let pushes raise this instead of waiting, as the log takes nothing; None: it does."""
         self._stalled = error
-        self._waiters.wake()
+        self.waiters.wake()
 
     def close(self, error: Error | None = None) -> None:
         """Refuse pushes, with this error or one that says that the source is closed."""
@@ -320,7 +321,7 @@ class Inlet:
                 f"the source {self.name} is closed", hint="get it again: db.source(name)"
             )
         self._notify()
-        self._waiters.wake()
+        self.waiters.wake()
 
     def abandon(self) -> None:
         """Fail the pushes that wait to be committed: the inlet is not drained any more."""
