@@ -228,6 +228,8 @@ def _arithmetic(binder: Binder, tree: Tree) -> Node:
     left, right = binder.bind(tree.this), binder.bind(tree.expression)
     if left.type.kind == "NULL" and right.type.kind == "NULL":
         binder.refuse(tree, "NULL has no type here", "Write CAST(NULL AS INT).")
+    if symbol == "/" and left.type.kind == "NULL" and is_decimal(right.type):
+        left = Literal(None, DOUBLE)  # Spark looks at the dividend first
     left, right = _typed(left, right), _typed(right, left)
     if is_number(left.type) and is_number(right.type):
         return _numbers(binder, tree, symbol, left, right)
