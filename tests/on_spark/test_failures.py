@@ -230,7 +230,7 @@ def test_an_error_that_goes_away(db, spark, source, tmp_path):
     trouble.unlink()
     source.push(("c", 5))
     for name in ("v", "w"):
-        wait_until(lambda: running(db, name).error is None, "the end of the error")
+        wait_until(lambda: running(db, name).progress.error is None, "the end of the error")
     settle(db, "v", "w")
     assert rows_of(db, "v") == Counter([("a", 4), ("b", 2), ("c", 6)])
     assert rows_of(db, "w") == Counter([("a", 1), ("b", 2), ("a", 3), ("c", 1), ("c", 5)])
@@ -254,7 +254,7 @@ def test_a_function_that_is_registered_too_late(tmp_path, spark):
         db.source("s").push(("a", 2))
         assert "thrice" in str(failed(db, "v")).lower()
         second.udf.register("thrice", lambda n: n * 3, "bigint")
-        wait_until(lambda: running(db, "v").error is None, "the end of the error")
+        wait_until(lambda: running(db, "v").progress.error is None, "the end of the error")
         settle(db, "v")
         assert rows_of(db, "v") == Counter([("a", 9)])
 
