@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from millstream.delivery.inbox import Inbox
     from millstream.dispatch import Dispatcher
     from millstream.engine.engine import Engine
+    from millstream.log.log import Log
+    from millstream.log.writer import LogWriter
     from millstream.model.batch import ChangeBatch
     from millstream.model.weighted_rows import Row
     from millstream.sources.inlet import Inlet
@@ -251,6 +253,11 @@ def inbox_of(subscription: SubscriptionBase) -> Inbox:
 def inlet_of(source: Source) -> Inlet:
     """The buffer that a source handle pushes into. Not public."""
     return source._inlet  # noqa: SLF001
+
+
+def writer_of(log: Log) -> LogWriter:
+    """What writes the segments of a log. Not public."""
+    return log._writer  # noqa: SLF001
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from millstream.log.files import SegmentFile, list_segments
+from millstream.testing import writer_of
 
 
 def first_frame(path):
@@ -20,5 +21,5 @@ def last_seal(path):
 @contextmanager
 def writes_held(log):
     """No commit is written within; async appends are queued."""
-    with log._writer.segments.lock:
+    with writer_of(log).segments.lock:
         yield

@@ -60,7 +60,7 @@ def test_threads_that_wait_meanwhile_share_the_next_sync():
     disk.busy.wait()
     for thread in threads[1:]:
         thread.start()
-    wait_until(lambda: len(disk.group._followers) == 7)
+    wait_until(lambda: len(disk.group.followers) == 7)
     disk.go.set()
     for thread in threads:
         thread.join()
@@ -81,7 +81,7 @@ def test_many_threads_share_many_syncs():
         thread.join()
     assert disk.group.durable == 1600
     assert disk.syncs < 1600 / 3
-    assert not disk.group._followers
+    assert not disk.group.followers
     assert not disk.group._has_leader
 
 
@@ -121,7 +121,7 @@ def test_a_thread_interrupted_while_it_waits_holds_no_other_up(monkeypatch):
         if first_time and me.sequence % 3 == 0:
             interrupted.append(me)
             if me.sequence % 2:
-                wait_until(lambda: me not in disk.group._followers)
+                wait_until(lambda: me not in disk.group.followers)
             raise KeyboardInterrupt
         real_sleep(me)
 
@@ -138,6 +138,6 @@ def test_a_thread_interrupted_while_it_waits_holds_no_other_up(monkeypatch):
     for thread in threads:
         thread.join()
     assert interrupted
-    assert not disk.group._followers
+    assert not disk.group.followers
     assert not disk.group._has_leader
     disk.commit()

@@ -17,6 +17,7 @@ import pytest
 
 from millstream.log import Log, recovery, segment_writer, storage
 from millstream.model import Schema
+from millstream.testing import writer_of
 
 pytestmark = pytest.mark.crash
 
@@ -79,7 +80,7 @@ def live(path, seed, ledger):
     for number in range(3):
         threading.Thread(target=write, args=(number,), daemon=True).start()
     time.sleep(rng.uniform(0.01, 0.15))  # the power fails at a moment that nothing announces
-    log._writer.segments.lock.acquire()
+    writer_of(log).segments.lock.acquire()
     book.lock.acquire()
     ledger.write_bytes(pickle.dumps((book.sizes, book.names, log.durable_lsn, log.written_lsn)))
     os._exit(0)

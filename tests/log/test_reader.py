@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from millstream.errors import ClosedError, InvalidOptionError, LogCorruptError, LsnNotKeptError
 from millstream.log import Log, Retention
 from millstream.model import Schema
+from millstream.testing import writer_of
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
 
@@ -107,11 +108,11 @@ class TestFollowing:
         thread.start()
         thread.join(0.2)
         assert thread.is_alive()
-        assert len(log._writer.segments._grown.asleep) == 1
+        assert len(writer_of(log).segments._grown.asleep) == 1
         log.append("t", rows(1))
         thread.join()
         assert woke[0].rows == rows(1)
-        assert not log._writer.segments._grown.asleep
+        assert not writer_of(log).segments._grown.asleep
 
     def test_rows_of_other_topics_move_the_position(self, log, schema, rows):
         log.create_topic("u", schema)

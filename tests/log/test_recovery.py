@@ -12,6 +12,7 @@ from tests.log.segments import first_frame, writes_held
 from millstream.errors import LogCorruptError, LogVersionError
 from millstream.log import Log
 from millstream.model import ManualClock, Schema
+from millstream.testing import writer_of
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
 
@@ -348,7 +349,7 @@ def test_the_time_does_not_run_back_over_a_restart(tmp_path):
     with Log(tmp_path, clock=clock, segment_bytes=100) as log:
         log.create_topic("t", SCHEMA)
         log.append("t", [(0, "a")], wal_mode="sync")
-        log._writer.roll()
+        writer_of(log).roll()
     clock.advance(-4000)
     with Log(tmp_path, clock=clock) as log:
         log.append("t", [(1, "b")], wal_mode="sync")

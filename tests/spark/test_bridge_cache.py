@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from millstream.spark.bridge import compiler as bridge
+from millstream.spark.bridge.compiler import cache_folder
 
 
 @pytest.fixture
@@ -16,35 +16,35 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_our_own_is_made_and_used_again(home):
-    assert bridge._cache() == home
+    assert cache_folder() == home
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert bridge._cache() == home
+    assert cache_folder() == home
 
 
 def test_one_that_others_can_write_to_is_not_used(home):
     home.mkdir(parents=True)
     for mode in (0o777, 0o770, 0o1777):
         home.chmod(mode)
-        other = bridge._cache()
+        other = cache_folder()
         assert other != home
         assert stat.S_IMODE(other.stat().st_mode) == 0o700
     home.chmod(0o700)
-    assert bridge._cache() == home
+    assert cache_folder() == home
 
 
 def test_one_whose_parent_others_can_write_to_is_not_used(home):
     home.mkdir(parents=True, mode=0o700)
     home.parent.chmod(0o777)
-    assert bridge._cache() != home
+    assert cache_folder() != home
     home.parent.chmod(0o1777)  # sticky: what is ours stays where it is
-    assert bridge._cache() == home
+    assert cache_folder() == home
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
 def test_one_of_another_user_is_not_used(home):
     home.mkdir(parents=True)
     os.chown(home, 12345, 12345)
-    assert bridge._cache() != home
+    assert cache_folder() != home
 
 
 def test_a_link_counts_for_what_it_leads_to(home, tmp_path):
@@ -53,13 +53,13 @@ def test_a_link_counts_for_what_it_leads_to(home, tmp_path):
     elsewhere.chmod(0o777)
     home.parent.mkdir(parents=True)
     home.symlink_to(elsewhere)
-    assert bridge._cache() != home
+    assert cache_folder() != home
     elsewhere.chmod(0o700)
-    assert bridge._cache() == home
+    assert cache_folder() == home
 
 
 def test_no_home_at_all(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/no-such-place")
-    folder = bridge._cache()
+    folder = cache_folder()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert bridge._cache() == folder
+    assert cache_folder() == folder

@@ -47,7 +47,7 @@ def steps(row):
 class TestBag:
     def check(self, schema, steps, few):
         bag, again = Bag(schema), Bag(schema)
-        bag._few = min(bag._few, few)
+        bag.few = min(bag.few, few)
         counts = Counter()
         for step in steps:
             rows, weights = [row for row, _ in step], [weight for _, weight in step]

@@ -117,7 +117,7 @@ def check(rows, model, steps, *, few):
     committed = []
     for step in steps:
         given_rows, shown = [row for row, _ in step], [there for _, there in step]
-        rows._few = few(step)
+        rows.few = few(step)
         before = contents(rows)
         diff = rows.diff(spark(given_rows, rows.stored_schema, shown))
         assert contents(rows) == before
@@ -245,7 +245,7 @@ class TestRows:
         schema = Schema.of(key=("k",), k="VARCHAR", n="BIGINT")
         for few in (64, 0):
             rows = Rows(schema, ("k",))
-            rows._few = few
+            rows.few = few
             rows.apply(rows.diff(spark([("a", 1)], schema)))
             batch = spark([("a", 2), ("b", 1)], schema)
             diff = rows.diff(batch, revise=False)
@@ -264,7 +264,7 @@ class TestRows:
     @pytest.mark.parametrize("few", [64, 0])
     def test_a_diff_is_applied_once(self, few):
         rows = Rows(SCHEMA, ("k", "x"))
-        rows._few = few
+        rows.few = few
         diff = rows.diff(spark([("a", 1.0, 1, 1.0)], SCHEMA))
         rows.apply(diff)
         with pytest.raises(AssertionError, match="once"):
@@ -296,7 +296,7 @@ class TestRows:
     def test_a_step_in_the_middle_of_a_snapshot_is_not_seen(self, monkeypatch):
         schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
         rows = Rows(schema, ("k",))
-        rows._few = 0
+        rows.few = 0
         rows.apply(rows.diff(spark([(k, 0) for k in range(9)], schema)))
         rows.apply(rows.diff(spark([(1, 1)], schema)))
         steps = [rows.diff(spark([(2, 2)], schema))]
@@ -326,7 +326,7 @@ class TestRows:
         reader.start()
         try:
             for number in range(1, 300):
-                rows._few = 1000 if number % 3 else 0
+                rows.few = 1000 if number % 3 else 0
                 rows.apply(rows.diff(spark([(k, number) for k in range(200)], schema)))
         finally:
             done.set()
@@ -340,7 +340,7 @@ class TestRuns:
     def test_they_stay_few_and_alive(self, sizes, random):
         schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")
         rows = Rows(schema, ("k",))
-        rows._few = 0
+        rows.few = 0
         model = {}
         for number, size in enumerate(sizes):
             batch = [(random.randrange(1000), number) for _ in range(size)]
@@ -352,9 +352,9 @@ class TestRuns:
                     model[k] = n
         rows._compact()
         assert contents(rows) == sorted(model.items(), key=repr)
-        assert [run.live for run in rows._runs] == [int(run.alive.sum()) for run in rows._runs]
-        for run in rows._runs:
+        assert [run.live for run in rows.runs] == [int(run.alive.sum()) for run in rows.runs]
+        for run in rows.runs:
             assert run.live >= len(run.alive) / 2
             assert (np.diff(run.hashes.astype(object)) >= 0).all()
-        for large, small in pairwise(rows._runs):
+        for large, small in pairwise(rows.runs):
             assert large.live >= 2 * small.live

@@ -15,7 +15,7 @@ from millstream.errors import Error, InvalidOptionError, ObjectNotFoundError, Te
 from millstream.log import Retention
 from millstream.model import ChangeBatch, Schema
 from millstream.subscriptions import EventMaker, Events, NotificationMaker
-from millstream.testing import TIMEOUT, engine_of, inbox_of
+from millstream.testing import TIMEOUT, engine_of, inbox_of, writer_of
 
 SCHEMA = Schema.of(key=("id",), id="BIGINT NOT NULL", a="BIGINT", b="VARCHAR")
 
@@ -309,7 +309,7 @@ class TestTimes:
     def test_of_a_source_whose_commits_share_frames(self, db, source):
         live = db.changes("s", include="after")
         times = {}
-        with engine_of(db).log._writer._encode:  # nothing is written yet
+        with writer_of(engine_of(db).log)._encode:  # nothing is written yet
             for n in range(10):
                 source.push((n, None))
                 event = live.recv(TIMEOUT)
@@ -415,7 +415,7 @@ class TestGaps:
         """It is reported at once, and not with the next event, which may never come."""
         with small.changes("s", start="now", buffer_rows=1) as bus:
             self.fill(small)
-            engine_of(small).log._writer.roll()
+            writer_of(engine_of(small).log).roll()
             engine_of(small).log.set_retention("s", Retention(max_bytes=0))
             engine_of(small).log.retain()
             assert len(small.query("SELECT n FROM s")) == 0
@@ -482,7 +482,7 @@ class TestGaps:
         for n in range(30):
             small.notify("a", str(n) + "x" * 100)
             small.flush()
-        log._writer.roll()
+        writer_of(log).roll()
         log.set_retention("__notifications", Retention(max_bytes=0))
         log.retain()
         small.notify("a", "last")

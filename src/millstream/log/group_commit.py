@@ -62,6 +62,7 @@ class GroupCommit:
 
     Attributes:
         durable: the number of the last entry that is on the disk.
+        followers: the threads that sleep.
     """
 
     def __init__(self, order: threading.Lock, sync: Callable[[int], int]) -> None:
@@ -70,7 +71,7 @@ class GroupCommit:
         self._sync = sync
         self._lock = threading.Lock()
         self._has_leader = False
-        self._followers: list[Follower] = []
+        self.followers: list[Follower] = []
         self._newest = 0
         self._group_size = 1
         self._patience = 0.0
@@ -95,7 +96,7 @@ class GroupCommit:
                 return
             me = Follower(sequence)
             if self._has_leader:
-                self._followers.append(me)
+                self.followers.append(me)
             else:
                 self._has_leader = me.leads = True
         if not me.leads:
@@ -113,8 +114,8 @@ class GroupCommit:
     def _abandon(self, me: Follower) -> None:
         """Give up waiting, as after Ctrl-C: no other thread may depend on this one any more."""
         with self._lock:
-            if me in self._followers:
-                self._followers.remove(me)
+            if me in self.followers:
+                self.followers.remove(me)
                 return
         me.sleep()  # its wake-up is under way: it may have to lead
         if me.leads:
@@ -145,11 +146,11 @@ class GroupCommit:
     def _hand_over(self) -> None:
         """Wake one follower to lead, and those whose entries are durable."""
         with self._lock:
-            done = [each for each in self._followers if each.sequence <= self.durable]
-            self._followers = [each for each in self._followers if each.sequence > self.durable]
-            self._has_leader = bool(self._followers)
+            done = [each for each in self.followers if each.sequence <= self.durable]
+            self.followers = [each for each in self.followers if each.sequence > self.durable]
+            self._has_leader = bool(self.followers)
             if self._has_leader:
-                leader = self._followers.pop(0)
+                leader = self.followers.pop(0)
                 leader.leads = True
                 done.insert(0, leader)
         for one, following in pairwise(done):

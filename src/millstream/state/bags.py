@@ -54,6 +54,9 @@ class Bag:
 
     Args:
         schema: the user's columns.
+
+    Attributes:
+        few: results of at most so many rows are compared one by one, larger ones in Arrow.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -64,7 +67,7 @@ class Bag:
         counted = Schema((*schema.columns, Column(self._count, BIGINT)))
         self._counts = Rows(counted, schema.names)
         self._reader = ResultReader(schema)
-        self._few = 0 if schema.is_nested else _FEW
+        self.few = 0 if schema.is_nested else _FEW
         self._size = 0
 
     def __len__(self) -> int:
@@ -74,7 +77,7 @@ class Bag:
         """What rows with ``_weight`` change; an insert and a retraction of a row cancel out."""
         weights = batch.column(WEIGHT).to_numpy(zero_copy_only=False)
         rows = self._reader.arrow(batch)
-        if batch.num_rows <= self._few:
+        if batch.num_rows <= self.few:
             try:
                 return self._diff_rows(self.schema.arrow_to_rows(rows), weights.tolist())
             except (SchemaMismatchError, OverflowError):

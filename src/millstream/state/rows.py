@@ -98,6 +98,8 @@ class Rows:
         schema: the user's columns.
         stored_schema: these and the hidden ones.
         key_of: takes the key out of a stored row; keys are equal when their groups are the same.
+        few: results of at most so many rows are compared one by one, larger ones in Arrow.
+        runs: the rows that came in larger results, the longest run first.
     """
 
     def __init__(self, schema: Schema, keys: Sequence[str], hidden: Sequence[Column] = ()) -> None:
@@ -108,13 +110,13 @@ class Rows:
         self._keys = [names.index(name) for name in keys]
         types = [self.stored_schema.columns[key].type for key in self._keys]
         self.key_of = _key_getter(self._keys, floats=any(t.kind in _FLOATS for t in types))
-        self._few = 0 if self.stored_schema.is_nested else _FEW
+        self.few = 0 if self.stored_schema.is_nested else _FEW
         self._hash_key = one_hasher(types)
         self._floats = any(c.type.kind in _FLOATS for c in self.stored_schema.columns)
         self._reader = ResultReader(self.stored_schema)
         self._lock = threading.Lock()
         self._recent: dict[Key, Row] = {}
-        self._runs: tuple[Run, ...] = ()
+        self.runs: tuple[Run, ...] = ()
         self._deleted = 0
         self._version = 0
         self._size = 0
@@ -132,7 +134,7 @@ class Rows:
             keep: which of the groups stay; without it, those that are shown.
             revise: whether groups that are there may change or be retracted.
         """
-        if batch.num_rows <= self._few:
+        if batch.num_rows <= self.few:
             try:
                 rows, shown = self._reader.rows(batch)
                 return self.diff_rows(rows, keep=shown if keep is None else keep, revise=revise)
@@ -167,7 +169,7 @@ class Rows:
         changed = []
         for key, new in latest.items():
             old = self._recent.get(key)
-            held = None if old is not None or not self._runs else self._find(key)
+            held = None if old is not None or not self.runs else self._find(key)
             if held is not None:
                 run, place, old = held
             if (old is None and new is None) or (old is not None and not revise):
@@ -198,13 +200,13 @@ class Rows:
                 else:
                     recent[key] = row
             if diff.added is not None:
-                self._runs = (*self._runs, diff.added)
+                self.runs = (*self.runs, diff.added)
             self._size += diff.grown
 
     def load(self, batch: ChangeBatch) -> None:
         """Apply changes of the stored columns that were committed before, in order."""
         weights = batch.weights_arrow().to_numpy()
-        if len(batch) <= self._few and not batch.is_arrow:
+        if len(batch) <= self.few and not batch.is_arrow:
             self.apply(self.diff_rows(batch.held_rows, keep=weights > 0))
         else:
             self.apply(self.diff(batch.arrow, keep=weights > 0))
@@ -224,7 +226,7 @@ class Rows:
             recent = list(self._recent.values())
             runs = [
                 (run.batch, run.alive.copy() if run.live < len(run.alive) else None)
-                for run in self._runs
+                for run in self.runs
             ]
         schema = self.stored_schema if stored else self.schema
 
@@ -250,7 +252,7 @@ class Rows:
         places = [self.stored_schema.names.index(name) for name in names]
         keys = [batch.column(name) for name in names]
         hashes = hash_columns(keys, batch.num_rows)
-        found = [run.members(hashes, keys, places) for run in self._runs]
+        found = [run.members(hashes, keys, places) for run in self.runs]
         return [part for part in found if part.num_rows]
 
     def find(self, row: Row) -> Row | None:
@@ -269,14 +271,14 @@ class Rows:
             Rows, and for each place of the batch which of them has its key; -1 without one.
         """
         self._compact()
-        compared = compare(newest(batch, self._keys), self._runs, self._keys)
+        compared = compare(newest(batch, self._keys), self.runs, self._keys)
         return compared.old, compared.old_places
 
     # ---- row by row
 
     def _find(self, key: Key) -> tuple[Run, int, Row] | None:
         hashed = self._hash_key([math.nan if value is _NAN else value for value in key])
-        for run in self._runs:
+        for run in self.runs:
             for place in run.candidates(hashed):
                 (row,) = self.stored_schema.arrow_to_rows(run.batch.slice(place, 1))
                 if self.key_of(row) == key:
@@ -302,7 +304,7 @@ class Rows:
         diff = Diff(self._version)
         if not batch.num_rows:
             return diff
-        compared = compare(newest(batch, self._keys), self._runs, self._keys)
+        compared = compare(newest(batch, self._keys), self.runs, self._keys)
         values = [place for place in range(batch.num_columns) if place not in self._keys]
         what = outcome(compared, keep, values, revise=revise)
         diff.stored = diff.changes = arrow_changes(
@@ -319,13 +321,13 @@ class Rows:
 
     def _compact(self) -> None:
         """Merge runs, and move the recent rows into one. No row changes."""
-        runs = self._runs
+        runs = self.runs
         recent = list(self._recent.values())
         if recent:
             runs = (*runs, run_of(self.stored_schema.rows_to_arrow(recent), self._keys))
         runs = compacted(runs)
         with self._lock:
-            self._runs, self._recent, self._deleted = runs, {}, 0
+            self.runs, self._recent, self._deleted = runs, {}, 0
             self._version += 1  # a diff from before would delete rows in runs that are gone
 
 

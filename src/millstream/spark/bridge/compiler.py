@@ -46,7 +46,7 @@ def _jar(jvm: Any, versions: tuple[str, ...]) -> Path:  # noqa: ANN401
     digest = hashlib.sha256(repr(versions).encode())
     for source in sources:
         digest.update(source.read_bytes())
-    jar = _cache() / f"bridge-{digest.hexdigest()[:20]}.jar"
+    jar = cache_folder() / f"bridge-{digest.hexdigest()[:20]}.jar"
     if not jar.exists():
         with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
             classes = Path(folder)
@@ -71,7 +71,7 @@ def introduce(session: Any, server: BridgeServer) -> dict[str, str]:  # noqa: AN
     return options
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """A folder for the jar that only this user can write to: kept, or for this process alone."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     folder = Path(base) / "millstream"
