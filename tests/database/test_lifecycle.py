@@ -457,6 +457,7 @@ def test_the_collector_waits_for_no_lock(tmp_path, held):
     program = textwrap.dedent("""
         import faulthandler, gc, sys
         import millstream as ms
+        from millstream.testing import engine_of, inbox_of
         faulthandler.dump_traceback_later(50, exit=True)
         gc.disable()
         with ms.open() as db:

@@ -98,6 +98,7 @@ def test_two_databases_in_one_process(tmp_path, spark):
 
 QUIET = """
 import sys, millstream as ms
+from millstream.testing import engine_of
 with ms.open() as first, ms.open() as second:
     for db in (first, second):
         db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
@@ -159,6 +160,7 @@ def test_without_java():
 
 STORED = """
 import sys, threading, millstream as ms
+from millstream.testing import engine_of
 with ms.open(sys.argv[1] if len(sys.argv) > 1 else {path!r}) as db:
     db.source("s").push(("b", 1))
     pause = threading.Event()
