@@ -116,7 +116,7 @@ def _cast_plainly(array: pa.Array, of: SqlType) -> pa.Array:
 
 
 def _cast_to_floating(array: pa.Array, of: SqlType) -> pa.Array:
-    """Cast and cast back: pyarrow does not tell when a float loses digits to a shorter one."""
+    """Cast and cast back: pyarrow does not report when a float loses digits to a shorter one."""
     cast = array.cast(of.arrow, safe=False)
     widened = pa.types.is_floating(array.type) and array.type.bit_width < of.arrow.bit_width
     if not widened:

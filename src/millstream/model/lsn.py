@@ -12,7 +12,7 @@ A resume token is text that users carry about: ``ms1`` and then, in base64url wi
     lsn        unsigned LEB128
     checksum   4 bytes, big-endian: CRC-32C of everything before it, the database's id included
 
-Later versions keep the first two and the last field, so that a newer token can be told from a
+Later versions keep the first two and the last field, so that a newer token is not taken for a
 damaged one. Each token has exactly one text: padding, stray bits and long-winded numbers are
 refused.
 """
@@ -51,8 +51,8 @@ class ResumeToken:
     """Where to go on reading: after this LSN, of this epoch, of this database.
 
     The epoch is the run of the database that wrote the LSN: a run that crashed may have handed
-    out LSNs that never reached the disk, and a later run uses them again; the epoch tells the two
-    apart.
+    out LSNs that never reached the disk, and a later run uses them again; the epoch
+    distinguishes the two.
 
     >>> token = ResumeToken(UUID(int=7), epoch=1, lsn=42)
     >>> str(token)

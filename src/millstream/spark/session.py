@@ -389,13 +389,13 @@ def progress(what: str) -> Iterator[None]:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
 
-    teller = threading.Thread(target=tell, name="millstream-progress", daemon=True)
-    teller.start()
+    errors = threading.Thread(target=tell, name="millstream-progress", daemon=True)
+    errors.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        errors.join()
 
 
 @contextlib.contextmanager

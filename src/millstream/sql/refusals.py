@@ -1,4 +1,4 @@
-"""Limits: what SQL can say and Millstream cannot answer yet, and what to do instead."""
+"""Refusals: what SQL can say and Millstream cannot answer yet, and what to do instead."""
 
 from __future__ import annotations
 

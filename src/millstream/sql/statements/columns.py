@@ -42,7 +42,7 @@ _CONSTRAINTS = {
 }
 _TYPE_ENDS = {"NOT", "NULL", "PRIMARY", "PRIMARY KEY", "WATERMARK", *_CONSTRAINTS}
 _PARTS_ENDS = {TokenType.COMMA, TokenType.R_PAREN}
-_TOLD_PLACE = re.compile(r"(?P<problem>.*) at position (?P<place>\d+) of .*", re.DOTALL)
+_PLACE_IN_TYPE = re.compile(r"(?P<problem>.*) at position (?P<place>\d+) of .*", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -154,14 +154,14 @@ def _ends_type(word: str, kind: TokenType, depth: int) -> bool:
 
 
 def _type_error(reader: StatementReader, error: Error, begin: int) -> SqlError:
-    told = _TOLD_PLACE.fullmatch(error.message)
-    if told is None:
+    found = _PLACE_IN_TYPE.fullmatch(error.message)
+    if found is None:
         return reader.located_error(error, begin, SqlTypeError)
-    at = begin + int(told["place"])
-    if told["problem"].startswith("unexpected"):  # a whole type, and then something else
+    at = begin + int(found["place"])
+    if found["problem"].startswith("unexpected"):  # a whole type, and then something else
         hint = "Between two columns there is a comma."
-        return reader.error(told["problem"], hint=hint, at=at)
-    return reader.error(told["problem"], hint=error.hint, at=at, kind=SqlTypeError)
+        return reader.error(found["problem"], hint=hint, at=at)
+    return reader.error(found["problem"], hint=error.hint, at=at, kind=SqlTypeError)
 
 
 def _read_part(reader: StatementReader, definition: ColumnDefinitions) -> None:

@@ -145,7 +145,7 @@ class Parameters:
     def text(self, sql: str, begin: int, end: int) -> str:
         """A part of the text, with the values in the place of the parameters.
 
-        For people, and to tell queries apart; it is never parsed.
+        For people, and to distinguish queries; it is never parsed.
         """
         parts = []
         for at, (after, value) in sorted(self._texts.items()):

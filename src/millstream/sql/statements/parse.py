@@ -221,10 +221,10 @@ def _in_our_words(error: MisreadError) -> tuple[str, str]:
 
 
 def _token_error(error: TokenError, sql: str) -> SqlSyntaxError:
-    told = _MISSING_QUOTE.search(f"{error.__cause__} {error}")
-    if told:
-        quote = told["quote"]
-        line, column = place_at(sql, int(told["offset"]))
+    found = _MISSING_QUOTE.search(f"{error.__cause__} {error}")
+    if found:
+        quote = found["quote"]
+        line, column = place_at(sql, int(found["offset"]))
         hint = f"Add {quote} where it ends; inside, write it twice."
         message = f"a text in {quote} quotes does not end" if len(quote) == 1 else "no end"
         return SqlSyntaxError(message, sql=sql, line=line, column=column, hint=hint)

@@ -280,7 +280,7 @@ class CreateView(Statement):
     Attributes:
         kind: "view": its rows are kept; "stream": its changes only.
         query: what it shows.
-        emit: when it tells its changes.
+        emit: when it emits its changes.
         lateness: for how long after the end of a window late rows still count.
         late_to: the name of the side output of rows that come too late even for that.
         options: what WITH (...) says.

@@ -15,8 +15,8 @@ from millstream.sql.views.trees import both, call, cast, column, iff, not_null, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Ground
-    from millstream.sql.views.telling import Teller
 
 _FIRSTS = {"first": "first", "first_value": "first", "any_value": "first"}
 _LASTS = {"last": "last", "last_value": "last"}
@@ -74,13 +74,13 @@ class Aggregate:
     order: tuple[exp.Ordered, ...] = ()
 
 
-def read_aggregate(tree: exp.Expr, teller: Teller) -> Aggregate:
+def read_aggregate(tree: exp.Expr, errors: ErrorReporter) -> Aggregate:
     """Return what a resolved tree, for which ``is_aggregate`` holds, says."""
     inner, condition, order, ignore_nulls = _unwrapped(tree)
     spelled = function_name(inner)
     if spelled not in AGGREGATES or spelled in _NO_VIEW:
         hint = _NO_VIEW.get(spelled, "Use one of Spark's aggregates.")
-        teller.refuse(tree, f"{spelled.upper() or 'this'} is not supported in a view", hint)
+        errors.refuse(tree, f"{spelled.upper() or 'this'} is not supported in a view", hint)
     name = _NAMES.get(spelled, spelled)
     args, distinct = list(inner.expressions), False
     if args and isinstance(args[0], exp.Distinct):
@@ -90,10 +90,10 @@ def read_aggregate(tree: exp.Expr, teller: Teller) -> Aggregate:
     low, high = _ARITY.get(name, (0, len(args)))
     if not low <= len(args) <= high:
         hint = "Leave out those that it does not take, or add those that are missing."
-        teller.refuse(tree, f"{spelled.upper()} with {len(args)} arguments is not supported", hint)
+        errors.refuse(tree, f"{spelled.upper()} with {len(args)} arguments is not supported", hint)
     if ignore_nulls:
         condition = both([condition, not_null(args[0])])
-    _check_inner([*args, *([] if condition is None else [condition])], teller)
+    _check_inner([*args, *([] if condition is None else [condition])], errors)
     return Aggregate(name, tuple(args), inner, distinct, condition, order)
 
 
@@ -114,17 +114,17 @@ def _unwrapped(
     return tree, condition, order, ignore_nulls
 
 
-def _check_inner(trees: list[exp.Expr], teller: Teller) -> None:
+def _check_inner(trees: list[exp.Expr], errors: ErrorReporter) -> None:
     for tree in trees:
         if any(function_name(each) in AGGREGATES for each in tree.walk()):
             hint = "CREATE MATERIALIZED VIEW for the inner aggregate, and aggregate over that."
-            teller.refuse(tree, "an aggregate of an aggregate is not supported", hint)
+            errors.refuse(tree, "an aggregate of an aggregate is not supported", hint)
 
 
 # --- Rows that only come --------------------------------------------------------------------------
 
 
-def plain(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def plain(aggregate: Aggregate, ground: Ground, errors: ErrorReporter) -> exp.Expr:
     """Return Spark's form of an aggregate over rows that never disappear.
 
     Raises:
@@ -132,11 +132,11 @@ def plain(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
     """
     if aggregate.distinct and aggregate.name not in _DISTINCT:
         hint = "Leave DISTINCT out, or aggregate over a view that is SELECT DISTINCT."
-        teller.refuse(aggregate.tree, f"{aggregate.name.upper()}(DISTINCT) is not supported", hint)
+        errors.refuse(aggregate.tree, f"{aggregate.name.upper()}(DISTINCT) is not supported", hint)
     make = _PLAIN.get(aggregate.name)
     if make is None:
         return _filtered(aggregate.tree, aggregate.condition, aggregate.order)
-    return make(aggregate, ground, teller)
+    return make(aggregate, ground, errors)
 
 
 def _filtered(
@@ -152,7 +152,7 @@ def _filtered(
     return exp.Filter(this=made, expression=exp.Where(this=condition.copy()))
 
 
-def _count(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
+def _count(aggregate: Aggregate, ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     if not aggregate.distinct:
         return _filtered(aggregate.tree, aggregate.condition)
     value, known = distinct_value(aggregate, ground)
@@ -180,20 +180,20 @@ def moment(ground: Ground) -> exp.Expr:
     return LSN.copy() if ground.time is None else call("struct", column(ground.time), LSN)
 
 
-def _first(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
+def _first(aggregate: Aggregate, ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     name = "min_by" if aggregate.name == "first" else "max_by"
     return _filtered(call(name, aggregate.args[0], moment(ground)), aggregate.condition)
 
 
-def _by(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
+def _by(aggregate: Aggregate, _ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     value, by = aggregate.args[:2]
     made = call(aggregate.name, value, call("struct", by, LSN))
     return _filtered(made, both([aggregate.condition, not_null(by)]))
 
 
-def _list(aggregate: Aggregate, _ground: Ground, teller: Teller) -> exp.Expr:
+def _list(aggregate: Aggregate, _ground: Ground, errors: ErrorReporter) -> exp.Expr:
     value = aggregate.args[0]
-    keys = [*_order_key(aggregate, teller), ("_l", LSN), ("_v", value)]
+    keys = [*_order_key(aggregate, errors), ("_l", LSN), ("_v", value)]
     fields = [each for name, tree in keys for each in (text(name), tree)]
     known = both([aggregate.condition, not_null(value)])
     rows = _filtered(call("collect_list", call("named_struct", *fields)), known)
@@ -203,33 +203,33 @@ def _list(aggregate: Aggregate, _ground: Ground, teller: Teller) -> exp.Expr:
     return call("transform", ordered, field)
 
 
-def _order_key(aggregate: Aggregate, teller: Teller) -> list[tuple[str, exp.Expr]]:
+def _order_key(aggregate: Aggregate, errors: ErrorReporter) -> list[tuple[str, exp.Expr]]:
     if len(aggregate.order) > 1:
         hint = "Order by one expression."
-        teller.refuse(aggregate.order[1], "WITHIN GROUP orders by one expression", hint)
+        errors.refuse(aggregate.order[1], "WITHIN GROUP orders by one expression", hint)
     return [("_o", each.this) for each in aggregate.order]
 
 
-def _listagg(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
-    listed = _list(aggregate, ground, teller)
+def _listagg(aggregate: Aggregate, ground: Ground, errors: ErrorReporter) -> exp.Expr:
+    listed = _list(aggregate, ground, errors)
     separator = aggregate.args[1] if len(aggregate.args) > 1 else text("")
     joined = call("array_join", listed, separator)
     some = exp.GT(this=call("size", listed), expression=exp.Literal.number(0))
     return iff(some, joined, exp.Null())
 
 
-def _set(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
+def _set(aggregate: Aggregate, _ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     return call("array_sort", _filtered(call("collect_set", *aggregate.args), aggregate.condition))
 
 
-def _mode(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
+def _mode(aggregate: Aggregate, _ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     if len(aggregate.args) == 1:
         made: exp.Expr = call("mode", aggregate.args[0], exp.true())
         return _filtered(made, aggregate.condition)
     return _filtered(aggregate.tree, aggregate.condition, aggregate.order)
 
 
-_PLAIN: dict[str, Callable[[Aggregate, Ground, Teller], exp.Expr]] = {
+_PLAIN: dict[str, Callable[[Aggregate, Ground, ErrorReporter], exp.Expr]] = {
     "count": _count,
     "first": _first,
     "last": _first,

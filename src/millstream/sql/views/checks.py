@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.sql.statements.statement import CreateView
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Flow
-    from millstream.sql.views.telling import Teller
 
 _SORT = "Leave it out: a view has no order. Write it in the query that reads the view."
 _TOP = "Leave it out, and write it in the query that reads the view."
@@ -42,64 +42,64 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
 _WINDOW = "Write GROUP BY TUMBLE(ts, INTERVAL '1 minute'), with WATERMARK FOR ts in the source."
 
 
-def check_query(tree: exp.Expr, teller: Teller) -> None:
+def check_query(tree: exp.Expr, errors: ErrorReporter) -> None:
     """Refuse the clauses that no view has, and aggregates where there are no groups."""
     for key, (what, hint) in _CLAUSES.items():
         found = tree.args.get(key)
         if found:
             first = found[0] if isinstance(found, list) else found
             place = first if isinstance(first, exp.Expr) else tree
-            teller.refuse(place, f"{what} is not supported in a view", hint)
+            errors.refuse(place, f"{what} is not supported in a view", hint)
     with_ = tree.args.get("with_")
     if with_ is not None and with_.args.get("recursive"):
-        teller.refuse(tree, "WITH RECURSIVE is not supported in a view", OWN_VIEW)
+        errors.refuse(tree, "WITH RECURSIVE is not supported in a view", OWN_VIEW)
     distinct = tree.args.get("distinct")
     if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
         hint = "Write GROUP BY with FIRST(...) or MAX_BY(...)."
-        teller.refuse(distinct, "DISTINCT ON is not supported in a view", hint)
+        errors.refuse(distinct, "DISTINCT ON is not supported in a view", hint)
     where = tree.args.get("where")
     if where is not None and has_aggregate(where.this):
-        teller.refuse(where.this, "an aggregate in WHERE is not supported", "Write it in HAVING.")
-    _check_group(tree.args.get("group"), teller)
+        errors.refuse(where.this, "an aggregate in WHERE is not supported", "Write it in HAVING.")
+    _check_group(tree.args.get("group"), errors)
 
 
-def _check_group(group: exp.Expr | None, teller: Teller) -> None:
+def _check_group(group: exp.Expr | None, errors: ErrorReporter) -> None:
     if group is None:
         return
     found = next(group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets), None)
     if found is not None or group.args.get("totals"):
         hint = "Write one view for each grouping."
-        teller.refuse(found or group, "several groupings at once are not supported", hint)
+        errors.refuse(found or group, "several groupings at once are not supported", hint)
 
 
-def check_union(tree: exp.SetOperation, teller: Teller) -> None:
+def check_union(tree: exp.SetOperation, errors: ErrorReporter) -> None:
     """Refuse unions other than UNION ALL."""
     what = tree.key.upper()
     if not isinstance(tree, exp.Union):
         hint = "Join the log with a table, and filter in WHERE."
-        teller.refuse(tree.expression, f"{what} is not supported in a view", hint)
+        errors.refuse(tree.expression, f"{what} is not supported in a view", hint)
     if tree.args.get("distinct"):
         hint = "Write UNION ALL; for distinct rows SELECT DISTINCT * FROM (... UNION ALL ...)."
-        teller.refuse(tree.expression, "UNION without ALL is not supported in a view", hint)
+        errors.refuse(tree.expression, "UNION without ALL is not supported in a view", hint)
     if tree.args.get("by_name"):
         hint = "Write the columns in the same order."
-        teller.refuse(tree.expression, "UNION BY NAME is not supported in a view", hint)
+        errors.refuse(tree.expression, "UNION BY NAME is not supported in a view", hint)
 
 
-def check_emit(view: CreateView, flow: Flow, teller: Teller) -> None:
+def check_emit(view: CreateView, flow: Flow, errors: ErrorReporter) -> None:
     """Refuse an EMIT or a lateness that the query has no window for."""
     groups, emit = flow.groups, view.emit
     needs = {"close": "EMIT ON WINDOW CLOSE", "final": "EMIT FINAL"}.get(emit.mode, "")
     if emit.line and (needs or emit.mode == "every"):
-        teller = replace(teller, line=emit.line, column=emit.column)
+        errors = replace(errors, line=emit.line, column=emit.column)
     if view.lateness != timedelta(0):
         needs = needs or "ALLOW LATENESS"
     if view.late_to is not None:
         needs = needs or "LATE DATA TO"
     if needs and (groups is None or groups.window is None):
-        teller.refuse(None, f"{needs} needs a window", _WINDOW)
+        errors.refuse(None, f"{needs} needs a window", _WINDOW)
     if needs and groups is not None and not groups.timed:
-        teller.refuse(None, f"{needs} needs a window over a column with a watermark", _WINDOW)
+        errors.refuse(None, f"{needs} needs a window over a column with a watermark", _WINDOW)
     if emit.mode == "every" and groups is None:
         hint = "Leave it out, and subscribe with max_delay to have changes together."
-        teller.refuse(None, "EMIT EVERY needs groups, whose changes it can put together", hint)
+        errors.refuse(None, "EMIT EVERY needs groups, whose changes it can put together", hint)

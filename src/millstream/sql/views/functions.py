@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 if TYPE_CHECKING:
-    from millstream.sql.views.telling import Teller
+    from millstream.sql.views.errors import ErrorReporter
 
 _AGGREGATES_TEXT = """
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
@@ -75,7 +75,7 @@ def function_name(tree: exp.Expr) -> str:
     return str(tree.sql_name()).lower() if isinstance(tree, exp.Func) and not is_operator else ""
 
 
-def check_function(tree: exp.Expr, teller: Teller) -> None:
+def check_function(tree: exp.Expr, errors: ErrorReporter) -> None:
     """Refuse an expression whose value the rows of the log alone do not decide.
 
     Raises:
@@ -83,14 +83,14 @@ def check_function(tree: exp.Expr, teller: Teller) -> None:
     """
     if isinstance(tree, exp.Query):
         hint = f"{OWN_VIEW} A table can be joined."
-        teller.refuse(tree, "a subquery in an expression is not supported in a view", hint)
+        errors.refuse(tree, "a subquery in an expression is not supported in a view", hint)
     if isinstance(tree, exp.Window):
-        teller.refuse(tree, "a window function (OVER) is not supported in a view", _OVER)
+        errors.refuse(tree, "a window function (OVER) is not supported in a view", _OVER)
     name = function_name(tree)
     is_clock = name == "unix_timestamp" and not tree.expressions
     for names, hint in _NEVER:
         if name in names or (is_clock and names is _CLOCKS):
-            teller.refuse(tree, f"{name.upper()} is not supported in a view", hint)
+            errors.refuse(tree, f"{name.upper()} is not supported in a view", hint)
 
 
 def is_aggregate(tree: exp.Expr) -> bool:

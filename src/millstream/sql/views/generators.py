@@ -12,8 +12,8 @@ from millstream.sql.views.functions import GENERATORS, OWN_VIEW, function_name
 from millstream.sql.views.trees import column, nested, select
 
 if TYPE_CHECKING:
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Columns
-    from millstream.sql.views.telling import Teller
 
 _DEFAULTS = {"explode": ("col",), "posexplode": ("pos", "col")}
 
@@ -32,7 +32,7 @@ def item_names(item: exp.Expr) -> list[str]:
 
 
 def generated(
-    flow: Flow, call: exp.Expr, names: list[str], teller: Teller, *, outer: bool = False
+    flow: Flow, call: exp.Expr, names: list[str], errors: ErrorReporter, *, outer: bool = False
 ) -> tuple[Flow, Columns]:
     """Return a flow with a row for each that a generator makes, and the columns that it adds.
 
@@ -40,15 +40,15 @@ def generated(
         flow: the rows that it is applied to.
         call: the resolved call.
         names: what its columns are called; its own names if there are none.
-        teller: raises errors.
+        errors: raises errors.
         outer: whether a row for which it makes none stays, with NULLs.
     """
     if flow.groups is not None:
-        teller.refuse(call, "a generator over groups is not supported", OWN_VIEW)
+        errors.refuse(call, "a generator over groups is not supported", OWN_VIEW)
     name = function_name(call)
     names = names or list(_DEFAULTS.get(name.removesuffix("_outer"), ()))
     if not names:
-        teller.refuse(call, f"{name.upper()} needs names for its columns", "Write AS (a, b).")
+        errors.refuse(call, f"{name.upper()} needs names for its columns", "Write AS (a, b).")
     function = f"{name}_outer" if outer and not name.endswith("_outer") else name
     ground = flow.ground
     first = sum(each.startswith("_x") for each in ground.origins)

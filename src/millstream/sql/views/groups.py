@@ -40,9 +40,9 @@ from millstream.sql.views.windows import (
 
 if TYPE_CHECKING:
     from millstream.errors import SqlError
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Columns
     from millstream.sql.views.plan import Window
-    from millstream.sql.views.telling import Teller
 
 _START, _END = column("start", "_w"), column("end", "_w")
 _CLOSES = column("_c")
@@ -54,7 +54,7 @@ class Grouping:
 
     Attributes:
         below: the rows that are grouped.
-        teller: raises errors.
+        errors: raises errors.
         lateness: for how long late rows count, in microseconds.
         keys: the keys, over the ground of the rows, without the window.
         window: the window, and the tree that said so.
@@ -63,7 +63,7 @@ class Grouping:
     """
 
     below: Flow
-    teller: Teller
+    errors: ErrorReporter
     lateness: int
     keys: list[exp.Expr] = field(default_factory=list)
     window: tuple[Window, exp.Expr] | None = None
@@ -77,11 +77,11 @@ class Grouping:
         if is_window(tree):
             if self.window is not None:
                 hint = "Write one view for each window."
-                self.teller.refuse(tree, "there are two windows in GROUP BY", hint)
-            self.window = (window_of(tree, self.below.ground, self.teller), tree)
+                self.errors.refuse(tree, "there are two windows in GROUP BY", hint)
+            self.window = (window_of(tree, self.below.ground, self.errors), tree)
         elif has_aggregate(tree) or is_bound(tree):
             hint = "Leave it out of GROUP BY; aggregates are computed for each group."
-            self.teller.refuse(tree, "a key cannot be an aggregate", hint)
+            self.errors.refuse(tree, "a key cannot be an aggregate", hint)
         elif tree not in self.keys:
             self._check_key(tree)
             self.keys.append(tree)
@@ -91,7 +91,7 @@ class Grouping:
         if origin is not None and origin.type is not None and origin.type.children:
             what = f"groups by {origin.type.sql} are not supported"
             hint = "Group by its parts, such as s.field or a[0], or by to_json(...)."
-            self.teller.refuse(tree, what, hint)
+            self.errors.refuse(tree, what, hint)
 
     def flow(self, columns: Columns, having: exp.Expr | None) -> Flow:
         """Return the groups, with resolved columns and condition over the rows."""
@@ -148,10 +148,10 @@ class Grouping:
             return
         if self.below.ground.retracts:
             hint = "Read a source, or use TUMBLE or HOP."
-            self.teller.refuse(
+            self.errors.refuse(
                 self.window[1], "SESSION over rows that change is not supported", hint
             )
-        self.sessions = Sessions(self.below.ground, self.teller)
+        self.sessions = Sessions(self.below.ground, self.errors)
 
     def _windowed(
         self, items: list[exp.Expr], group: list[exp.Expr]
@@ -216,7 +216,7 @@ class Grouping:
         if is_bound(tree):
             return self._bound(tree)
         if is_window(tree):
-            self.teller.refuse(
+            self.errors.refuse(
                 tree, "a window has no value of its own", "Write its _START or _END."
             )
         if is_aggregate(tree):
@@ -237,7 +237,7 @@ class Grouping:
         name = next(iter(origin.of.values()), "a column") if origin else "a column"
         hint = f"Add it to GROUP BY, or aggregate it: MAX({name}), FIRST({name})."
         what = f"{name} is not the same for all rows of a group"
-        return self.teller.column_error(tree, what, hint)
+        return self.errors.column_error(tree, what, hint)
 
     def _part(self, tree: exp.Expr) -> exp.Expr:
         made = self.over_groups(tree)
@@ -248,23 +248,23 @@ class Grouping:
         start, end = self._bounds()
         if self.window is None or start is None or end is None:
             hint = "Add TUMBLE(ts, INTERVAL '1 minute') to GROUP BY."
-            self.teller.refuse(tree, f"{name} needs a window in GROUP BY", hint)
+            self.errors.refuse(tree, f"{name} needs a window in GROUP BY", hint)
         window, said = self.window
         side, args = BOUNDS[name], tree.expressions
         if name.split("_")[0].lower() not in {"window", window.kind}:
             hint = f"Write {window.kind.upper()}_{side}, or WINDOW_{side}."
-            self.teller.refuse(tree, f"the window in GROUP BY is a {window.kind.upper()}", hint)
+            self.errors.refuse(tree, f"the window in GROUP BY is a {window.kind.upper()}", hint)
         if args != said.expressions[: len(args)]:
             hint = f"Write the same as in GROUP BY, or WINDOW_{side}."
-            self.teller.refuse(tree, f"{name} is of another window than GROUP BY", hint)
+            self.errors.refuse(tree, f"{name} is of another window than GROUP BY", hint)
         return moved(start if side == "START" else end, tree)
 
     def _aggregate(self, tree: exp.Expr) -> exp.Expr:
-        aggregate = read_aggregate(tree, self.teller)
+        aggregate = read_aggregate(tree, self.errors)
         if self.sessions is not None:
             return moved(self.sessions.take(aggregate), tree)
         form = weighted if self.below.ground.retracts else plain
-        made = form(aggregate, self.below.ground, self.teller)
+        made = form(aggregate, self.below.ground, self.errors)
         if made not in self.made:
             self.made.append(made)
         return moved(column(f"_a{self.made.index(made)}"), tree)

@@ -14,9 +14,9 @@ from millstream.sql.views.scope import Relation, Scope
 from millstream.sql.views.trees import both
 
 if TYPE_CHECKING:
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Flow
     from millstream.sql.views.relations import Logs
-    from millstream.sql.views.telling import Teller
 
 _SHAPE = "Write FROM log JOIN table ON log.a = table.b, or LEFT JOIN."
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
@@ -32,11 +32,11 @@ class Joiner:
         scope: their names so far.
     """
 
-    def __init__(self, flow: Flow, scope: Scope, logs: Logs, teller: Teller) -> None:
+    def __init__(self, flow: Flow, scope: Scope, logs: Logs, errors: ErrorReporter) -> None:
         self.flow = flow
         self.scope = scope
         self._logs = logs
-        self._teller = teller
+        self._errors = errors
 
     def join(self, tree: exp.Join) -> None:
         """Take one join.
@@ -52,9 +52,9 @@ class Joiner:
         relation = Relation(tree.this.alias_or_name.lower(), table.columns, hidden)
         if any(each.name == relation.name for each in self.scope.relations):
             hint = "Give one of them another name: JOIN t AS u."
-            self._teller.no_column(tree.this, f"{relation.name} is twice in FROM", hint)
+            self._errors.no_column(tree.this, f"{relation.name} is twice in FROM", hint)
         before = self.scope
-        self.scope = Scope(self._teller, (*before.relations, relation))
+        self.scope = Scope(self._errors, (*before.relations, relation))
         conditions = self._conditions(tree)
         on = [pair for each in conditions for pair in [self._equality(each, index)] if pair]
         rest = [each for each in conditions if not self._equality(each, index)]
@@ -74,28 +74,28 @@ class Joiner:
             return True
         if words or tree.args.get("match_condition"):
             what = f"{' '.join(sorted(words))} JOIN"
-            self._teller.refuse(tree, f"{what} is not supported in a view", _SHAPE)
+            self._errors.refuse(tree, f"{what} is not supported in a view", _SHAPE)
         if not tree.args.get("on") and not tree.args.get("using"):
-            self._teller.refuse(tree, "a join without ON is not supported in a view", _SHAPE)
+            self._errors.refuse(tree, "a join without ON is not supported in a view", _SHAPE)
         return False
 
     def _table(self, tree: exp.Join) -> int:
         if not isinstance(tree.this, exp.Table) or common_of(tree.this) is not None:
             hint = "Join the table itself, and filter in WHERE."
-            self._teller.refuse(tree, "a join with a subquery is not supported in a view", hint)
+            self._errors.refuse(tree, "a join with a subquery is not supported in a view", hint)
         if self.flow.groups is not None or not self.flow.ground.is_feed:
             hint = "CREATE MATERIALIZED VIEW for the left side, and join that one with the table."
-            self._teller.refuse(tree, "the left side of a join must be a log", hint)
+            self._errors.refuse(tree, "the left side of a join must be a log", hint)
         index = self._logs.index(tree.this.name)
         if self._logs.inputs[index].kind != "table":
             hint = "Only a table can be joined: FROM log JOIN table ON ..."
             what = (
                 f"a join with a {self._logs.inputs[index].kind}, {tree.this.name}, is not supported"
             )
-            self._teller.refuse(tree, what, hint)
+            self._errors.refuse(tree, what, hint)
         if index == self.flow.log or any(each.table == index for each in self._logs.lookups):
             hint = "Join it in a second view."
-            self._teller.refuse(tree, f"the table {tree.this.name} is read twice", hint)
+            self._errors.refuse(tree, f"the table {tree.this.name} is read twice", hint)
         return index
 
     def _conditions(self, tree: exp.Join) -> list[exp.Expr]:
@@ -103,7 +103,7 @@ class Joiner:
         if on is None:
             return []
         if has_aggregate(on):
-            self._teller.refuse(on, "an aggregate in ON is not supported", "Write it in HAVING.")
+            self._errors.refuse(on, "an aggregate in ON is not supported", "Write it in HAVING.")
         resolved = self.scope.resolve(on, aliases=False)
         return list(resolved.flatten()) if isinstance(resolved, exp.And) else [resolved]
 
@@ -130,7 +130,7 @@ class Joiner:
         found = relation.find(name)
         right = None if found is None else self._place(found)
         if left is None or right is None:
-            self._teller.no_column(tree, f"USING ({name}) is not a column of both sides", _SHAPE)
+            self._errors.no_column(tree, f"USING ({name}) is not a column of both sides", _SHAPE)
         self._check_types(tree, left, right)
         return left, right[1]
 
@@ -141,16 +141,16 @@ class Joiner:
             types.append(schema.columns[schema.names.index(name)].type)
         if any(each.children for each in types):
             what = f"{left[1]} is {types[0].sql}, and a join cannot compare such values"
-            self._teller.mismatch(tree, what, "Join columns of simple types.")
+            self._errors.mismatch(tree, what, "Join columns of simple types.")
         if types[0] != types[1] and not {each.kind for each in types} <= _WHOLE:
             what = f"{left[1]} is {types[0].sql}, and {right[1]} is {types[1].sql}"
             hint = "Join columns of one type."
-            self._teller.mismatch(tree, what, hint)
+            self._errors.mismatch(tree, what, hint)
 
     def _check(self, tree: exp.Join, on: list[On], rest: list[exp.Expr], *, outer: bool) -> None:
         if not on:
             what = "a join needs a column of the log that equals one of the table"
-            self._teller.refuse(tree, what, _SHAPE)
+            self._errors.refuse(tree, what, _SHAPE)
         if outer and rest:
             hint = "Only equality of columns may be in the ON of a LEFT JOIN."
-            self._teller.refuse(rest[0], "this condition of a LEFT JOIN is not supported", hint)
+            self._errors.refuse(rest[0], "this condition of a LEFT JOIN is not supported", hint)

@@ -1,4 +1,4 @@
-"""Numbers: of which kind the value of an expression is, as far as the text can tell."""
+"""Numbers: of which kind the value of an expression is, as far as the text shows."""
 
 from __future__ import annotations
 

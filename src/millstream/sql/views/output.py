@@ -28,10 +28,10 @@ from millstream.sql.views.trees import (
 
 if TYPE_CHECKING:
     from millstream.sql.statements.statement import CreateView
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Flow, Groups
     from millstream.sql.views.plan import Shape
     from millstream.sql.views.relations import Logs
-    from millstream.sql.views.telling import Teller
 
 _HIDDEN = re.compile(r"_k\d+|_start|_end|_shown|_hash|_rows|_lsn|_op|_weight", re.IGNORECASE)
 _GROWING = {"collect_list", "percentile", "percentile_cont", "percentile_disc", "median", "mode"}
@@ -39,18 +39,18 @@ _GROWING = {"collect_list", "percentile", "percentile_cont", "percentile_disc", 
 _LIVE = "one feed, one partition, row by row"
 
 
-def output(flow: Flow, logs: Logs, view: CreateView, teller: Teller) -> ViewPlan:
+def output(flow: Flow, logs: Logs, view: CreateView, errors: ErrorReporter) -> ViewPlan:
     """Return the plan of a view that is this flow.
 
     Raises:
         SqlColumnError: two columns of one name, or a name that is kept.
     """
-    _check_columns(flow, teller)
+    _check_columns(flow, errors)
     shape, query, keys, match = _shaped(flow)
     try:
         sql = rendered(query)
     except UnsupportedError as error:
-        teller.refuse(None, f"Spark SQL cannot express it: {error}", "Write it in another way.")
+        errors.refuse(None, f"Spark SQL cannot express it: {error}", "Write it in another way.")
     growing = [name for name in map(function_name, query.walk()) if name in _GROWING]
     names = tuple(each.name for each in logs.inputs)
     lateness = view.lateness // timedelta(microseconds=1)
@@ -130,7 +130,7 @@ def _sets(
         hidden.append(("_end", call("timestamp_micros", micros)))
     shows_start = any(tree == groups.start for _, tree in flow.columns)
     if groups.start is not None and not shows_start:
-        hidden.append(("_start", groups.start))  # what tells the sessions of a group apart
+        hidden.append(("_start", groups.start))  # distinguishes the sessions of a group
     fields = [each for name, tree in (*flow.columns, *hidden) for each in (text(name), tree)]
     rows = call("transform", sessions, _each_session(call("named_struct", *fields)))
     keys = tuple(f"_k{place}" for place in range(len(groups.keys)))
@@ -148,7 +148,7 @@ def _each_session(tree: exp.Expr) -> exp.Expr:
 
 
 def _group_columns(flow: Flow, groups: Groups) -> tuple[list[exp.Expr], tuple[str, ...]]:
-    """Return the hidden columns of groups, and the names of all that tell groups apart."""
+    """Return the hidden columns of groups, and the names of all that distinguish groups."""
     names: dict[exp.Expr, str] = {}
     for name, tree in flow.columns:
         names.setdefault(tree, name)
@@ -166,16 +166,16 @@ def _group_columns(flow: Flow, groups: Groups) -> tuple[list[exp.Expr], tuple[st
     return hidden, tuple(keys)
 
 
-def _check_columns(flow: Flow, teller: Teller) -> None:
+def _check_columns(flow: Flow, errors: ErrorReporter) -> None:
     seen: set[str] = set()
     for name, tree in flow.columns:
         if name.lower() in seen:
             hint = "Give one of them another name with AS."
-            teller.no_column(tree, f"there are two columns {name}", hint)
+            errors.no_column(tree, f"there are two columns {name}", hint)
         if _HIDDEN.fullmatch(name):
             hint = f"Give it another name: AS {name.strip('_')}."
-            teller.no_column(tree, f"the name {name} is kept for Millstream's own column", hint)
+            errors.no_column(tree, f"the name {name} is kept for Millstream's own column", hint)
         if isinstance(tree, exp.Null):
             hint = f"Write CAST(NULL AS VARCHAR) AS {name}."
-            teller.mismatch(tree, f"{name} is NULL of no type", hint)
+            errors.mismatch(tree, f"{name} is NULL of no type", hint)
         seen.add(name.lower())

@@ -61,7 +61,7 @@ class ViewPlan:
         shape: what its rows are, see the planner's docstring.
         spark_sql: Spark SQL over the relation ``__feed``.
         columns: the names of the user's columns, which come first in the result.
-        keys: the result's columns that tell groups apart; none of a global aggregate.
+        keys: the result's columns that distinguish groups; none of a global aggregate.
         window: the window of its groups.
         lookups: joins with tables.
         lateness: for how long after a window's end late rows still count, in microseconds.

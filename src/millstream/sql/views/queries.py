@@ -20,9 +20,9 @@ from millstream.sql.views.unions import united
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Columns
     from millstream.sql.views.relations import Logs
-    from millstream.sql.views.telling import Teller
 
 
 @dataclass(slots=True)
@@ -31,26 +31,26 @@ class Planner:
 
     Attributes:
         logs: what they read.
-        teller: raises errors.
+        errors: raises errors.
         lateness: for how long late rows count, in microseconds.
     """
 
     logs: Logs
-    teller: Teller
+    errors: ErrorReporter
     lateness: int = 0
 
     def flow(self, tree: exp.Expr) -> Flow:
         """Return what a query gives."""
         if isinstance(tree, exp.Query):
-            check_query(tree, self.teller)
+            check_query(tree, self.errors)
         if isinstance(tree, exp.Subquery):
             return self.flow(tree.this)
         if isinstance(tree, exp.SetOperation):
             parts = [self.flow(each) for each in self._parts(tree)]
-            return united(parts, self.logs, tree, self.teller)
+            return united(parts, self.logs, tree, self.errors)
         if not isinstance(tree, exp.Select):
             hint = "Write SELECT ... FROM a source, a table or a view."
-            self.teller.refuse(tree, "only SELECT is supported in a view", hint)
+            self.errors.refuse(tree, "only SELECT is supported in a view", hint)
         below, scope = self._from(tree)
         if tree.args.get("where"):
             below = below.filtered(scope.resolve(tree.args["where"].this, aliases=False))
@@ -59,22 +59,22 @@ class Planner:
     def _parts(self, tree: exp.Expr) -> list[exp.Expr]:
         """The parts of a UNION ALL, from left to right."""
         if isinstance(tree, exp.Subquery) and not tree.args.get("alias"):
-            check_query(tree, self.teller)
+            check_query(tree, self.errors)
             return self._parts(tree.this)
         if not isinstance(tree, exp.SetOperation):
             return [tree]
-        check_query(tree, self.teller)
-        check_union(tree, self.teller)
+        check_query(tree, self.errors)
+        check_union(tree, self.errors)
         return [*self._parts(tree.this), *self._parts(tree.expression)]
 
     def _from(self, tree: exp.Select) -> tuple[Flow, Scope]:
         if tree.args.get("from_") is None:
             hint = "Name a source, a table or a view: SELECT ... FROM trades."
-            self.teller.refuse(tree, "a view without FROM would never change", hint)
+            self.errors.refuse(tree, "a view without FROM would never change", hint)
         source = tree.args["from_"].this
         below = self._source(source)
-        scope = Scope(self.teller, (self._relation(source, below),))
-        joiner = Joiner(below, scope, self.logs, self.teller)
+        scope = Scope(self.errors, (self._relation(source, below),))
+        joiner = Joiner(below, scope, self.logs, self.errors)
         for join in [*(source.args.get("joins") or []), *(tree.args.get("joins") or [])]:
             joiner.join(join)
         below, scope = joiner.flow, joiner.scope
@@ -85,25 +85,25 @@ class Planner:
     def _source(self, tree: exp.Expr) -> Flow:
         common = common_of(tree) if isinstance(tree, exp.Table) else None
         if common is not None:
-            return _renamed(self.flow(common.this), common.args.get("alias"), self.teller)
+            return _renamed(self.flow(common.this), common.args.get("alias"), self.errors)
         if isinstance(tree, exp.Table):
-            check_query(tree, self.teller)
+            check_query(tree, self.errors)
             return self.logs.flow(self.logs.index(tree.name))
         return self.flow(tree)
 
     def _relation(self, tree: exp.Expr, flow: Flow) -> Relation:
-        flow = _renamed(flow, tree.args.get("alias"), self.teller)
+        flow = _renamed(flow, tree.args.get("alias"), self.errors)
         return Relation(tree.alias_or_name.lower(), flow.columns)
 
     def _lateral(self, tree: exp.Expr, below: Flow, scope: Scope) -> Flow:
         if not tree.args.get("view") or not is_generator(tree.this):
             hint = "Write LATERAL VIEW EXPLODE(...) t AS c."
-            self.teller.refuse(tree, "LATERAL is not supported in a view", hint)
+            self.errors.refuse(tree, "LATERAL is not supported in a view", hint)
         named = tree.args.get("alias")
         names = [each.name for each in named.args.get("columns") or []] if named else []
         outer = bool(tree.args.get("outer"))
         resolved = scope.resolve(tree.this, aliases=False)
-        below, columns = generated(below, resolved, names, self.teller, outer=outer)
+        below, columns = generated(below, resolved, names, self.errors, outer=outer)
         scope.relations = (*scope.relations, Relation(tree.alias.lower(), columns))
         return below
 
@@ -119,7 +119,7 @@ class Planner:
                 self._check_one(items)
                 names = item_names(item)
                 resolved = scope.resolve(_inner(item))
-                below, added = generated(below, resolved, names, self.teller)
+                below, added = generated(below, resolved, names, self.errors)
                 columns += added
             else:
                 columns += self._column(item, len(columns), scope)
@@ -129,19 +129,19 @@ class Planner:
         several = [each for each in items if is_generator(each)][1:]
         if several:
             hint = "Write the other one as LATERAL VIEW."
-            self.teller.refuse(several[0], "there are two generators in one SELECT", hint)
+            self.errors.refuse(several[0], "there are two generators in one SELECT", hint)
 
     def _grouped(self, tree: exp.Select, below: Flow, scope: Scope, *, grouped: bool) -> Flow:
         if below.groups is not None:
-            self.teller.refuse(tree, "an aggregate over an aggregate is not supported", OWN_VIEW)
+            self.errors.refuse(tree, "an aggregate over an aggregate is not supported", OWN_VIEW)
         distinct, group = tree.args.get("distinct"), tree.args.get("group")
         if distinct and grouped:
-            self.teller.refuse(tree, "DISTINCT over groups is not supported", OWN_VIEW)
+            self.errors.refuse(tree, "DISTINCT over groups is not supported", OWN_VIEW)
         scope.windowed = True
         columns: list[tuple[str, exp.Expr]] = []
         for item in tree.expressions:
             columns += self._column(item, len(columns), scope)
-        grouping = Grouping(below, self.teller, self.lateness)
+        grouping = Grouping(below, self.errors, self.lateness)
         for key in self._keys(group, columns, scope, distinct=bool(distinct)):
             grouping.add_key(key)
         having = tree.args.get("having")
@@ -169,7 +169,7 @@ class Planner:
         place = int(tree.this) - 1 if tree.is_int else -1
         if not 0 <= place < len(columns):
             hint = f"There are {len(columns)} columns; count from 1."
-            self.teller.no_column(tree, f"there is no column {tree.this} to group by", hint)
+            self.errors.no_column(tree, f"there is no column {tree.this} to group by", hint)
         return columns[place][1]
 
     def _column(self, item: exp.Expr, place: int, scope: Scope) -> Columns:
@@ -179,7 +179,7 @@ class Planner:
         inner = _inner(item)
         if isinstance(item, exp.Aliases) or any(map(is_generator, inner.walk())):
             hint = "Write it alone in the SELECT, in a subquery, or as LATERAL VIEW."
-            self.teller.refuse(item, "a generator is not supported here", hint)
+            self.errors.refuse(item, "a generator is not supported here", hint)
         resolved = scope.resolve(inner)
         name = item.alias if isinstance(item, exp.Alias) else self._own_name(inner, scope)
         if isinstance(item, exp.Alias):
@@ -196,13 +196,13 @@ def _inner(item: exp.Expr) -> exp.Expr:
     return item.this if isinstance(item, exp.Alias | exp.Aliases) else item
 
 
-def _renamed(flow: Flow, named: exp.Expr | None, teller: Teller) -> Flow:
+def _renamed(flow: Flow, named: exp.Expr | None, errors: ErrorReporter) -> Flow:
     """Return a flow under the names that ``AS t (a, b)`` gives to its columns."""
     names = [each.name for each in named.args.get("columns") or []] if named else []
     if not names:
         return flow
     if len(names) != len(flow.columns):
         hint = f"There are {len(flow.columns)} columns."
-        teller.no_column(named, f"{len(names)} names do not fit", hint)
+        errors.no_column(named, f"{len(names)} names do not fit", hint)
     columns = tuple((name, tree) for name, (_, tree) in zip(names, flow.columns, strict=True))
     return replace(flow, columns=columns)

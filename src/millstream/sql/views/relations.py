@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.sql.inputs import Input
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.plan import Lookup
-    from millstream.sql.views.telling import Teller
 
 _KEPT = re.compile(
     r"_[agkux]?\d+(_.*)?|_(log|lsn|row_lsn|weight|wm|w|c|e|n|r|s|t|end|start)", re.IGNORECASE
@@ -54,23 +54,23 @@ class Logs:
         return Flow(self.ground, columns, where, log=log)
 
 
-def read_logs(tree: exp.Query, inputs: Callable[[str], Input], teller: Teller) -> Logs:
+def read_logs(tree: exp.Query, inputs: Callable[[str], Input], errors: ErrorReporter) -> Logs:
     """Return the inputs of a query; those of FROM come before those that are joined."""
     found: dict[str, Input] = {}
     for name in _names(tree):
         if name.lower() not in found:
             found[name.lower()] = inputs(name)
     made = tuple(found.values())
-    _check_names(made, teller)
+    _check_names(made, errors)
     return Logs(made, _feed(made))
 
 
-def _check_names(inputs: tuple[Input, ...], teller: Teller) -> None:
+def _check_names(inputs: tuple[Input, ...], errors: ErrorReporter) -> None:
     for each in inputs:
         for name in each.schema.names:
             if _KEPT.fullmatch(name):
                 what = f"{each.name} has a column {name}, a name that is reserved in views"
-                teller.refuse(None, what, "Give the column another name.")
+                errors.refuse(None, what, "Give the column another name.")
 
 
 def _feed(inputs: tuple[Input, ...]) -> Ground:

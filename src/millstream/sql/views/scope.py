@@ -14,8 +14,8 @@ from millstream.sql.views.trees import call, closed, column, moved, text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Columns
-    from millstream.sql.views.telling import Teller
 
 _WINDOW_WORDS = {"window_start", "window_end"}
 
@@ -42,14 +42,14 @@ class Scope:
     """The names that expressions of one SELECT may use.
 
     Attributes:
-        teller: raises errors.
+        errors: raises errors.
         relations: what FROM names.
         aliases: what the SELECT has named so far; columns go first.
         windowed: whether WINDOW_START and WINDOW_END may be meant.
         keys: in HAVING, what the groups are by: there a name that is no key may be an alias.
     """
 
-    teller: Teller
+    errors: ErrorReporter
     relations: tuple[Relation, ...]
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     windowed: bool = False
@@ -75,7 +75,7 @@ class Scope:
         """
         if isinstance(tree, exp.Column):
             return self._column(tree, aliases=aliases)
-        check_function(tree, self.teller)
+        check_function(tree, self.errors)
         if self.keys is not None and is_aggregate(tree):
             keys, self.keys = self.keys, None
             made = self.resolve(tree, aliases=aliases)
@@ -142,7 +142,7 @@ class Scope:
         star = tree.this if isinstance(tree, exp.Column) else tree
         odd = [each for each in ("replace", "rename") if star.args.get(each)]
         if odd:
-            self.teller.refuse(tree, f"* {odd[0].upper()} is not supported", "Name the columns.")
+            self.errors.refuse(tree, f"* {odd[0].upper()} is not supported", "Name the columns.")
         left_out = {each.name.lower() for each in star.args.get("except_") or []}
         relations = self.relations
         if isinstance(tree, exp.Column) and tree.table:
@@ -155,7 +155,7 @@ class Scope:
         ]
         unknown = left_out - {name.lower() for name, _ in columns}
         if unknown:
-            self.teller.no_column(tree, f"there is no column {min(unknown)}", "Leave it out.")
+            self.errors.no_column(tree, f"there is no column {min(unknown)}", "Leave it out.")
         return tuple(pair for pair in columns if pair[0].lower() not in left_out)
 
     def _relation(self, tree: exp.Expr, name: str) -> Relation:
@@ -163,7 +163,7 @@ class Scope:
             if relation.name == name.lower():
                 return relation
         names = ", ".join(relation.name for relation in self.relations)
-        raise self.teller.column_error(tree, f"{name} is not in FROM", f"There is {names}.")
+        raise self.errors.column_error(tree, f"{name} is not in FROM", f"There is {names}.")
 
     def _column(self, tree: exp.Column, *, aliases: bool) -> exp.Expr:
         parts = [part.name for part in tree.parts]
@@ -201,14 +201,14 @@ class Scope:
         ]
         if len(found) > 1:
             hint = f"Write {self.relations[0].name}.{name}."
-            self.teller.no_column(tree, f"{name} may be a column of several tables", hint)
+            self.errors.no_column(tree, f"{name} may be a column of several tables", hint)
         return found[0] if found else None
 
     def _unknown(self, tree: exp.Column, name: str, of: Relation | None = None) -> Exception:
         relations = self.relations if of is None else (of,)
         names = [each for relation in relations for each, _ in relation.columns]
         hint = did_you_mean(name, names, f"Available columns: {', '.join(names)}.")
-        return self.teller.column_error(tree, f"there is no column {name}", hint)
+        return self.errors.column_error(tree, f"there is no column {name}", hint)
 
 
 def _field(tree: exp.Expr, place: int) -> tuple[exp.Expr, exp.Expr]:

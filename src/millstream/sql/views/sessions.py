@@ -18,8 +18,8 @@ from millstream.sql.views.weighted import average, known_kind, refuse_average
 
 if TYPE_CHECKING:
     from millstream.sql.views.aggregates import Aggregate
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Ground
-    from millstream.sql.views.telling import Teller
 
 SESSION = "_s"
 """The name of one session in expressions over it."""
@@ -33,13 +33,13 @@ class Sessions:
 
     Attributes:
         ground: the rows.
-        teller: raises errors.
+        errors: raises errors.
         parts: the parts of the spec, each once.
         values: the values that they take, each once.
     """
 
     ground: Ground
-    teller: Teller
+    errors: ErrorReporter
     parts: list[str] = field(default_factory=list)
     values: list[exp.Expr] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ class Sessions:
         return call("ms_sessions", time, LSN, gap_micros, spec, *self.values)
 
     def _refuse(self, aggregate: Aggregate, what: str) -> None:
-        self.teller.refuse(aggregate.tree, f"{what} is not supported in a SESSION", _HINT)
+        self.errors.refuse(aggregate.tree, f"{what} is not supported in a SESSION", _HINT)
 
     def _count(self, aggregate: Aggregate) -> exp.Expr:
         args = [each for each in aggregate.args if not isinstance(each, exp.Star | exp.Literal)]
@@ -84,12 +84,12 @@ class Sessions:
 
     def _average(self, aggregate: Aggregate) -> exp.Expr:
         value = aggregate.args[0]
-        kind = known_kind(value, "avg", self.ground, self.teller)
+        kind = known_kind(value, "avg", self.ground, self.errors)
         given = _only(aggregate, value)
         total, count = self._part("sum", given), self._part("count", given)
         mean = average(total, count, kind, number_type(value, self.ground))
         if mean is None:
-            refuse_average(aggregate.tree, self.teller)
+            refuse_average(aggregate.tree, self.errors)
         some = exp.GT(this=count.copy(), expression=number(0))
         return exp.Case(ifs=[exp.If(this=some, true=mean)])
 

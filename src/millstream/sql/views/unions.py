@@ -15,13 +15,13 @@ from millstream.sql.views.trees import call, column, nested, select, text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.relations import Logs
-    from millstream.sql.views.telling import Teller
 
 _STANDS_FOR = {"integer": BIGINT, "float": DOUBLE}
 
 
-def united(flows: Sequence[Flow], logs: Logs, tree: exp.Expr, teller: Teller) -> Flow:
+def united(flows: Sequence[Flow], logs: Logs, tree: exp.Expr, errors: ErrorReporter) -> Flow:
     """Return the rows of several flows in one.
 
     A second scan of the feed would not see the same rows at the same time, so there is one: each
@@ -33,14 +33,14 @@ def united(flows: Sequence[Flow], logs: Logs, tree: exp.Expr, teller: Teller) ->
     """
     for flow in flows:
         if flow.groups is not None:
-            teller.refuse(tree, "UNION ALL of aggregates is not supported", OWN_VIEW)
+            errors.refuse(tree, "UNION ALL of aggregates is not supported", OWN_VIEW)
         if not flow.ground.is_feed or logs.lookups:
             what = "UNION ALL of joins, or of rows that a function made, is not supported"
-            teller.refuse(tree, what, OWN_VIEW)
+            errors.refuse(tree, what, OWN_VIEW)
         if len(flow.columns) != len(flows[0].columns):
             counts = " and ".join(str(len(each.columns)) for each in flows)
             hint = "Select as many columns in each part; NULL where there is none."
-            teller.no_column(tree, f"the parts of UNION ALL have {counts} columns", hint)
+            errors.no_column(tree, f"the parts of UNION ALL have {counts} columns", hint)
     times = [_time(flow, logs) for flow in flows]
     timed = None not in times
     parts = [_part(flow, time if timed else None) for flow, time in zip(flows, times, strict=True)]

@@ -24,11 +24,11 @@ from sqlglot import exp
 from millstream.sql.positions import place_of
 from millstream.sql.statements.statement import CreateView, Emit, Query, Select
 from millstream.sql.views.checks import check_emit
+from millstream.sql.views.errors import ErrorReporter
+from millstream.sql.views.faithful_reader import read_tree
 from millstream.sql.views.output import output
 from millstream.sql.views.queries import Planner
-from millstream.sql.views.reading import read_tree
 from millstream.sql.views.relations import read_logs
-from millstream.sql.views.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
 
     Args:
         statement: what was read.
-        inputs: tells what a log is by its name, and raises when there is none.
+        inputs: gives what a log is by its name, and raises when there is none.
 
     Raises:
         SqlUnsupportedError: it cannot be answered exactly; the hint says what to write instead.
@@ -53,12 +53,12 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
     """
     view = statement if isinstance(statement, CreateView) else _as_view(statement)
     query = view.query
-    teller = Teller(query.sql, query.line, query.column)
+    errors = ErrorReporter(query.sql, query.line, query.column)
     tree = read_tree(query)
-    logs = read_logs(tree, inputs, teller)
-    flow = Planner(logs, teller, view.lateness // _MICROSECOND).flow(tree)
-    check_emit(view, flow, teller)
-    return output(flow, logs, view, teller)
+    logs = read_logs(tree, inputs, errors)
+    flow = Planner(logs, errors, view.lateness // _MICROSECOND).flow(tree)
+    check_emit(view, flow, errors)
+    return output(flow, logs, view, errors)
 
 
 def clock_place(view: CreateView) -> tuple[int, int]:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from millstream.model.types import SqlType
     from millstream.sql.views.aggregates import Aggregate
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Ground
     from millstream.sql.views.numbers import Kind
-    from millstream.sql.views.telling import Teller
 
 _ZERO = number(0)
 _INSTEAD = {
@@ -49,7 +49,7 @@ _MOST_DIGITS = 14
 less than a thousand million rows; with more, Spark's division would round twice."""
 
 
-def weighted(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def weighted(aggregate: Aggregate, ground: Ground, errors: ErrorReporter) -> exp.Expr:
     """Return the form of an aggregate that takes back what disappears.
 
     Raises:
@@ -59,8 +59,8 @@ def weighted(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
     if make is None or (aggregate.distinct and aggregate.name not in _DISTINCT):
         name = f"{aggregate.name.upper()}{'(DISTINCT)' if aggregate.distinct else ''}"
         hint = _INSTEAD.get(aggregate.name, _OTHERWISE)
-        teller.refuse(aggregate.tree, f"{name} is not supported over rows that change", hint)
-    return make(_guarded(aggregate), ground, teller)
+        errors.refuse(aggregate.tree, f"{name} is not supported over rows that change", hint)
+    return make(_guarded(aggregate), ground, errors)
 
 
 def _guarded(aggregate: Aggregate) -> Aggregate:
@@ -94,18 +94,18 @@ def average(total: exp.Expr, count: exp.Expr, kind: Kind, exact: SqlType | None)
     return cast(quotient, f"DECIMAL({exact.arrow.precision + 4}, {exact.arrow.scale + 4})")
 
 
-def refuse_average(tree: exp.Expr, teller: Teller) -> NoReturn:
+def refuse_average(tree: exp.Expr, errors: ErrorReporter) -> NoReturn:
     """Raise the error of an average whose type ``average`` does not know."""
     hint = f"Write AVG(CAST(... AS DECIMAL({_MOST_DIGITS}, 2))), or CAST it to DOUBLE."
-    teller.refuse(tree, "AVG of a DECIMAL with so many digits is not supported here", hint)
+    errors.refuse(tree, "AVG of a DECIMAL with so many digits is not supported here", hint)
 
 
-def known_kind(tree: exp.Expr, name: str, ground: Ground, teller: Teller) -> Kind:
+def known_kind(tree: exp.Expr, name: str, ground: Ground, errors: ErrorReporter) -> Kind:
     """Return of which kind a number is, which must be known."""
     kind = number_kind(tree, ground)
     if kind is None:
         hint = f"Write {name.upper()}(CAST(... AS DOUBLE)), or AS BIGINT, or AS a DECIMAL."
-        teller.refuse(tree, f"the type of what {name.upper()} adds up is not known here", hint)
+        errors.refuse(tree, f"the type of what {name.upper()} adds up is not known here", hint)
     return kind
 
 
@@ -129,7 +129,7 @@ def _counted(aggregate: Aggregate) -> exp.Expr:
     return _added(iff(exp.or_(*unknown), _ZERO, _weight(aggregate)))
 
 
-def _count(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
+def _count(aggregate: Aggregate, ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     if aggregate.distinct:
         value, known = distinct_value(aggregate, ground)
         weight = WEIGHT.copy() if known is None else iff(known, WEIGHT, _ZERO)
@@ -139,7 +139,7 @@ def _count(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
     return _counted(aggregate)
 
 
-def _count_if(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
+def _count_if(aggregate: Aggregate, _ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     holds = both([aggregate.condition, aggregate.args[0]])
     return _added(iff(holds or aggregate.args[0], WEIGHT, _ZERO))
 
@@ -169,27 +169,27 @@ def _where_some(aggregate: Aggregate, value: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=some, true=value)])
 
 
-def _sum(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
-    kind = known_kind(aggregate.args[0], "sum", ground, teller)
+def _sum(aggregate: Aggregate, ground: Ground, errors: ErrorReporter) -> exp.Expr:
+    kind = known_kind(aggregate.args[0], "sum", ground, errors)
     total = _total(aggregate, kind)
     return total if kind == "float" else _where_some(aggregate, total)
 
 
-def _avg(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _avg(aggregate: Aggregate, ground: Ground, errors: ErrorReporter) -> exp.Expr:
     value = aggregate.args[0]
-    kind = known_kind(value, "avg", ground, teller)
+    kind = known_kind(value, "avg", ground, errors)
     exact = number_type(value, ground)
     mean = average(_total(aggregate, kind), _counted(aggregate), kind, exact)
     if mean is None:
-        refuse_average(aggregate.tree, teller)
+        refuse_average(aggregate.tree, errors)
     return _where_some(aggregate, mean)
 
 
-def _extreme(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
+def _extreme(aggregate: Aggregate, _ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     return call(f"ms_{aggregate.name}", aggregate.args[0], _weight(aggregate))
 
 
-def _truth(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
+def _truth(aggregate: Aggregate, _ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     value = closed(aggregate.args[0])
     if aggregate.name == "bool_or":
         holds = _added(iff(value, _weight(aggregate), _ZERO))
@@ -198,12 +198,12 @@ def _truth(aggregate: Aggregate, _ground: Ground, _teller: Teller) -> exp.Expr:
     return _where_some(aggregate, exp.EQ(this=fails, expression=_ZERO.copy()))
 
 
-def _first(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
+def _first(aggregate: Aggregate, ground: Ground, errors: ErrorReporter) -> exp.Expr:
     keys = [column(name) for name in (ground.time, ground.row_lsn) if name is not None]
     if not keys:
         hint = "Write MIN_BY(x, y) or MAX_BY(x, y) with a column y to go by."
         what = f"{aggregate.name.upper()} over rows that change has no order to go by"
-        teller.refuse(aggregate.tree, what, hint)
+        errors.refuse(aggregate.tree, what, hint)
     # Not _lsn: a row that disappears has another one than when it came. Where all keys are equal,
     # ms_first and ms_last go by the value.
     return call(
@@ -211,7 +211,7 @@ def _first(aggregate: Aggregate, ground: Ground, teller: Teller) -> exp.Expr:
     )
 
 
-def _by(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
+def _by(aggregate: Aggregate, ground: Ground, _errors: ErrorReporter) -> exp.Expr:
     value, by = aggregate.args[:2]
     weight = iff(is_null(by), _ZERO, _weight(aggregate))
     name = "ms_first" if aggregate.name == "min_by" else "ms_last"
@@ -219,7 +219,7 @@ def _by(aggregate: Aggregate, ground: Ground, _teller: Teller) -> exp.Expr:
     return call(name, value, call("struct", *keys), weight)
 
 
-_WEIGHTED: dict[str, Callable[[Aggregate, Ground, Teller], exp.Expr]] = {
+_WEIGHTED: dict[str, Callable[[Aggregate, Ground, ErrorReporter], exp.Expr]] = {
     "count": _count,
     "count_if": _count_if,
     "sum": _sum,

@@ -14,9 +14,9 @@ from millstream.sql.views.trees import call, column, moved, number, text
 from millstream.sql.views.trees import cast as cast_to
 
 if TYPE_CHECKING:
+    from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.flow import Ground, Origin
     from millstream.sql.views.plan import WindowKind
-    from millstream.sql.views.telling import Teller
 
 _SHAPES = {
     "TUMBLE": (1, "TUMBLE(ts, INTERVAL '1 minute')"),
@@ -54,7 +54,7 @@ def as_window(tree: exp.Expr) -> exp.Expr:
     return moved(call(kind, *tree.expressions), tree)
 
 
-def window_of(tree: exp.Expr, ground: Ground, teller: Teller) -> Window:
+def window_of(tree: exp.Expr, ground: Ground, errors: ErrorReporter) -> Window:
     """Return the window that a resolved tree says.
 
     Raises:
@@ -67,11 +67,11 @@ def window_of(tree: exp.Expr, ground: Ground, teller: Teller) -> Window:
     args = tree.expressions
     most = count + 1 if kind == "SESSION" else count + 2
     if not count < len(args) <= most:
-        teller.refuse(tree, f"{kind} has too few or too many arguments", hint)
-    origin = _time_of(args[0], ground, teller, hint)
-    lengths = [_microseconds(each, teller, hint) for each in args[1:]]
+        errors.refuse(tree, f"{kind} has too few or too many arguments", hint)
+    origin = _time_of(args[0], ground, errors, hint)
+    lengths = [_microseconds(each, errors, hint) for each in args[1:]]
     window = _made(kind, lengths, origin)
-    _check(window, tree, teller, hint)
+    _check(window, tree, errors, hint)
     return window
 
 
@@ -87,45 +87,45 @@ def _made(kind: str, lengths: list[int], origin: Origin) -> Window:
     return Window(cast("WindowKind", kind.lower()), name, size, slide, offset, columns)
 
 
-def _check(window: Window, tree: exp.Expr, teller: Teller, hint: str) -> None:
+def _check(window: Window, tree: exp.Expr, errors: ErrorReporter, hint: str) -> None:
     if window.size <= 0 or window.slide <= 0:
-        teller.refuse(tree, "the length of a window must be more than nothing", hint)
+        errors.refuse(tree, "the length of a window must be more than nothing", hint)
     if window.slide > window.size:
         why = "a HOP longer than its window" if window.kind == "hop" else "a step above the size"
-        teller.refuse(tree, f"{why} would leave rows out", "Write the shorter interval first.")
+        errors.refuse(tree, f"{why} would leave rows out", "Write the shorter interval first.")
     if window.kind == "cumulate" and window.size % window.slide:
         hint = "Make the size a multiple of the step."
-        teller.refuse(tree, "CUMULATE needs whole steps", hint)
+        errors.refuse(tree, "CUMULATE needs whole steps", hint)
 
 
-def _time_of(tree: exp.Expr, ground: Ground, teller: Teller, hint: str) -> Origin:
+def _time_of(tree: exp.Expr, ground: Ground, errors: ErrorReporter, hint: str) -> Origin:
     name = tree.name if isinstance(tree, exp.Column) else ""
     origin = ground.origins.get(name)
     if origin is None or not origin.of:
-        teller.refuse(tree, "a window is over a TIMESTAMP column of the log as it stands", hint)
+        errors.refuse(tree, "a window is over a TIMESTAMP column of the log as it stands", hint)
     if origin.type is None or origin.type.kind != "TIMESTAMP":
         known = origin.type.sql if origin.type else "of several types"
-        teller.mismatch(tree, f"a window is over a TIMESTAMP, and this is {known}", hint)
+        errors.mismatch(tree, f"a window is over a TIMESTAMP, and this is {known}", hint)
     return origin
 
 
-def _microseconds(tree: exp.Expr, teller: Teller, hint: str) -> int:
+def _microseconds(tree: exp.Expr, errors: ErrorReporter, hint: str) -> int:
     if isinstance(tree, exp.Paren):
-        return _microseconds(tree.this, teller, hint)
+        return _microseconds(tree.this, errors, hint)
     if isinstance(tree, exp.Neg):
-        return -_microseconds(tree.this, teller, hint)
+        return -_microseconds(tree.this, errors, hint)
     if isinstance(tree, exp.Add):
         sides = (tree.this, tree.expression)
-        return sum(_microseconds(side, teller, hint) for side in sides)
+        return sum(_microseconds(side, errors, hint) for side in sides)
     if not isinstance(tree, exp.Interval) or not isinstance(tree.this, exp.Literal):
-        teller.refuse(tree, "the length of a window is written as an INTERVAL", hint)
+        errors.refuse(tree, "the length of a window is written as an INTERVAL", hint)
     unit = tree.args.get("unit")
     if unit is not None and not isinstance(unit, exp.Var):
-        teller.refuse(tree, "the length of a window has one unit", hint)
+        errors.refuse(tree, "the length of a window has one unit", hint)
     try:
         return parse_duration(f"{tree.this.this} {unit.name if unit else ''}") // _MICROSECOND
     except Error as error:
-        teller.refuse(tree, error.message, error.hint)
+        errors.refuse(tree, error.message, error.hint)
 
 
 # --- What Spark computes --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Reading: a query once more, with every function just as it was called.
+"""The faithful reader: a query parsed once more, with every function just as it was called.
 
 sqlglot knows many functions, and writes some of them for Spark in another way: ``log10(x)`` as
 ``LOG(10, x)``, which rounds otherwise, ``date_format`` with fewer digits, PERCENTILE_CONT as an

@@ -1,4 +1,4 @@
-"""Telling: errors of the planner, at their places in the user's text."""
+"""Errors of the planner, at their places in the user's text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class ErrorReporter:
     """Raises errors about parts of one text.
 
     Attributes:
