@@ -11,11 +11,6 @@ from millstream.testing import TIMEOUT, wait_until
 
 
 @pytest.fixture
-def until():
-    return wait_until
-
-
-@pytest.fixture
 def db(tmp_path):
     with ms.open(tmp_path / "db") as opened:
         yield opened

@@ -21,11 +21,9 @@ import pytest
 
 import millstream as ms
 from millstream import errors
-from millstream.testing import engine_of
+from millstream.testing import TIMEOUT, engine_of, wait_until
 
 pytestmark = pytest.mark.slow
-
-FOREVER = 60
 
 
 def ours():
@@ -70,7 +68,7 @@ def test_close_twice(tmp_path):
         source.flush,
         lambda: source.watermark(1),
         source.clone,
-        lambda: subscription.recv(FOREVER),
+        lambda: subscription.recv(TIMEOUT),
         subscription.try_recv,
     ]
     for call in calls:
@@ -88,7 +86,7 @@ def test_close_from_many_threads(tmp_path):
     for closer in closers:
         closer.start()
     for closer in closers:
-        closer.join(FOREVER)
+        closer.join(TIMEOUT)
     with ms.open(tmp_path) as again:
         assert len(again.query("SHOW SOURCES")) == 1
 
@@ -124,7 +122,7 @@ def test_subscribers_get_what_was_pushed_before_close(tmp_path, drain):
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_close_while_producers_push(tmp_path, sync, until):
+def test_close_while_producers_push(tmp_path, sync):
     """Each push is taken and kept, or refused; none hangs."""
     mode = "sync" if sync else "async"
     for attempt in range(8):
@@ -150,10 +148,10 @@ def test_close_while_producers_push(tmp_path, sync, until):
         workers = [threading.Thread(target=work, args=(t,)) for t in range(4)]
         for worker in workers:
             worker.start()
-        until(lambda counts=counts: min(counts) > 3)
+        wait_until(lambda counts=counts: min(counts) > 3)
         db.close()
         for worker in workers:
-            worker.join(FOREVER)
+            worker.join(TIMEOUT)
             assert not worker.is_alive(), "a push hangs"
         with ms.open(path) as db:
             found = [0] * 4
@@ -183,7 +181,7 @@ def test_drop_while_producers_push(db):
         db.execute(f"DROP SOURCE s; {create.format(['VARCHAR', 'BIGINT'][n % 2])}")
     stop.set()
     for worker in workers:
-        worker.join(FOREVER)
+        worker.join(TIMEOUT)
         assert not worker.is_alive(), "a push hangs"
 
 
@@ -214,7 +212,7 @@ def test_close_while_a_recv_waits(tmp_path):
         thread.start()
     db.close()
     for thread in threads:
-        thread.join(FOREVER)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
     assert len(ended) == len(threads)
 
@@ -234,28 +232,28 @@ def test_close_while_a_stream_waits(tmp_path):
     asyncio.run(main())
 
 
-def test_close_while_a_callback_runs(tmp_path, until):
+def test_close_while_a_callback_runs(tmp_path):
     db = ms.open(tmp_path)
     db.execute("CREATE SOURCE s (n BIGINT)")
     inside, go_on, done = threading.Event(), threading.Event(), []
 
     def call(batch):
         inside.set()
-        go_on.wait(FOREVER)
+        go_on.wait(TIMEOUT)
         done.extend(batch.rows)
 
     db.subscribe_callback("SELECT n FROM s", call, on_complete=lambda: done.append("end"))
     db.insert("s", [(1,)])
-    assert inside.wait(FOREVER)
+    assert inside.wait(TIMEOUT)
     closer = threading.Thread(target=db.close)
     closer.start()
-    until(lambda: "closed" in repr(db))
+    wait_until(lambda: "closed" in repr(db))
     go_on.set()
-    closer.join(FOREVER)
+    closer.join(TIMEOUT)
     assert done == [(1,), "end"]
 
 
-def test_close_from_within_a_callback(tmp_path, until):
+def test_close_from_within_a_callback(tmp_path):
     for inline in (False, True):
         db = ms.open(tmp_path / str(inline))
         db.execute("CREATE SOURCE s (n BIGINT)")
@@ -270,8 +268,8 @@ def test_close_from_within_a_callback(tmp_path, until):
             db.source("s").push((1,))
         except errors.ClosedError:
             assert inline
-        assert closed.wait(FOREVER)
-        until(lambda: not ours())
+        assert closed.wait(TIMEOUT)
+        wait_until(lambda: not ours())
         with ms.open(tmp_path / str(inline)) as again:
             assert len(again.query("SELECT * FROM s")) == 1
 
@@ -346,7 +344,7 @@ def test_no_thread_is_left_behind(tmp_path):
 # ---- forgetting
 
 
-def test_a_forgotten_database_is_closed_with_a_warning(tmp_path, until):
+def test_a_forgotten_database_is_closed_with_a_warning(tmp_path):
     db = ms.open(tmp_path)
     db.execute("CREATE SOURCE s (n BIGINT)")
     source = db.source("s")
@@ -355,7 +353,7 @@ def test_a_forgotten_database_is_closed_with_a_warning(tmp_path, until):
     with pytest.warns(ResourceWarning, match="not closed"):
         del db
         gc.collect()
-    until(lambda: not ours())
+    wait_until(lambda: not ours())
     with pytest.raises(errors.ClosedError):
         source.push((2,))
     assert [row for batch in subscription for row in batch.rows] == [(1,)]
@@ -363,7 +361,7 @@ def test_a_forgotten_database_is_closed_with_a_warning(tmp_path, until):
         assert db.query("SELECT * FROM s").fetchall() == [(1,)]
 
 
-def test_a_callback_that_knows_its_database_does_not_keep_it_for_ever(tmp_path, until):
+def test_a_callback_that_knows_its_database_does_not_keep_it_for_ever(tmp_path):
     """The usual closure: on_change uses db. Forgotten, it is still closed at the latest at exit."""
     program = textwrap.dedent("""
         import sys, millstream as ms
@@ -376,7 +374,7 @@ def test_a_callback_that_knows_its_database_does_not_keep_it_for_ever(tmp_path, 
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
         capture_output=True,
-        timeout=FOREVER,
+        timeout=TIMEOUT,
         check=True,
     )
     assert done.stdout.split() == [b"end"]
@@ -384,7 +382,7 @@ def test_a_callback_that_knows_its_database_does_not_keep_it_for_ever(tmp_path, 
         assert db.query("SELECT * FROM s").fetchall() == [(1,)]
 
 
-def test_forgotten_subscriptions_leave(db, until):
+def test_forgotten_subscriptions_leave(db):
     db.execute("CREATE SOURCE s (n BIGINT)")
     routes = engine_of(db).dispatcher.fan_out.routes("s")
     everything = engine_of(db).dispatcher.fan_out.everything
@@ -403,8 +401,8 @@ def test_forgotten_subscriptions_leave(db, until):
         del ring
         gc.collect()
         assert ghost() is None
-        until(lambda: len(routes) + len(everything) == 0)
-        until(lambda: db.metrics()["subscribers"] == 0)
+        wait_until(lambda: len(routes) + len(everything) == 0)
+        wait_until(lambda: db.metrics()["subscribers"] == 0)
     db.subscribe("SELECT n FROM s", name="mine").cancel()
 
 
@@ -442,7 +440,7 @@ def test_the_collector_may_come_at_any_moment(db):
         stop.wait(3)
         stop.set()
         for thread in threads:
-            thread.join(FOREVER)
+            thread.join(TIMEOUT)
             assert not thread.is_alive(), "a deadlock"
     finally:
         gc.set_threshold(*thresholds)
@@ -476,7 +474,7 @@ def test_the_collector_waits_for_no_lock(tmp_path, held):
             assert not db.metrics()["subscribers"]
             assert not len(routes)
     """)
-    subprocess.run([sys.executable, "-c", program, held], timeout=FOREVER, check=True)
+    subprocess.run([sys.executable, "-c", program, held], timeout=TIMEOUT, check=True)
 
 
 def test_forgotten_sources_are_counted_out(db):
@@ -549,7 +547,7 @@ def test_a_fork_hears_that_it_has_no_database(db):
     assert said == b"done"
     source.push((3,))
     assert db.query("SELECT * FROM s").fetchall() == [(1,), (3,)]
-    assert subscription.recv(FOREVER) is not None
+    assert subscription.recv(TIMEOUT) is not None
     db.execute("INSERT INTO t VALUES (1)")
 
 
@@ -597,7 +595,7 @@ def test_a_fork_while_everything_runs(db):
     finally:
         stop.set()
         for thread in threads:
-            thread.join(FOREVER)
+            thread.join(TIMEOUT)
     assert len(db.query("SELECT n FROM s")) > 0
 
 
@@ -687,11 +685,11 @@ def test_ctrl_c(tmp_path, where):
         stderr=subprocess.PIPE,
     )
     try:
-        assert select.select([process.stdout], [], [], FOREVER)[0]
+        assert select.select([process.stdout], [], [], TIMEOUT)[0]
         line = os.read(process.stdout.fileno(), 100)
         assert line == b"ready\n", process.communicate(timeout=5)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=FOREVER)
+        out, err = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
     assert out.split(b"\n")[0] == b"interrupted", (out, err)

@@ -9,7 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import SqlParameterError, SubscriptionExistsError
-from millstream.testing import engine_of
+from millstream.testing import engine_of, wait_until
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 VALUES = {
@@ -41,7 +41,7 @@ def test_inserted_and_found_again(db, kind):
     assert db.execute("DELETE FROM t WHERE v = ?", [one]).rowcount == 2
 
 
-def test_every_style_takes_them(db, rows_of, until):
+def test_every_style_takes_them(db, rows_of):
     db.execute("CREATE SOURCE s (n BIGINT, b VARCHAR)")
     seen, inline = [], []
     sql = "SELECT n FROM s WHERE b = ? AND n > 1"
@@ -55,8 +55,8 @@ def test_every_style_takes_them(db, rows_of, until):
     db.insert("s", [(1, "x"), (2, "x"), (3, "y")])
     assert rows_of(channel, 1) == [(2,)] == inline
     assert rows_of(live, 1) == [(3,)]
-    until(lambda: seen == [(2,)])
-    assert until(stream.try_recv).rows == [(2,)]
+    wait_until(lambda: seen == [(2,)])
+    assert wait_until(stream.try_recv).rows == [(2,)]
     assert "index on b" in db.explain(sql, ["x"])
     callback.cancel()
 

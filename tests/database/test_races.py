@@ -12,11 +12,9 @@ import pytest
 
 import millstream as ms
 from millstream.errors import Error, ObjectNotFoundError, SubscriptionEndedError, TenantError
-from millstream.testing import engine_of
+from millstream.testing import TIMEOUT, engine_of
 
 pytestmark = pytest.mark.slow
-
-PATIENCE = 30
 
 
 @contextmanager
@@ -39,7 +37,7 @@ def meanwhile(*works):
     finally:
         stop.set()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive()
 
 
@@ -72,8 +70,8 @@ def test_a_readers_list_is_not_the_tables(db):
     db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, a ARRAY<BIGINT>)")
     subscription = db.subscribe("SELECT * FROM t", start="now")
     db.insert("t", [(1, [1])])
-    subscription.recv(PATIENCE).rows[0][1].append(77)
-    db.subscribe("SELECT * FROM t").recv(PATIENCE).rows[0][1].append(77)
+    subscription.recv(TIMEOUT).rows[0][1].append(77)
+    db.subscribe("SELECT * FROM t").recv(TIMEOUT).rows[0][1].append(77)
     assert db.query("SELECT a FROM t").fetchall() == [([1],)]
 
 
@@ -129,7 +127,7 @@ def test_many_make_the_same_if_it_is_not_there(db):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
     assert not errors
 
 
@@ -160,9 +158,9 @@ def test_a_notification_comes_after_what_was_pushed_before_it(db):
         db.notify("c", str(n))
     lsns = []
     while len(lsns) < 100:
-        lsns += subscription.recv(PATIENCE).lsns
+        lsns += subscription.recv(TIMEOUT).lsns
     for n in range(100):
-        assert listener.recv(PATIENCE).lsn > lsns[n]
+        assert listener.recv(TIMEOUT).lsn > lsns[n]
 
 
 def test_a_lone_watermark_at_the_head_does_not_stop_the_dropping(db):
@@ -181,11 +179,11 @@ def test_a_lone_watermark_at_the_head_does_not_stop_the_dropping(db):
 def test_a_token_of_a_dropped_table_starts_with_a_snapshot_and_a_gap(db):
     db.execute("CREATE TABLE t (a BIGINT PRIMARY KEY)")
     subscription = db.subscribe("SELECT * FROM t")
-    subscription.recv(PATIENCE)
+    subscription.recv(TIMEOUT)
     db.insert("t", [(1,)])
-    token = subscription.recv(PATIENCE).token
+    token = subscription.recv(TIMEOUT).token
     db.execute("DROP TABLE t; CREATE TABLE t (a BIGINT PRIMARY KEY)")
-    batch = db.subscribe("SELECT * FROM t", start=token).recv(PATIENCE)
+    batch = db.subscribe("SELECT * FROM t", start=token).recv(TIMEOUT)
     assert (batch.kind, batch.rows) == ("snapshot", [])
     assert batch.gap is not None
 
@@ -204,7 +202,7 @@ def test_a_slow_callback_is_given_everything_when_the_database_closes():
     seen, go = [], threading.Event()
 
     def slow(batch):
-        go.wait(PATIENCE)
+        go.wait(TIMEOUT)
         seen.extend(batch.rows)
 
     db = ms.open()
@@ -235,21 +233,21 @@ def test_the_bus_reads_logs_that_are_made_while_it_reads(db):
     db.insert("a", [(n,) for n in range(3)])
     db.flush()
     bus = db.changes(start="earliest")
-    bus.recv(PATIENCE)
+    bus.recv(TIMEOUT)
     db.execute("CREATE SOURCE b (n BIGINT)")
     db.insert("b", [(1,)])
     db.flush()
     db.insert("a", [(3,)])
-    assert [bus.recv(PATIENCE).collection for _ in range(4)] == ["a", "a", "b", "a"]
+    assert [bus.recv(TIMEOUT).collection for _ in range(4)] == ["a", "a", "b", "a"]
 
 
 def test_a_token_of_the_bus_is_after_the_event_and_not_after_its_batch(db):
     db.execute("CREATE SOURCE a (n BIGINT)")
     bus = db.changes(include="after")
     db.source("a").push_batch([(n,) for n in range(3)])
-    assert bus.recv(PATIENCE).after == {"n": 0}
+    assert bus.recv(TIMEOUT).after == {"n": 0}
     again = db.changes(include="after", start=bus.token)
-    assert again.recv(PATIENCE).after == {"n": 1}
+    assert again.recv(TIMEOUT).after == {"n": 1}
 
 
 def test_a_tenant_listens_to_no_one_elses_channel(db):
@@ -287,7 +285,7 @@ def test_a_callback_that_exits_is_an_error_like_any_other(db):
 
     subscription = db.subscribe_callback("SELECT * FROM s", lambda _: sys.exit(), on_error=on_error)
     db.insert("s", [(1,)])
-    assert ended.wait(PATIENCE)
+    assert ended.wait(TIMEOUT)
     assert isinstance(errors[0], SystemExit)
     assert subscription.state == "active"
 

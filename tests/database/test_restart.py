@@ -16,9 +16,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
-
-FOREVER = 60
-
+from millstream.testing import TIMEOUT
 
 # ---- close and open again
 
@@ -103,8 +101,8 @@ def test_a_token_survives(tmp_path, rows_of):
         copy = db.subscribe("SELECT * FROM t")
         db.execute("INSERT INTO t VALUES (1, 1)")
         db.insert("s", [(n,) for n in range(20)])
-        token = subscription.recv(FOREVER).token
-        while not (batch := copy.recv(FOREVER)).rows:
+        token = subscription.recv(TIMEOUT).token
+        while not (batch := copy.recv(TIMEOUT)).rows:
             pass
         copy_token = batch.token
         db.execute("UPDATE t SET n = 2")
@@ -116,7 +114,7 @@ def test_a_token_survives(tmp_path, rows_of):
         again = db.subscribe("SELECT * FROM t", start=copy_token)
         changes = []
         while len(changes) < 2:
-            batch = again.recv(FOREVER)
+            batch = again.recv(TIMEOUT)
             assert (batch.kind, batch.gap) == ("changes", None)
             changes += [(change.before, change.row) for change in batch]
         assert changes == [((1, 1), (1, 2)), ((1, 2), (1, 3))]
@@ -130,9 +128,9 @@ def test_a_durable_subscription_goes_on_after_its_ack(tmp_path, take):
         db.execute("CREATE SOURCE s (n BIGINT)")
         with db.subscribe("SELECT n FROM s", name="mine", max_rows=5) as mine:
             db.insert("s", [(n,) for n in range(20)])
-            first = mine.recv(FOREVER)
+            first = mine.recv(TIMEOUT)
             mine.ack(first)
-            mine.recv(FOREVER)  # given, not acknowledged: it comes again
+            mine.recv(TIMEOUT)  # given, not acknowledged: it comes again
     with ms.open(tmp_path) as db:
         (shown,) = db.query("SHOW SUBSCRIPTIONS").to_pylist()
         assert (shown["name"], shown["state"], shown["acknowledged"]) == (
@@ -149,9 +147,9 @@ def test_a_durable_subscription_goes_on_after_its_ack(tmp_path, take):
             db.flush()
         db.insert("s", [(21,)])
         with db.subscribe("SELECT n FROM s", name="mine") as mine:
-            assert mine.recv(FOREVER).rows == [(21,)]
+            assert mine.recv(TIMEOUT).rows == [(21,)]
     with ms.open(tmp_path) as db:
-        assert db.subscribe("SELECT n FROM s", name="mine").recv(FOREVER).rows == [(21,)]
+        assert db.subscribe("SELECT n FROM s", name="mine").recv(TIMEOUT).rows == [(21,)]
 
 
 def test_a_durable_copy_of_a_table(tmp_path):
@@ -159,16 +157,16 @@ def test_a_durable_copy_of_a_table(tmp_path):
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         db.insert("t", [(n,) for n in range(10)])
         with db.subscribe("SELECT * FROM t", name="copy", max_rows=4) as copy:
-            part = copy.recv(FOREVER)
+            part = copy.recv(TIMEOUT)
             copy.ack(part)  # a part of a state is nothing to go on from
     with ms.open(tmp_path) as db:
         with db.subscribe("SELECT * FROM t", name="copy") as copy:
-            batch = copy.recv(FOREVER)
+            batch = copy.recv(TIMEOUT)
             assert (batch.kind, len(batch)) == ("snapshot", 10)
             copy.ack()
         db.insert("t", [(10,)])
         with db.subscribe("SELECT * FROM t", name="copy") as copy:
-            batch = copy.recv(FOREVER)
+            batch = copy.recv(TIMEOUT)
             assert (batch.kind, batch.rows) == ("changes", [(10,)])
 
 
@@ -229,7 +227,7 @@ def test_an_ack_is_never_ahead_of_what_was_given(tmp_path):
                     assert acknowledged < batch.lsns[0]
                     seen += len(batch)
         while seen < pushed:
-            seen += len(mine.recv(FOREVER))
+            seen += len(mine.recv(TIMEOUT))
 
 
 # ---- killed
@@ -270,14 +268,14 @@ class Child:
 
     def wait_for(self, word):
         while word not in self.data:
-            assert self.read(FOREVER), self.data[-500:]
+            assert self.read(TIMEOUT), self.data[-500:]
 
     def kill(self):
         """Kill it; all whole lines that it said."""
         self.process.send_signal(signal.SIGKILL)
-        while self.read(FOREVER):
+        while self.read(TIMEOUT):
             pass
-        assert self.process.wait(FOREVER) == -signal.SIGKILL
+        assert self.process.wait(TIMEOUT) == -signal.SIGKILL
         self.process.stdout.close()
         return [line.split() for line in self.data.decode().split("\n")[:-1]]
 
@@ -375,7 +373,7 @@ def test_a_durable_subscription_through_many_kills(tmp_path):
     for run in range(4):
         child = Child(tmp_path, run, ACKNOWLEDGING)
         while child.data.count(b"acked") < 5:
-            assert child.read(FOREVER)
+            assert child.read(TIMEOUT)
         deadline = time.monotonic() + rng.random() * 0.3
         while (left := deadline - time.monotonic()) > 0:
             child.read(left)
@@ -446,20 +444,20 @@ def test_a_token_of_rows_that_a_crash_took_heals_with_a_reset(tmp_path):
         db.insert("s", [(n,) for n in range(100, 200)])
         db.execute("UPDATE t SET n = 7 WHERE id = 1")
         healed = db.subscribe("SELECT n FROM s", start=lost)
-        batch = healed.recv(FOREVER)
+        batch = healed.recv(TIMEOUT)
         assert batch.kind == "snapshot"
         assert batch.gap is not None
         assert batch.gap.count is None
         rows = list(batch.rows)
         while len(rows) < 110:
-            rows += healed.recv(FOREVER).rows
+            rows += healed.recv(TIMEOUT).rows
         assert rows == [(n,) for n in (*range(10), *range(100, 200))]
-        batch = db.subscribe("SELECT * FROM t", start=copy_lost).recv(FOREVER)
+        batch = db.subscribe("SELECT * FROM t", start=copy_lost).recv(TIMEOUT)
         assert batch.kind == "snapshot"
         assert batch.gap is not None
         assert sorted(batch.rows) == sorted(db.query("SELECT * FROM t"))
         # A token of what is still there goes on as if nothing had been.
-        resumed = db.subscribe("SELECT n FROM s", start=old).recv(FOREVER)
+        resumed = db.subscribe("SELECT n FROM s", start=old).recv(TIMEOUT)
         assert (resumed.kind, resumed.gap, resumed.rows[0]) == ("changes", None, (100,))
 
 
@@ -498,9 +496,9 @@ def test_killed_at_each_step_of_what_exists(tmp_path):  # noqa: PLR0912 - one fo
         path = tmp_path / str(countdown)
         work = AT_A_STEP.replace("int(sys.argv[3])", str(countdown))
         child = Child(path, 0, work)
-        while child.read(FOREVER):
+        while child.read(TIMEOUT):
             pass
-        code = child.process.wait(FOREVER)
+        code = child.process.wait(TIMEOUT)
         child.process.stdout.close()
         assert code in {0, -signal.SIGKILL}
         said = child.data.decode().split()

@@ -15,6 +15,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
+from millstream.testing import wait_until
 
 
 @pytest.fixture
@@ -215,13 +216,13 @@ def test_start_at_the_newest_lsn_at_any_moment(db, numbers, rows_of):
             assert rows_of(subscription, 1) == [(n,)]
 
 
-def test_start_at_a_time(db, numbers, rows_of, until):
+def test_start_at_a_time(db, numbers, rows_of):
     numbers(5)
     db.flush()
     committed = db.query("SHOW CHANGES").to_pylist()[-1]["timestamp"]
-    until(lambda: datetime.now(UTC) > committed)
+    wait_until(lambda: datetime.now(UTC) > committed)
     between = datetime.now(UTC)
-    until(lambda: datetime.now(UTC) > between)
+    wait_until(lambda: datetime.now(UTC) > between)
     numbers(5)
     db.flush()
     assert rows_of(db.subscribe("SELECT n FROM s", start=between), 5)[0] == (5,)
@@ -517,7 +518,7 @@ def test_disconnect_says_where_to_go_on(db, numbers, take):
     assert listed(take(resumed, 40)) == list(range(10, 50))
 
 
-def test_a_subscriber_that_never_reads_costs_producers_nothing(db, until):
+def test_a_subscriber_that_never_reads_costs_producers_nothing(db):
     """With every policy, a small buffer and a small source buffer, pushes go on."""
     db.execute(
         "CREATE TABLE t (id BIGINT PRIMARY KEY); CREATE SOURCE s (n BIGINT) WITH (buffer_size = 16)"
@@ -581,7 +582,7 @@ def test_a_request_wakes_a_waiting_reader(db, numbers):
     assert listed(got) == [0]
 
 
-def test_pause_and_resume(db, numbers, rows_of, until):
+def test_pause_and_resume(db, numbers, rows_of):
     subscription = db.subscribe("SELECT n FROM s")
     subscription.pause()
     numbers(5)
@@ -597,7 +598,7 @@ def test_pause_and_resume(db, numbers, rows_of, until):
     assert subscription.state == "active"
 
 
-def test_cancel(db, numbers, until):
+def test_cancel(db, numbers):
     subscription = db.subscribe("SELECT n FROM s")
     numbers(1)
     db.flush()
@@ -652,7 +653,7 @@ def test_an_update_is_never_parted(accounts):
 # ---- callbacks
 
 
-def test_callbacks(db, numbers, until):
+def test_callbacks(db, numbers):
     got, completed = [], threading.Event()
     subscription = db.subscribe_callback(
         "SELECT n FROM s WHERE n % 2 = 1",
@@ -660,22 +661,22 @@ def test_callbacks(db, numbers, until):
         on_complete=completed.set,
     )
     numbers(1000)
-    until(lambda: len(got) == 500)
+    wait_until(lambda: len(got) == 500)
     assert got == [(n,) for n in range(1, 1000, 2)]
     assert subscription.metrics.delivered == 500
     db.close()
     assert completed.wait(60)
 
 
-def test_a_forgotten_callback_goes_on(db, numbers, until):
+def test_a_forgotten_callback_goes_on(db, numbers):
     got = []
     db.subscribe_callback("SELECT n FROM s", lambda batch: got.extend(batch.rows))
     gc.collect()
     numbers(3)
-    until(lambda: len(got) == 3)
+    wait_until(lambda: len(got) == 3)
 
 
-def test_a_callback_that_raises_harms_no_one_else(db, numbers, until):
+def test_a_callback_that_raises_harms_no_one_else(db, numbers):
     errors_seen, good, inline_errors = [], [], []
 
     def bad(batch):
@@ -690,7 +691,7 @@ def test_a_callback_that_raises_harms_no_one_else(db, numbers, until):
     )
     db.subscribe_callback("SELECT n FROM s", lambda batch: good.extend(batch.rows))
     numbers(20)
-    until(lambda: len(good) == 20 and len(errors_seen) == 20 and worse.errors == 20)
+    wait_until(lambda: len(good) == 20 and len(errors_seen) == 20 and worse.errors == 20)
     assert [error.args[0] for error in errors_seen] == [(n,) for n in range(20)]
     assert failing.state == "active"
     assert failing.metrics.errors == 20
@@ -724,7 +725,7 @@ def test_inline_callbacks_run_within_the_push(db, numbers):
     assert completed.is_set()
 
 
-def test_an_on_complete_that_raises_does_not_keep_the_database_open(tmp_path, until):
+def test_an_on_complete_that_raises_does_not_keep_the_database_open(tmp_path):
     seen = []
 
     def bad():
@@ -741,7 +742,7 @@ def test_an_on_complete_that_raises_does_not_keep_the_database_open(tmp_path, un
                 inline=inline,
             )
         db.insert("s", [(1,)])
-    until(lambda: len(seen) == 2)
+    wait_until(lambda: len(seen) == 2)
     with ms.open(tmp_path / "x") as db:
         assert len(db.query("SELECT * FROM s")) == 1
 
@@ -767,7 +768,7 @@ def test_inline_callbacks_come_and_go_from_many_threads(db):
     assert [s["style"] for s in shown] == ["inline"]
 
 
-def test_a_callback_may_do_what_it_likes(db, numbers, until):
+def test_a_callback_may_do_what_it_likes(db, numbers):
     """Query, push, subscribe and cancel from within a callback, the thread's own and inline."""
     db.execute("CREATE SOURCE out (n BIGINT)")
     out, done = db.source("out"), []
@@ -783,9 +784,9 @@ def test_a_callback_may_do_what_it_likes(db, numbers, until):
 
     subscription = db.subscribe_callback("SELECT n FROM s", call)
     numbers(1)
-    until(lambda: len(done) == 1)
+    wait_until(lambda: len(done) == 1)
     numbers(1)
-    until(lambda: len(done) == 2)
+    wait_until(lambda: len(done) == 2)
     assert db.query("SELECT n FROM out").fetchall() == [(0,), (10,)]
     inline = []
     db.subscribe_callback(
@@ -867,7 +868,7 @@ def test_a_stream_ends_with_the_database(db):
 # ---- the end of what is read
 
 
-def test_dropping_ends_subscriptions(db, numbers, until):
+def test_dropping_ends_subscriptions(db, numbers):
     numbers(3)
     live = db.subscribe("SELECT n FROM s")
     replaying = db.subscribe("SELECT n FROM s", start="earliest")
@@ -879,9 +880,9 @@ def test_dropping_ends_subscriptions(db, numbers, until):
             while True:
                 assert each.recv(60) is not None
         assert each.state == "failed"
-    until(lambda: ended)
+    wait_until(lambda: ended)
     assert isinstance(ended[0], errors.SubscriptionEndedError)
-    until(lambda: db.metrics()["subscribers"] == 0)
+    wait_until(lambda: db.metrics()["subscribers"] == 0)
 
 
 def test_retention_is_reported_as_a_gap_and_healed(tmp_path, rows_of):
@@ -934,7 +935,7 @@ def test_async_callbacks_are_refused(db, numbers, inline, name):
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_callback_that_returns_a_coroutine_is_reported(db, numbers, until, inline):
+def test_a_callback_that_returns_a_coroutine_is_reported(db, numbers, inline):
     failed = []
     made = db.subscribe_callback(
         "SELECT * FROM s", lambda _: _awaited(None), on_error=failed.append, inline=inline
@@ -942,7 +943,7 @@ def test_a_callback_that_returns_a_coroutine_is_reported(db, numbers, until, inl
     numbers(1)
     db.insert("s", pa.table({"n": [7]}))
     db.flush()
-    until(lambda: made.delivered == 2 if inline else made.metrics.delivered == 2)
-    until(lambda: failed)
+    wait_until(lambda: made.delivered == 2 if inline else made.metrics.delivered == 2)
+    wait_until(lambda: failed)
     assert {type(error) for error in failed} == {errors.InvalidOptionError}
     assert made.errors == len(failed)

@@ -20,7 +20,7 @@ import millstream as ms
 from millstream import errors
 from millstream.model.schema import Column
 from millstream.model.types import BIGINT
-from millstream.testing import engine_of
+from millstream.testing import engine_of, wait_until
 
 FAR = 2**63 - 1
 BAD = {
@@ -123,7 +123,7 @@ def check_ten(rows):
         assert kinds == {place == 3}, row
 
 
-def test_subscribers_get_all_ten(poisoned, rows_of, take, until):
+def test_subscribers_get_all_ten(poisoned, rows_of, take):
     got, failed = [], []
     with ms.open(poisoned) as db:
         live = db.subscribe("SELECT * FROM s")
@@ -137,7 +137,7 @@ def test_subscribers_get_all_ten(poisoned, rows_of, take, until):
         check_ten(rows_of(live, 10))
         check_ten(rows_of(small, 10))
         assert [change.row[0] for batch in take(some, 8) for change in batch] == list(range(2, 10))
-        until(lambda: len(got) == 10)
+        wait_until(lambda: len(got) == 10)
         check_ten(got)
         assert failed == []
 

@@ -11,8 +11,6 @@ from millstream.spark.columns import columns_json
 from millstream.spark.query import _nothing
 from millstream.spark.session import Spark
 
-PATIENCE = 90
-
 
 def pytest_collection_modifyitems(items):
     """All of them start Spark."""

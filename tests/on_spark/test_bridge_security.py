@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 from millstream.spark.bridge import server as wire
+from millstream.testing import TIMEOUT
 
-PATIENCE = 90
 VIEW = "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS total FROM s GROUP BY k"
 
 
@@ -15,7 +15,7 @@ def fill(db):
     for n in range(100):
         db.source("s").push((f"k{n % 3}", n))
     db.flush()
-    db.wait_for("v", timeout=PATIENCE)
+    db.wait_for("v", timeout=TIMEOUT)
     return sorted(db.query("SELECT k, total FROM v").fetchall())
 
 
@@ -32,7 +32,7 @@ db = ms.open({str(tmp_path / "db")!r}, spark_options={{
 import logging; logging.basicConfig(level=logging.DEBUG, filename={str(tmp_path / "python.log")!r})
 db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
 db.execute({VIEW!r})
-db.insert("s", [("a", 1)]); db.wait_for("v", timeout={PATIENCE})
+db.insert("s", [("a", 1)]); db.wait_for("v", timeout={TIMEOUT})
 views = engine_of(db).views
 session = views.spark_views.spark.session
 jvm = session.sparkContext._jvm
@@ -68,10 +68,10 @@ def test_a_view_whose_connections_are_encrypted(db, monkeypatch):
     monkeypatch.setattr(wire, "_is_loopback", lambda host: False)
     assert fill(db) == ANSWER
     sub = db.subscribe("SELECT * FROM v WHERE k = 'k1'")
-    sub.recv(timeout=PATIENCE)
+    sub.recv(timeout=TIMEOUT)
     for n in range(1, 50):  # one by one, in the live gear
         db.source("s").push(("k1", n))
-        changes = list(sub.recv(timeout=PATIENCE))
+        changes = list(sub.recv(timeout=TIMEOUT))
         assert changes[-1]["total"] == 1617 + sum(range(n + 1))
 
 
@@ -86,7 +86,7 @@ db.execute({VIEW!r})
 for n in range(100):
     db.source("s").push((f"k{{n % 3}}", n))
 db.flush()
-db.wait_for("v", timeout={PATIENCE * 2})
+db.wait_for("v", timeout={TIMEOUT * 2})
 print(sorted(db.query("SELECT k, total FROM v").fetchall()))
 db.close()
 """

@@ -11,16 +11,15 @@ import pytest
 import millstream as ms
 from millstream.spark import live
 from millstream.spark.checkpoint import offset_in
-from millstream.testing import engine_of
+from millstream.testing import TIMEOUT, engine_of
 from millstream.views.on_spark import LateLog
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-PATIENCE = 90
 
 
 def settled(db, *names):
     for name in names:
-        db.wait_for(name, timeout=PATIENCE)
+        db.wait_for(name, timeout=TIMEOUT)
 
 
 def test_late_rows_streams_and_cascades(db):

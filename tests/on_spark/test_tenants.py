@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millstream import errors
-from millstream.testing import engine_of
+from millstream.testing import TIMEOUT, engine_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-PATIENCE = 90
 QUERIES = [
     "SELECT k, SUM(n) AS n, COUNT(*) AS c FROM s GROUP BY k",
     "SELECT s.k, label, COUNT(*) AS c FROM s LEFT JOIN t ON s.k = t.k GROUP BY s.k, label",
@@ -46,7 +45,7 @@ def follow(subscription, copy, wanted):
         if batch is None:
             if Counter({each: n for each, n in copy.items() if n}) == wanted:
                 return
-            batch = subscription.recv(PATIENCE)
+            batch = subscription.recv(TIMEOUT)
         for each, weight in zip(batch.rows, batch.weights, strict=True):
             copy[each] += weight
 

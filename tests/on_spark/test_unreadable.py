@@ -8,8 +8,8 @@ import pytest
 
 import millstream as ms
 from millstream import errors
+from millstream.testing import TIMEOUT
 
-PATIENCE = 90
 FAR = 5_000_000  # days: the year 15,659
 VIEWS = {
     "rows": "SELECT id, DATE_ADD(d, n) AS far, UNHEX(x) AS bytes FROM s",
@@ -32,7 +32,7 @@ def current(name, subscription):
     """What the changes have added up to, once that is all."""
     copy = {}
     while not is_all(name, copy):
-        for change in subscription.recv(timeout=PATIENCE):
+        for change in subscription.recv(timeout=TIMEOUT):
             if change.op == "delete":
                 copy.pop(change.row[0])
             else:
@@ -56,14 +56,14 @@ def test_every_row_reaches_every_reader(tmp_path, spark):
         bus = db.changes("groups", include="after", start="earliest")
         push(db, 0, 5)  # few rows, handled as Python; then many, handled as Arrow
         for name in VIEWS:
-            db.wait_for(name, timeout=PATIENCE)
+            db.wait_for(name, timeout=TIMEOUT)
         push(db, 5, 2995)
         for name in VIEWS:
-            db.wait_for(name, timeout=PATIENCE)
+            db.wait_for(name, timeout=TIMEOUT)
         check(db, {name: current(name, each) for name, each in subscriptions.items()})
         events = {}
         while len(events) < 3000:
-            event = bus.recv(PATIENCE)
+            event = bus.recv(TIMEOUT)
             events[event.after["id"]] = event.after
         assert isinstance(events[3]["far"], ms.Unreadable)
         assert isinstance(events[3]["word"], ms.Unreadable)
@@ -71,7 +71,7 @@ def test_every_row_reaches_every_reader(tmp_path, spark):
         assert len(db.query("SHOW CHANGES FOR groups").fetchall()) >= 3000
     with ms.open(path, spark=spark) as db:
         for name in VIEWS:
-            db.wait_for(name, timeout=PATIENCE)
+            db.wait_for(name, timeout=TIMEOUT)
         opened = {name: db.subscribe(f"SELECT * FROM {name}") for name in VIEWS}
         check(db, {name: current(name, each) for name, each in opened.items()})
 

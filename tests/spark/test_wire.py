@@ -15,8 +15,7 @@ from millstream.errors import PipelineError
 from millstream.spark.bridge import server as wire_module
 from millstream.spark.bridge.security import MAGIC, make_certificate, proof
 from millstream.spark.bridge.server import BridgeServer
-
-PATIENCE = 30
+from millstream.testing import TIMEOUT
 
 
 class Echo:
@@ -55,7 +54,7 @@ class Task:
     """The other side, as Wire.java has it."""
 
     def __init__(self, server, secret=None, magic=MAGIC, greeting="role\tfeed\ta\tb", trust=None):
-        self.socket = socket.create_connection((server.host, server.port), timeout=PATIENCE)
+        self.socket = socket.create_connection((server.host, server.port), timeout=TIMEOUT)
         if trust is not None:
             self.socket = trust.wrap_socket(self.socket)
         secret = server.secret if secret is None else secret
@@ -105,7 +104,7 @@ def test_greeted_and_served(server, echo):
         for data in (b"", b"x", bytes(range(256)) * 1000):
             task.say(data)
             assert task.hear() == data
-    assert echo.ended.wait(PATIENCE)
+    assert echo.ended.wait(TIMEOUT)
     assert echo.served == [("role", ["a", "b"])]
 
 
@@ -147,12 +146,12 @@ def test_the_server_proves_itself_first(server, echo):
 
 def test_a_proof_that_was_overheard_is_worth_nothing(server, echo):
     ours = os.urandom(32)
-    with socket.create_connection((server.host, server.port), timeout=PATIENCE) as first:
+    with socket.create_connection((server.host, server.port), timeout=TIMEOUT) as first:
         first.sendall(MAGIC + ours)
         theirs = first.recv(32)
         overheard = proof(server.secret, b"task", ours, theirs)
     for answer in (overheard, None):  # None: the server's own proof, sent back to it
-        with socket.create_connection((server.host, server.port), timeout=PATIENCE) as again:
+        with socket.create_connection((server.host, server.port), timeout=TIMEOUT) as again:
             again.sendall(MAGIC + ours)
             heard = b""
             while len(heard) < 64:
@@ -186,7 +185,7 @@ def test_peers_that_prove_nothing_are_few_and_the_next_task_is_served(server, ec
 
 def test_a_peer_that_dribbles_is_ended(server, echo, monkeypatch):
     monkeypatch.setattr(wire_module, "_GREETING_SECONDS", 0.3)
-    with socket.create_connection((server.host, server.port), timeout=PATIENCE) as slow:
+    with socket.create_connection((server.host, server.port), timeout=TIMEOUT) as slow:
         slow.settimeout(0.02)
         sent = 0
         while True:
@@ -204,7 +203,7 @@ def test_a_peer_that_dribbles_is_ended(server, echo, monkeypatch):
 
 
 def test_the_proof_comes_before_anything_large(server, echo):
-    with socket.create_connection((server.host, server.port), timeout=PATIENCE) as peer:
+    with socket.create_connection((server.host, server.port), timeout=TIMEOUT) as peer:
         peer.sendall(MAGIC + b"\xff" * 1000)  # lengths of gigabytes, if anybody read them as such
         heard = b""
         with suppress(ConnectionResetError):
@@ -260,7 +259,7 @@ def test_off_the_loopback_address_all_is_encrypted(encrypted):
         for data in (b"", b"x", bytes(range(256)) * 5000):
             task.say(data)
             assert task.hear() == data
-    assert echo.ended.wait(PATIENCE)
+    assert echo.ended.wait(TIMEOUT)
     with Task(encrypted) as task:  # in plain text it gets nowhere
         assert not getattr(task, "is_server", False)
     with Task(encrypted, trust=trusting(encrypted.certificate), secret=bytes(32)) as task:
@@ -281,7 +280,7 @@ def test_the_end_of_an_encrypted_server_ends_all(encrypted):
         assert task.hear() is not None
         encrypted.close()
         assert task.hear() is None
-        assert echo.ended.wait(PATIENCE)
+        assert echo.ended.wait(TIMEOUT)
 
 
 def test_without_the_package_nothing_goes_out_unencrypted(monkeypatch):
@@ -328,9 +327,9 @@ def test_the_end_of_the_server_ends_all(server, echo):
         assert task.hear() is not None
         server.close()
         assert task.hear() is None
-        assert echo.ended.wait(PATIENCE)
+        assert echo.ended.wait(TIMEOUT)
     with pytest.raises(ConnectionError):
-        socket.create_connection((server.host, server.port), timeout=PATIENCE)
+        socket.create_connection((server.host, server.port), timeout=TIMEOUT)
 
 
 def test_when_no_thread_can_be_started_the_next_task_is_served(server, echo, monkeypatch):
@@ -357,7 +356,7 @@ def test_a_crash_of_its_thread_refuses_tasks(server, echo, monkeypatch, caplog):
     monkeypatch.setattr(server._unproven, "add", crash)
     with pytest.raises(ConnectionError):  # Spark is refused, and fails the query
         while True:
-            socket.create_connection((server.host, server.port), timeout=PATIENCE).close()
+            socket.create_connection((server.host, server.port), timeout=TIMEOUT).close()
     assert "millstream-bridge ended" in caplog.text
 
 
