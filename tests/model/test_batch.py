@@ -323,14 +323,14 @@ def test_concat_of_one_is_itself():
 
 
 @given(placed_batches())
-def test_told_says_more_of_the_same_rows(batch):
+def test_a_copy_has_the_same_rows_and_another_kind_and_gap(batch):
     gap = Gap(1, 2, 3)
-    told = batch.copy(kind="snapshot", gap=gap)
-    assert content(told) == content(batch)
-    assert (told.kind, told.gap, told.token) == ("snapshot", gap, batch.token)
+    copied = batch.copy(kind="snapshot", gap=gap)
+    assert content(copied) == content(batch)
+    assert (copied.kind, copied.gap, copied.token) == ("snapshot", gap, batch.token)
     assert (batch.kind, batch.gap) == ("changes", None)
-    assert told.copy().gap == gap
-    assert told.copy().kind == "snapshot"
+    assert copied.copy().gap == gap
+    assert copied.copy().kind == "snapshot"
 
 
 @given(placed_batches())

@@ -20,7 +20,7 @@ def test_the_system_clock_tells_microseconds():
     assert abs(to_datetime(system_clock()) - datetime.now(UTC)) < timedelta(seconds=5)
 
 
-def test_a_manual_clock_moves_only_when_told():
+def test_a_manual_clock_moves_only_when_it_is_moved():
     clock = ManualClock(10)
     assert [clock(), clock()] == [10, 10]
     assert clock.advance(5) == 15

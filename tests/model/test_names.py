@@ -1,4 +1,4 @@
-"""Names: what is allowed, what is refused and how it is told, and quoting."""
+"""Names: what is allowed, what is refused and how it is reported, and quoting."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ def test_good_names_pass(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reason"),
     [
         ("", "empty"),
         ("1st", "begins with '1'"),
@@ -31,8 +31,8 @@ def test_good_names_pass(name):
         (7, "must be a str"),
     ],
 )
-def test_bad_names_are_refused_with_the_reason(name, told):
-    with pytest.raises(InvalidNameError, match=told) as caught:
+def test_bad_names_are_refused_with_the_reason(name, reason):
+    with pytest.raises(InvalidNameError, match=reason) as caught:
         check_name(name)
     assert caught.value.hint
 

@@ -54,7 +54,7 @@ def test_names_are_quoted_in_ddl():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "reason"),
     [
         (lambda: Schema(()), "must have a column"),
         (lambda: Schema.of(a="INT", A="INT"), "'a' and 'A'"),
@@ -69,8 +69,8 @@ def test_names_are_quoted_in_ddl():
         (lambda: Schema.from_arrow(pa.schema([("t", pa.time32("s"))])), "column 't'"),
     ],
 )
-def test_schemas_that_cannot_be(make, told):
-    with pytest.raises(SchemaError, match=told) as caught:
+def test_schemas_that_cannot_be(make, reason):
+    with pytest.raises(SchemaError, match=reason) as caught:
         make()
     assert caught.value.hint
 
@@ -165,7 +165,7 @@ def test_rows_are_made_canonical(count):
 
 @pytest.mark.parametrize("before", [0, 100])
 @pytest.mark.parametrize(
-    ("row", "column", "told"),
+    ("row", "column", "reason"),
     [
         (("A", "x", 1, NOON), "price", "expected DOUBLE, got str 'x'"),
         (("A", 1.0, 1.5, NOON), "qty", "expected BIGINT, got float 1.5"),
@@ -177,9 +177,9 @@ def test_rows_are_made_canonical(count):
         (None, None, "expected 4 values, got NoneType"),
     ],
 )
-def test_a_bad_row_is_named(before, row, column, told):
+def test_a_bad_row_is_named(before, row, column, reason):
     good = ("A", 1.0, 1, NOON)
-    with pytest.raises(RowError, match=told) as caught:
+    with pytest.raises(RowError, match=reason) as caught:
         TRADES.check_rows([good] * before + [row, (1, 2), good])
     assert (caught.value.row, caught.value.column) == (before, column)
     assert f"row {before}" in caught.value.message

@@ -48,7 +48,7 @@ def test_aliases_and_spellings(text, sql):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("", "unknown type the end at position 0"),
         ("FOO", "unknown type 'FOO' at position 0"),
@@ -82,8 +82,8 @@ def test_aliases_and_spellings(text, sql):
         ("INT;", "unexpected ';'"),
     ],
 )
-def test_text_that_names_no_type(text, told):
-    with pytest.raises(SchemaError, match=told) as caught:
+def test_text_that_names_no_type(text, reason):
+    with pytest.raises(SchemaError, match=reason) as caught:
         parse_type(text)
     assert caught.value.hint
 

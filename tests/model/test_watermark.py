@@ -18,7 +18,7 @@ def test_a_watermark_is_the_greatest_so_far(steps):
         assert watermark.value == max(steps[:count])
 
 
-def test_a_watermark_begins_unknown_or_where_told():
+def test_a_watermark_begins_unknown_or_at_a_given_time():
     assert MonotonicWatermark().value is None
     watermark = MonotonicWatermark(5)
     assert not watermark.advance(5)

@@ -64,7 +64,7 @@ class Copy:
 
     Attributes:
         rows: the bag of rows.
-        ops: how many rows were told as what; an update counts as two.
+        ops: how many rows were delivered as what; an update counts as two.
     """
 
     def __init__(self, subscription):
@@ -138,8 +138,8 @@ class Twin:
     def runner(self, name):
         return engine_of(self.db).views[name].runner
 
-    def told_lsn(self, name):
-        """The LSN of the last thing that a view has told."""
+    def emitted_lsn(self, name):
+        """The LSN of the last change that a view has emitted."""
         view = engine_of(self.db).views[name].view
         return view.lsn if view.changes else 0
 
@@ -228,21 +228,21 @@ class Twin:
     def _differences(self, name):
         wanted = self.spark.answer(self._expected[name])
         expected = bag(wanted)
-        copy = self.copies[name].drain(self.told_lsn(name))
-        wrong = [] if copy == expected else [told(name, "the subscriber", copy, expected)]
+        copy = self.copies[name].drain(self.emitted_lsn(name))
+        wrong = [] if copy == expected else [difference(name, "the subscriber", copy, expected)]
         if engine_of(self.db).catalog[name].kind == "view":
             shown = self.db.query(f"SELECT * FROM {name}").to_arrow()
             if bag(shown) != expected:
-                wrong.append(told(name, "the view", bag(shown), expected))
+                wrong.append(difference(name, "the view", bag(shown), expected))
             if types(shown) != types(wanted):
                 wrong.append(f"{name}: types {types(shown)}, Spark has {types(wanted)}")
         return wrong
 
 
-def told(name, who, found, expected):
+def difference(name, reader, found, expected):
     more = sorted(map(repr, (found - expected).elements()))[:5]
     less = sorted(map(repr, (expected - found).elements()))[:5]
-    return f"{name}: {who} has {more}, Spark has {less} ({len(found)} / {len(expected)} rows)"
+    return f"{name}: {reader} has {more}, Spark has {less} ({len(found)} / {len(expected)} rows)"
 
 
 def bag(table):

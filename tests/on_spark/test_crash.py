@@ -1,8 +1,8 @@
 """A process with views that is really killed, in either gear, at any moment, and opened again.
 
-The child has a Spark of its own; it pushes rows, tells what was flushed, and shifts gear now and
+The child has a Spark of its own; it pushes rows, reports what was flushed, and shifts gear now and
 then. After each kill this process opens the directory: every view is what the source's log says,
-its own log adds up to its rows, a subscriber goes on with its token, and nobody is told twice.
+its own log adds up to its rows, a subscriber resumes at its token, and nothing is delivered twice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KEYED = {"sums": 1, "minutes": 2, "lines": 0, "over": 1}
 
 
 def work(path, seed):
-    """The child: pushes for ever, tells after each flush how many rows it has pushed."""
+    """The child: pushes for ever, reports after each flush how many rows it has pushed."""
     saver.MANY = 5  # so that it is killed while it saves, too
     dice = random.Random(seed)
     db = ms.open(path)
@@ -159,8 +159,8 @@ def check(db, mirrors):
     assert db.query("SELECT * FROM too_late").fetchall() == late
     assert engine_of(db).views["minutes"].late_rows == len(late)
     assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
-    told = db.query("SHOW CHANGES FOR sums").fetchall()
-    assert len({lsn for lsn, *_ in told}) == len(told)
+    changes = db.query("SHOW CHANGES FOR sums").fetchall()
+    assert len({lsn for lsn, *_ in changes}) == len(changes)
 
 
 def test_killed_in_either_gear_and_opened_again(tmp_path, spark):

@@ -173,9 +173,9 @@ def check_exact(db):
     wanted = expected(engine_of(db).catalog["v"].query)
     settle(db, "v")
     assert rows_of(db, "v") == wanted
-    with db.subscribe("SELECT * FROM v", start="earliest") as told:
+    with db.subscribe("SELECT * FROM v", start="earliest") as subscription:
         keys = len(next(iter(wanted))) - 1
-        assert Mirror(told, key_columns=keys).catch_up(db).rows == wanted
+        assert Mirror(subscription, key_columns=keys).catch_up(db).rows == wanted
     assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
 
 

@@ -207,7 +207,7 @@ def test_views_over_views(db, spark, monkeypatch):
     twin.push("trades", trades(60, 1), "arrow")
     twin.view("sums", SUMS)
     twin.view("minutes", OURS, SPARKS)
-    twin.view("told", OURS, SPARKS, kind="STREAM")
+    twin.view("emitted", OURS, SPARKS, kind="STREAM")
     twin.view("final", OURS, SEEN, tail="EMIT FINAL")
     twin.view("big", "SELECT symbol, qty FROM trades WHERE qty > 1")
     above = {
@@ -217,7 +217,7 @@ def test_views_over_views(db, spark, monkeypatch):
             {{minutes:{SPARKS}}} WHERE q > 1 GROUP BY symbol HAVING COUNT(*) > 1""",
         "rows_of_sums": f"""SELECT concat(symbol, '!') AS s, q / n AS a FROM {{sums:{SUMS}}}
             WHERE q > 9""",
-        "of_told": f"SELECT SUM(q) AS q, COUNT(*) AS n FROM {{told:{SPARKS}}}",
+        "of_emitted": f"SELECT SUM(q) AS q, COUNT(*) AS n FROM {{emitted:{SPARKS}}}",
         "of_final": f"""SELECT symbol, round(STDDEV(q), 6) AS d, size(collect_set(n)) AS l,
             MAX(s) AS s FROM {{final:{SEEN}}} GROUP BY symbol""",
         "of_big": """SELECT COUNT(*) AS n, SUM(qty) AS q FROM {big:SELECT qty FROM trades WHERE

@@ -177,8 +177,8 @@ def test_a_million_keys(db):
     last, parts = engine_of(db).views["counts"].view.lsn, []
     while subscription.position < last:
         parts.append(subscription.recv(timeout=TIMEOUT).to_arrow())
-    told = pa.Table.from_batches([each.select(["k", "n", "s", "_weight"]) for each in parts])
-    net = told.group_by(["k", "n", "s"]).aggregate([("_weight", "sum")])
+    changes = pa.Table.from_batches([each.select(["k", "n", "s", "_weight"]) for each in parts])
+    net = changes.group_by(["k", "n", "s"]).aggregate([("_weight", "sum")])
     assert set(net["_weight_sum"].unique().to_pylist()) == {0, 1}
     left = net.filter(pa.compute.equal(net["_weight_sum"], 1)).select(["k", "n", "s"])
     assert left.sort_by("k").equals(wanted)

@@ -1,4 +1,4 @@
-"""What goes wrong in a view is told, to whoever should know; the other views go on."""
+"""A failure of a view is reported to its waiters and subscribers; the other views go on."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def shown(db, view):
 
 
 def failed(db, view):
-    """Wait until a view has failed so often that it is told."""
-    with pytest.raises(ViewFailedError) as told:
+    """Wait until a view has failed so often that it is reported."""
+    with pytest.raises(ViewFailedError) as caught:
         db.wait_for(view, lsn=db.flush(), timeout=TIMEOUT)
-    assert told.value.view == view
-    assert told.value.hint
-    return told.value
+    assert caught.value.view == view
+    assert caught.value.hint
+    return caught.value
 
 
-def told_at_the_end(subscription):
+def drain_to_the_error(subscription):
     """What a subscription was given before it ended, and what ended it."""
     batches = []
     while True:
@@ -95,7 +95,7 @@ def test_one_row_that_cannot_be_divided(db, source):
     }
     for name, select in queries.items():
         db.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
-    told = {name: db.subscribe(f"SELECT * FROM {name}") for name in queries}
+    subscriptions = {name: db.subscribe(f"SELECT * FROM {name}") for name in queries}
     source.push_batch([("a", 1), ("b", 4)])
     settle(db, *queries)
     source.push(("b", 0))
@@ -104,7 +104,7 @@ def test_one_row_that_cannot_be_divided(db, source):
         error = failed(db, name)
         assert "by zero" in str(error).lower(), error
         assert "\n\tat" not in str(error)
-        batches, end = told_at_the_end(told[name])
+        batches, end = drain_to_the_error(subscriptions[name])
         assert isinstance(end, ViewFailedError)
         assert end.view == name
         assert sum(len(batch) for batch in batches) == 2
@@ -120,7 +120,7 @@ def test_one_row_that_cannot_be_divided(db, source):
     assert rows_of(db, "over_bad") == Counter([(2,)])
     assert shown(db, "good")["error"] is None
     mirror = Mirror(key_columns=1)
-    assert mirror.follow(told["good"]).catch_up(db).rows == rows_of(db, "good")
+    assert mirror.follow(subscriptions["good"]).catch_up(db).rows == rows_of(db, "good")
 
     for name in ("over_bad", "bad", "bad_line", "bad_here"):
         db.execute(f"DROP VIEW {name}")
@@ -157,7 +157,7 @@ def test_a_subscription_to_a_query_that_fails(db, source):
     with db.subscribe(BAD) as subscription:
         assert subscription.recv(timeout=TIMEOUT).rows == [("a", 100.0)]
         source.push(("a", 0))
-        batches, end = told_at_the_end(subscription)
+        batches, end = drain_to_the_error(subscription)
         assert (batches, type(end)) == ([], ViewFailedError)
     with pytest.raises(ViewFailedError):
         db.subscribe(BAD)
@@ -172,14 +172,14 @@ def test_a_subscription_to_a_query_over_a_view_that_has_failed(db, source):
     db.execute("CREATE MATERIALIZED VIEW parts AS SELECT k, 100 / n AS part FROM s")
     source.push(("a", 0))
     failed(db, "parts")
-    with pytest.raises(ViewFailedError) as told:
+    with pytest.raises(ViewFailedError) as caught:
         db.subscribe("SELECT SUM(part) AS total FROM parts")
-    assert told.value.view == "parts"
+    assert caught.value.view == "parts"
     wait_until(lambda: [each.view.name for each in engine_of(db).views] == ["parts"])
 
 
 def test_a_function_in_python(db, spark, source):
-    """It is never silent: it works in micro-batches, and what it raises is told."""
+    """It is never silent: it works in micro-batches, and what it raises is reported."""
 
     def twice(n):
         if n == 13:
@@ -190,10 +190,12 @@ def test_a_function_in_python(db, spark, source):
     db.execute("CREATE MATERIALIZED VIEW lines AS SELECT k, twice(n) AS t FROM s")
     db.execute("CREATE MATERIALIZED VIEW groups AS SELECT k, SUM(twice(n)) AS t FROM s GROUP BY k")
     db.execute(f"CREATE MATERIALIZED VIEW good AS {GOOD}")
-    told = {name: db.subscribe(f"SELECT * FROM {name}") for name in ("lines", "groups", "good")}
+    subscriptions = {
+        name: db.subscribe(f"SELECT * FROM {name}") for name in ("lines", "groups", "good")
+    }
     for n in range(3):
         source.push(("a", n))
-        settle(db, *told)
+        settle(db, *subscriptions)
     assert rows_of(db, "lines") == Counter([("a", 0), ("a", 2), ("a", 4)])
     assert rows_of(db, "groups") == Counter([("a", 6)])
     assert shown(db, "groups")["state"] == "micro-batch"
@@ -201,11 +203,11 @@ def test_a_function_in_python(db, spark, source):
     for name in ("lines", "groups"):
         assert "not thirteen" in str(failed(db, name))
         assert "not thirteen" in shown(db, name)["error"]
-        _, end = told_at_the_end(told[name])
+        _, end = drain_to_the_error(subscriptions[name])
         assert isinstance(end, ViewFailedError)
     settle(db, "good")
     assert rows_of(db, "good") == Counter([("a", 3), ("b", 14)])
-    for name in told:
+    for name in subscriptions:
         db.execute(f"DROP VIEW {name}")
 
 
@@ -265,7 +267,7 @@ def test_dropped_while_it_is_read(db, source):
     settle(db, "v")
     subscription = db.subscribe("SELECT * FROM v")
     db.execute("DROP VIEW v")
-    batches, end = told_at_the_end(subscription)
+    batches, end = drain_to_the_error(subscription)
     assert [batch.rows for batch in batches] == [[("a", 1)]]
     assert isinstance(end, SubscriptionEndedError)
     with pytest.raises(ObjectNotFoundError):

@@ -243,14 +243,14 @@ def test_closed_and_opened_between_shifts(tmp_path, spark, monkeypatch):
         with ms.open(path, spark=spark) as db:
             if seed == 0:
                 db.execute(SETUP)
-                told = subscribers(db)
+                copies = subscribers(db)
             else:
-                told = subscribers(db, tokens=mirrors)
+                copies = subscribers(db, tokens=mirrors)
             with Market(db, seed=10 + seed):
                 if seed < 3:
                     shift(db, "catch-up", "sums", "minutes", "named")
-            check(db, [told])
-            mirrors = {name: mirror for name, (mirror, _) in told.items()}
+            check(db, [copies])
+            mirrors = {name: mirror for name, (mirror, _) in copies.items()}
             if seed == 1:  # closed while it catches up
                 for name in VIEWS:
                     runner_of(db, name).shift("catch-up")
@@ -280,11 +280,11 @@ def test_goes_on_in_another_process(tmp_path, spark):
     path = tmp_path / "db"
     with ms.open(path, spark=spark) as db:
         db.execute(SETUP)
-        told = subscribers(db)
+        copies = subscribers(db)
         with Market(db, seed=20):
             shift(db, "catch-up", "sums", "named")
-        check(db, [told])
-        mirrors = {name: mirror for name, (mirror, _) in told.items()}
+        check(db, [copies])
+        mirrors = {name: mirror for name, (mirror, _) in copies.items()}
     child = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)],
         cwd=Path(__file__).parents[2],
@@ -295,7 +295,7 @@ def test_goes_on_in_another_process(tmp_path, spark):
     )
     assert (child.stdout, child.returncode) == ("exact\n", 0), child.stderr
     with ms.open(path, spark=spark) as db:
-        told = subscribers(db, tokens=mirrors)
+        copies = subscribers(db, tokens=mirrors)
         with Market(db, seed=40):
             shift(db, "live", *VIEWS)
-        check(db, [told])
+        check(db, [copies])

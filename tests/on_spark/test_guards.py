@@ -68,13 +68,13 @@ def test_a_plan_that_spark_splits_goes_on_in_micro_batches(tmp_path, spark):
                 db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
                 db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
                 db.execute("CREATE MATERIALIZED VIEW lines AS SELECT n, log10(n) AS l FROM s")
-            told = db.subscribe("SELECT * FROM v", start=mirror.token)
+            subscription = db.subscribe("SELECT * FROM v", start=mirror.token)
             for n in range(1, 301):
                 db.source("s").push((n % 7, n))
                 pushed.append((n % 7, n))
                 if n % 100 == 0:
                     settle(db, "v", "lines")
-            assert rows_of(db, "v") == mirror.follow(told).catch_up(db).rows == sums(pushed)
+            assert rows_of(db, "v") == mirror.follow(subscription).catch_up(db).rows == sums(pushed)
             assert Counter(n for n, _ in rows_of(db, "lines").elements()) == Counter(
                 n for _, n in pushed
             )
@@ -134,18 +134,18 @@ def test_a_view_that_cannot_begin_anew_says_so_until_it_is_replaced(tmp_path, sp
         )
         db.source("s").push((5, 5))
         for ask in asked:
-            with pytest.raises(ViewFailedError, match="checkpoint of v") as told:
+            with pytest.raises(ViewFailedError, match="checkpoint of v") as caught:
                 ask()
-            assert "CREATE OR REPLACE MATERIALIZED VIEW v" in told.value.hint
+            assert "CREATE OR REPLACE MATERIALIZED VIEW v" in caught.value.hint
         db.execute(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {SUMS}")
-        mirror, told = Mirror(key_columns=1), db.subscribe("SELECT * FROM v", name="durable")
+        mirror = Mirror(db.subscribe("SELECT * FROM v", name="durable"), key_columns=1)
         settle(db, "v")
         kept = db.query("SELECT * FROM s").fetchall()
         assert (5, 5) in kept
         assert rows_of(db, "v") == sums(kept)
         db.source("s").push((5, 6))
         settle(db, "v")
-        assert rows_of(db, "v") == mirror.follow(told).catch_up(db).rows == sums([*kept, (5, 6)])
+        assert rows_of(db, "v") == mirror.catch_up(db).rows == sums([*kept, (5, 6)])
         assert (shown(db, "v")["state"], shown(db, "v")["error"]) == ("live", None)
 
 
@@ -163,7 +163,7 @@ def test_a_view_of_two_logs_that_cannot_begin_anew_says_so(tmp_path, spark):
         assert {k: (total, c) for k, total, c in rows_of(db, "v")} == wanted
 
 
-def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
+def test_a_view_that_begins_anew_delivers_nothing_twice(tmp_path, spark):
     names = {"v": 1, "lines": 0, "minutes": 2}
     mirrors = {name: Mirror(key_columns=keyed) for name, keyed in names.items()}
     with ms.open(tmp_path / "db", spark=spark) as db:
@@ -175,22 +175,22 @@ def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
             "GROUP BY k, TUMBLE(ts, INTERVAL '1 minute') EMIT ON WINDOW CLOSE LATE DATA TO late"
         )
         source = db.source("s")
-        told = {name: db.subscribe(f"SELECT * FROM {name}", name=name) for name in names}
+        subscriptions = {name: db.subscribe(f"SELECT * FROM {name}", name=name) for name in names}
         for n in range(1, 61):
             source.push((n % 3, n, NOON.replace(minute=n // 10 if n % 20 else 0)))
             db.flush()
             if n == 40:
                 settle(db, *names)
                 for name, mirror in mirrors.items():
-                    mirror.follow(told[name]).catch_up(db)
-                    told[name].ack()
+                    mirror.follow(subscriptions[name]).catch_up(db)
+                    subscriptions[name].ack()
         settle(db, *names)
         before = {name: rows_of(db, name) for name in (*names, "late")}
         late = shown(db, "minutes")["late_rows"]
         assert late == before["late"].total() > 0
     shutil.rmtree(tmp_path / "db" / "views")
     with ms.open(tmp_path / "db", spark=spark) as db:
-        told = {name: db.subscribe(f"SELECT * FROM {name}", name=name) for name in names}
+        subscriptions = {name: db.subscribe(f"SELECT * FROM {name}", name=name) for name in names}
         settle(db, *names)
         assert {name: rows_of(db, name) for name in (*names, "late")} == before
         assert shown(db, "minutes")["late_rows"] == late
@@ -198,7 +198,7 @@ def test_a_view_that_begins_anew_tells_nothing_twice(tmp_path, spark):
         db.source("s").push((0, 1000, NOON.replace(minute=30)))
         settle(db, *names)
         for name, mirror in mirrors.items():
-            assert mirror.follow(told[name]).catch_up(db).rows == rows_of(db, name)
+            assert mirror.follow(subscriptions[name]).catch_up(db).rows == rows_of(db, name)
         assert sums((k, n) for k, n, _ in db.query("SELECT * FROM s")) == rows_of(db, "v")
 
 
@@ -225,7 +225,7 @@ def test_live_batches_end_by_time_while_rows_flow(db, monkeypatch):
 
 
 def work(path):
-    """The child: some live batches, then more rows, which all are told; and its end."""
+    """The child: some live batches, then more rows, which are all delivered; and its end."""
     live.LIVE_SECONDS = 0.1
     db = ms.open(path, spark=guest())
     source, number = db.source("s"), 0
@@ -278,10 +278,9 @@ def test_killed_after_some_live_batches_only_the_rest_is_read_again(tmp_path, sp
         lsns = [lsn for batch in engine_of(db).log.read("s") for lsn in batch.lsns]
         assert starts == [place.lsn]
         assert lsns[2] < place.lsn < lsns[-1]
-        assert running(db, "v").changes == 0  # all was told before
+        assert running(db, "v").changes == 0  # all was delivered before
         db.source("s").push((0, 7))
         settle(db, "v")
-        with db.subscribe("SELECT * FROM v", start=mirror.token) as told:
-            assert (
-                mirror.follow(told).catch_up(db).rows == rows_of(db, "v") == sums([*rows, (0, 7)])
-            )
+        with db.subscribe("SELECT * FROM v", start=mirror.token) as subscription:
+            mirror.follow(subscription).catch_up(db)
+            assert mirror.rows == rows_of(db, "v") == sums([*rows, (0, 7)])

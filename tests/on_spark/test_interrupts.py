@@ -1,7 +1,7 @@
 """Ctrl-C, a close, a second database: while Spark starts, which takes seconds, and later on.
 
-Two children, each with a Spark of its own, go through all of it and tell what happened. Signals are
-sent to the whole group, as a terminal does, at the moment when the main thread is in a function.
+Two children, each with a Spark of its own, go through all of it and report what happened. Signals
+are sent to the process group, as a terminal does, when the main thread is in a certain function.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def interrupted(do, *names):
 def javas():
     """The processes that this one has started, and not seen the end of."""
     command = ["ps", "--ppid", str(os.getpid()), "-o", "pid=,comm="]
-    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return {line.strip() for line in told.splitlines() if not line.endswith(" ps")}
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return {line.strip() for line in listed.splitlines() if not line.endswith(" ps")}
 
 
 def seen(db, *rows):
@@ -138,7 +138,7 @@ def together(path):
     yield "made after the close", [made["late"], len(javas() - left)]
 
 
-def tell(facts):
+def report(facts):
     os.write(1, json.dumps(dict(facts)).encode())
 
 
@@ -146,8 +146,8 @@ def tell(facts):
 
 
 def child(path, what):
-    """What a child tells; it must end by itself, and say nothing else."""
-    code = f"import tests.on_spark.test_interrupts as t; t.tell(t.{what}({str(path)!r}))"
+    """What a child reports; it must end by itself, and say nothing else."""
+    code = f"import tests.on_spark.test_interrupts as t; t.report(t.{what}({str(path)!r}))"
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=Path(__file__).parents[2],
@@ -157,12 +157,12 @@ def child(path, what):
         start_new_session=True,
     ) as process:
         try:
-            told, errors = process.communicate(timeout=2 * TIMEOUT)
+            output, errors = process.communicate(timeout=2 * TIMEOUT)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert (errors, process.returncode) == ("", 0)
-    return json.loads(told)
+    return json.loads(output)
 
 
 @pytest.fixture(scope="module")
@@ -171,54 +171,54 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(path):
+def facts(path):
     return child(path, "interrupts")
 
 
 @pytest.fixture(scope="module")
-def told_together(tmp_path_factory):
+def facts_together(tmp_path_factory):
     return child(tmp_path_factory.mktemp("together") / "db", "together")
 
 
-def test_the_first_start_can_be_interrupted_and_made_again(told):
-    assert (told["java starts"], told["spark starts"]) == ("KeyboardInterrupt",) * 2
-    assert told["then"] == [["a", 1]]
+def test_the_first_start_can_be_interrupted_and_made_again(facts):
+    assert (facts["java starts"], facts["spark starts"]) == ("KeyboardInterrupt",) * 2
+    assert facts["then"] == [["a", 1]]
 
 
-def test_whoever_waits_can_be_interrupted_and_the_view_goes_on(told):
-    assert told["waiting"] == "KeyboardInterrupt"
-    assert told["after"] == [["a", 3]]
+def test_whoever_waits_can_be_interrupted_and_the_view_goes_on(facts):
+    assert facts["waiting"] == "KeyboardInterrupt"
+    assert facts["after"] == [["a", 3]]
 
 
-def test_interrupted_and_closed_while_spark_starts_it_goes_on_later(told, path, spark):
-    assert told["starting"] == "starting"
-    assert told["waiting while it starts"] == "KeyboardInterrupt"
+def test_interrupted_and_closed_while_spark_starts_it_goes_on_later(facts, path, spark):
+    assert facts["starting"] == "starting"
+    assert facts["waiting while it starts"] == "KeyboardInterrupt"
     with ms.open(path, spark=spark) as db:
         assert seen(db, ("a", 4)) == [("a", 10)]
 
 
-def test_no_java_is_left_after_an_interrupted_start(told):
-    assert told["left"] == []
+def test_no_java_is_left_after_an_interrupted_start(facts):
+    assert facts["left"] == []
 
 
-def test_closed_while_its_first_view_is_made_it_can_be_made_later(told_together):
-    assert told_together["closed"] != "done"
-    assert told_together["both"][0] == [["a", 0]]
+def test_closed_while_its_first_view_is_made_it_can_be_made_later(facts_together):
+    assert facts_together["closed"] != "done"
+    assert facts_together["both"][0] == [["a", 0]]
 
 
-def test_closed_while_its_first_view_is_made_says_so(told_together):
-    assert told_together["closed"] == ["ClosedError", True]
-    assert told_together["left by the closed one"] == 0
+def test_closed_while_its_first_view_is_made_says_so(facts_together):
+    assert facts_together["closed"] == ["ClosedError", True]
+    assert facts_together["left by the closed one"] == 0
 
 
-def test_a_view_that_is_made_after_the_close_starts_no_spark(told_together):
-    assert told_together["made after the close"] == [["ClosedError", True], 0]
+def test_a_view_that_is_made_after_the_close_starts_no_spark(facts_together):
+    assert facts_together["made after the close"] == [["ClosedError", True], 0]
 
 
-def test_two_databases_whose_views_start_at_once_are_exact(told_together):
-    assert told_together["both"] == [[["a", 0]], [["a", 1]]]
+def test_two_databases_whose_views_start_at_once_are_exact(facts_together):
+    assert facts_together["both"] == [[["a", 0]], [["a", 1]]]
 
 
-def test_two_databases_can_start_spark_at_once(told_together):
-    assert told_together["made together"] == ["done", "done"]
-    assert told_together["left by both"] == 0
+def test_two_databases_can_start_spark_at_once(facts_together):
+    assert facts_together["made together"] == ["done", "done"]
+    assert facts_together["left by both"] == 0

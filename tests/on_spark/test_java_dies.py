@@ -17,7 +17,7 @@ with ms.open() as db:
     db.execute("CREATE SOURCE t (k VARCHAR, v BIGINT)")
     db.execute("CREATE MATERIALIZED VIEW sums AS SELECT k, SUM(v) AS s FROM t GROUP BY k")
     db.execute("CREATE MATERIALIZED VIEW tens AS SELECT k, log10(v) AS l FROM t")
-    told = db.subscribe("SELECT * FROM sums")
+    subscription = db.subscribe("SELECT * FROM sums")
     db.insert("t", [("x", 1), ("y", 100)])
     for name in ("sums", "tens"):
         db.wait_for(name, timeout=120)
@@ -27,7 +27,7 @@ with ms.open() as db:
     for name in ("sums", "tens"):
         db.wait_for(name, timeout=120)
     changes = []
-    while (batch := told.try_recv()) or told.metrics.lag_rows:
+    while (batch := subscription.try_recv()) or subscription.metrics.lag_rows:
         changes += [[each.op, *each.row] for each in batch or ()]
     print(json.dumps({
         "sums": sorted(db.query("SELECT * FROM sums").fetchall()),

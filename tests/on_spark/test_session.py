@@ -1,4 +1,4 @@
-"""Spark as a guest: the user's session stays as it was, the terminal quiet; no Java is told."""
+"""Spark as a guest: the session and the terminal stay as they were; a missing Java is reported."""
 
 from __future__ import annotations
 
@@ -217,13 +217,13 @@ print(spark.range(5).count())
 """
 
 
-def test_too_few_slots_are_told():
+def test_too_few_slots_are_reported():
     done = child(SLOTS)
     assert done.returncode == 0, done.stderr
     refused, *shown, counted = done.stdout.splitlines()
-    number, told = refused.split(" ", 1)
-    assert told.startswith("PIPELINE | ")
-    assert "slot" in told
+    number, message = refused.split(" ", 1)
+    assert message.startswith("PIPELINE | ")
+    assert "slot" in message
     assert shown == [f"[('a', {1 + n})]" for n in range(int(number))]
     assert shown
     assert counted == "5"
@@ -304,7 +304,7 @@ def test_views_made_while_rows_come_miss_nothing(db, source):
         db.execute(f"CREATE MATERIALIZED VIEW since WITH (start = 'now') AS {SUMS}")
         db.execute("CREATE MATERIALIZED VIEW lines_since WITH (start = 'now') AS SELECT n FROM s")
         after = len(pushed)
-        told = db.subscribe("SELECT * FROM all_of_it")
+        subscription = db.subscribe("SELECT * FROM all_of_it")
         wait_until(lambda: len(pushed) > after + 100)
     finally:
         over.set()
@@ -313,7 +313,7 @@ def test_views_made_while_rows_come_miss_nothing(db, source):
     count = len(pushed)
     wanted = Counter([("a", sum(pushed), count)])
     assert rows_of(db, "all_of_it") == wanted
-    assert Mirror(key_columns=1).follow(told).catch_up(db).rows == wanted
+    assert Mirror(key_columns=1).follow(subscription).catch_up(db).rows == wanted
     assert rows_of(db, "lines") == Counter((n,) for n in pushed)
     ((_, total, seen),) = db.query("SELECT * FROM since").fetchall()
     first = count - seen

@@ -205,7 +205,7 @@ def test_what_may_be_corrected_is_kept(db, spark):
             """SELECT name, window.start AS s, sum(v) AS q FROM ticks JOIN names ON ticks.k =
                 names.k GROUP BY name, window(ts, '10 seconds')""",
         ),
-        untold=(
+        unwatermarked=(
             """SELECT WINDOW_START AS s, SUM(v) AS q FROM untimed GROUP BY TUMBLE(ts, INTERVAL '10
                 seconds')""",
             "SELECT window.start AS s, sum(v) AS q FROM untimed GROUP BY window(ts, '10 seconds')",
@@ -216,12 +216,12 @@ def test_what_may_be_corrected_is_kept(db, spark):
             twin.push("ticks", rows)
             twin.push("untimed", rows)
         twin.check()
-        shift(db, "live", "named", "untold")
+        shift(db, "live", "named", "unwatermarked")
     db.execute("UPDATE names SET name = 'other' WHERE k = 'a'")
     twin.push("untimed", [("a", 1, None, EVE)])
     twin.check()
     assert kept(db, "named") >= 60
-    assert kept(db, "untold") == 30
+    assert kept(db, "unwatermarked") == 30
 
 
 @pytest.mark.parametrize("begin", [EVE, datetime(2026, 3, 1, 12, tzinfo=UTC)])

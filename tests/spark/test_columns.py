@@ -1,4 +1,4 @@
-"""A feed's columns: what Spark is told of rows of one log, of several, and of joined rows."""
+"""A feed's columns: what Spark gets to know of rows of one log, of several, and of joined rows."""
 
 import pyarrow as pa
 import pytest

@@ -19,7 +19,7 @@ def receiver():
 
 
 class Guest:
-    """Takes down what arrives, as long as it is told to stay."""
+    """Takes down what arrives, until it is ended."""
 
     def __init__(self, receiver):
         self.socket, theirs = socket.socketpair()

@@ -184,7 +184,7 @@ def test_parts_are_the_log_without_what_is_late(opened, pushes, part_rows, batch
 
 def assert_the_same_live(play, found):
     """The live gear, from the beginning and from any offset in between, sends the same rows."""
-    told, play.late = play.late, []
+    late_before, play.late = play.late, []
     feed = play.feed()
     frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
     rows = []
@@ -195,8 +195,8 @@ def assert_the_same_live(play, found):
     feed.live.end_batch()
     rest, end = frames.all()
     assert rows + rest == found
-    assert play.late == told
-    assert Offset.of(end).late == len(told)
+    assert play.late == late_before
+    assert Offset.of(end).late == len(late_before)
     feed.live.drop_tail()
 
 

@@ -347,7 +347,7 @@ def test_what_cannot_be_is_refused_before_it_runs(spark, call, why):
         spark.sql(f"SELECT {call} FROM range(1)")
 
 
-def test_they_are_told_apart_and_filtered(spark):
+def test_several_in_one_query_with_filters(spark):
     found = spark.sql(
         "SELECT ms_min(id, 1), ms_max(id, 1), ms_max(id, 1) FILTER (WHERE id < 5), "
         "ms_max(id, 1) + ms_min(id, 1) FROM range(9) HAVING ms_max(id, 1) = 8"

@@ -53,8 +53,8 @@ def ends(window, moment):
 
 def split(tracker, made):
     kept, late, before = tracker.split(0, made)
-    told = ([] if part is None else [row[0] for row in part.rows] for part in (kept, late))
-    return (*told, before)
+    numbers = ([] if part is None else [row[0] for row in part.rows] for part in (kept, late))
+    return (*numbers, before)
 
 
 @given(windows(), MOMENTS, st.integers(0, 60), st.lists(MOMENTS | st.none(), min_size=1))

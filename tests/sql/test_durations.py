@@ -29,7 +29,7 @@ def test_texts(text, duration):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("", "is not a duration"),
         ("7", "is not a duration"),
@@ -44,8 +44,8 @@ def test_texts(text, duration):
         ("٣ days", "is not a duration"),
     ],
 )
-def test_no_durations(text, told):
-    with pytest.raises(InvalidOptionError, match=told) as caught:
+def test_no_durations(text, reason):
+    with pytest.raises(InvalidOptionError, match=reason) as caught:
         parse_duration(text)
     assert caught.value.hint
 

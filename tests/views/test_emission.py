@@ -245,7 +245,7 @@ class TestAgainstTheRules:
     def test_the_same_is_shown(self, mode, steps):
         one = Driver(mode, lateness=5)
         rules = Rules(mode)
-        told_so_far, watermark = {}, 0
+        emitted, watermark = {}, 0
         for rows, further, what in steps:
             watermark += further
             if what == "restart":
@@ -263,5 +263,5 @@ class TestAgainstTheRules:
             rules.step(watermark, tick=False)
             assert shown(one.one) == rules.rows
             for changed, weight in changes:
-                told_so_far[changed] = told_so_far.get(changed, 0) + weight
-            assert sorted(r for r, count in told_so_far.items() if count) == rules.rows
+                emitted[changed] = emitted.get(changed, 0) + weight
+            assert sorted(r for r, count in emitted.items() if count) == rules.rows

@@ -59,7 +59,7 @@ LOGS = {each.name: each for each in (TRADES, ORDERS, ACCOUNTS, PLAIN, CHANGING, 
 
 
 def find(name):
-    """The input of a name in any case, as the catalog would tell it."""
+    """The input of a name in any case, as the catalog would give it."""
     if name.lower() not in LOGS:
         raise ObjectNotFoundError(f"there is no {name}")
     return LOGS[name.lower()]

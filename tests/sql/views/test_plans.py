@@ -21,15 +21,15 @@ def planned(sql):
 
 def blocks():
     for block in FIXTURE.read_text().split("\n\n")[1:]:
-        ours, told, sparks = block.strip("\n").rsplit("\n", 2)
-        yield pytest.param(ours, told.removeprefix("-- "), sparks, id=ours.split("\n")[0][:70])
+        ours, summary, sparks = block.strip("\n").rsplit("\n", 2)
+        yield pytest.param(ours, summary.removeprefix("-- "), sparks, id=ours.split("\n")[0][:70])
 
 
-@pytest.mark.parametrize(("ours", "told", "sparks"), list(blocks()))
-def test_golden(ours, told, sparks):
+@pytest.mark.parametrize(("ours", "summary", "sparks"), list(blocks()))
+def test_golden(ours, summary, sparks):
     plan = planned(ours)
     keys = ", ".join(plan.keys) or "none"
-    assert f"{plan.shape}, keys: {keys}, {'retracts' if plan.retracts else 'only grows'}" == told
+    assert f"{plan.shape}, keys: {keys}, {'retracts' if plan.retracts else 'only grows'}" == summary
     assert plan.spark_sql == sparks
 
 
