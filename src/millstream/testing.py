@@ -40,13 +40,17 @@ if TYPE_CHECKING:
     from millstream.subscriptions.base import SubscriptionBase
 
 __all__ = [
+    "TIMEOUT",
     "Background",
     "ManualClock",
     "Mirror",
     "database",
     "engine_of",
+    "inbox_of",
+    "inlet_of",
     "paused",
     "wait_until",
+    "writer_of",
 ]
 
 T = TypeVar("T")
