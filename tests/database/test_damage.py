@@ -347,11 +347,11 @@ def test_a_wrong_set_of_files_is_refused(tmp_path):
             db.insert("s", [(n, "x" * 200)])
             db.flush()
     one, other = sorted(tmp_path.glob("*.seg"))[2:4]
-    whole = one.read_bytes(), other.read_bytes()
-    one.write_bytes(whole[1]), other.write_bytes(whole[0])
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1]), other.write_bytes(contents[0])
     with pytest.raises(LogFilesError, match="holds segment"):
         ms.open(tmp_path)
-    one.write_bytes(whole[0]), other.unlink()
+    one.write_bytes(contents[0]), other.unlink()
     with pytest.raises(LogFilesError, match="missing"):
         ms.open(tmp_path)
     with ms.open(tmp_path, repair=True) as db, pytest.raises(LogCorruptError, match="missing"):

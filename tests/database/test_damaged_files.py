@@ -1,4 +1,4 @@
-"""Random damage to a whole database: it opens, or says why not; no row is invented or lost unsaid.
+"""Random damage to the files of a database: it opens or says why not; every lost row is reported.
 
 A directory with sources, tables, a durable subscription and small segments is closed or killed,
 then bits are flipped, files cut, blocks zeroed, files removed, exchanged, copied or put back.
@@ -51,9 +51,9 @@ def fill(path, backup, *, kill):
 
 
 @pytest.fixture(scope="module", params=["closed", "killed"])
-def whole(request, tmp_path_factory):
+def undamaged(request, tmp_path_factory):
     """A directory, an older copy of it, and whether it was closed."""
-    folder = tmp_path_factory.mktemp("whole")
+    folder = tmp_path_factory.mktemp("undamaged")
     pid = os.fork()
     if pid == 0:
         try:
@@ -182,8 +182,8 @@ def check(db, *, may_be_cut):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_random_damage(whole, way, tmp_path):
-    original, backup, was_closed = whole
+def test_random_damage(undamaged, way, tmp_path):
+    original, backup, was_closed = undamaged
     opened = refused = 0
     for seed in range(SEEDS):
         rng = random.Random(f"{way.__name__} {seed}")

@@ -325,11 +325,11 @@ class TestMakingRoom:
 
     def test_the_reserve_is_made_again(self, db, disk):
         reserve = disk.path / "db" / "RESERVE"
-        whole = reserve.stat().st_size
+        full_size = reserve.stat().st_size
         self.fill_with_rows(db, disk)
         promptly(db.execute, "DROP SOURCE other")
         wait_until(lambda: engine_of(db).dispatcher.inlets.stalled is None)
-        wait_until(lambda: reserve.stat().st_size == whole)
+        wait_until(lambda: reserve.stat().st_size == full_size)
 
 
 class TestTheEnds:

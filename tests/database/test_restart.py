@@ -271,7 +271,7 @@ class Child:
             assert self.read(TIMEOUT), self.data[-500:]
 
     def kill(self):
-        """Kill it; all whole lines that it said."""
+        """Kill it; returns all complete lines that it printed."""
         self.process.send_signal(signal.SIGKILL)
         while self.read(TIMEOUT):
             pass

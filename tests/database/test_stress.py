@@ -116,7 +116,7 @@ class Stress:
 
         return threading.Thread(target=run, name=f"stress-{work.__name__}", daemon=True)
 
-    # ---- who pushes
+    # ---- producers
 
     def produce(self, producer):
         rng = random.Random(SEED * 100 + producer)
@@ -158,7 +158,7 @@ class Stress:
             )
             self.stop.wait(0.001)
 
-    # ---- who reads
+    # ---- subscribers
 
     def options(self, rng):
         return {

@@ -291,7 +291,7 @@ def test_an_empty_table_begins_with_an_empty_snapshot(db):
 
 
 def test_a_token_of_an_unread_snapshot_begins_with_it(accounts):
-    """Who was given nothing, or a part of the snapshot only, cannot go on without it."""
+    """A reader that got nothing, or only a part of the snapshot, cannot resume without it."""
     subscription = accounts.subscribe("SELECT * FROM t", max_rows=4)
     tokens = [subscription.token]
     part = subscription.recv(60)
@@ -483,7 +483,7 @@ def test_conflate(accounts):
 
 
 def test_a_part_of_what_was_conflated_is_no_place_to_resume_from(accounts):
-    """Key 1 was changed early and late; who has key 0 only must not miss what came before."""
+    """Key 1 was changed early and late; a reader of key 0 only must not miss what came before."""
     subscription = accounts.subscribe("SELECT * FROM t", backpressure="conflate", max_rows=2)
     copy = Copy()
     while not copy.rows or len(copy.rows) < 10:

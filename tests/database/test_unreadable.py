@@ -42,23 +42,23 @@ def ways_in(db):
         return dict(zip(data.column_names, data, strict=True))
 
     def batch(data):
-        return ms.ChangeBatch.from_arrow(schema, whole(data))
+        return ms.ChangeBatch.from_arrow(schema, one_batch(data))
 
     return {
         "push_arrow of a table": db.source("s").push_arrow,
-        "push_arrow of a batch": lambda data: db.source("s").push_arrow(whole(data)),
+        "push_arrow of a batch": lambda data: db.source("s").push_arrow(one_batch(data)),
         "insert into a source": lambda data: db.insert("s", data),
         "insert into a table": lambda data: db.insert("t", data),
         "insert columns": lambda data: db.insert(
             "s", dict(zip(data.column_names, data, strict=True))
         ),
         "insert a batch": lambda data: db.insert(
-            "s", ms.ChangeBatch.from_arrow(schema, whole(data))
+            "s", ms.ChangeBatch.from_arrow(schema, one_batch(data))
         ),
     }
 
 
-def whole(table):
+def one_batch(table):
     return table.combine_chunks().to_batches()[0]
 
 
@@ -247,7 +247,7 @@ def check_all(readings, expected, schema):
 
 
 class Readers:
-    """Those who are there when rows come."""
+    """Subscribers that are there when rows are pushed."""
 
     def __init__(self, db, name):
         self.subscription = db.subscribe(f"SELECT * FROM {name}")

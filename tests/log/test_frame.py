@@ -45,11 +45,11 @@ def test_what_is_encoded_is_decoded(encoded):
 
 @given(frames, st.data())
 def test_any_flipped_bit_is_found(encoded, data):
-    whole = b"".join(encoded.buffers)
+    intact = b"".join(encoded.buffers)
     used = HEADER_SIZE + encoded.frame.payload_size
     place = data.draw(st.integers(0, used - 1))
     bit = data.draw(st.integers(0, 7))
-    damaged = bytearray(whole)
+    damaged = bytearray(intact)
     damaged[place] ^= 1 << bit
     frame = decode_header(bytes(damaged))
     payload = bytes(damaged[HEADER_SIZE:used])

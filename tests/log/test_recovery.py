@@ -143,10 +143,10 @@ def test_damage_at_any_byte_is_never_read_as_rows(killed, tmp_path, data):
         assert "definition" in str(error)
         assert segment.read_bytes() == raw
         return
-    whole = PREFIXES[-1]
-    assert [row for row in whole if row in found] == found
+    intact = PREFIXES[-1]
+    assert [row for row in intact if row in found] == found
     # One flipped byte hits one frame; of a transaction no more than its frame is lost either.
-    assert len(whole) - len(found) <= 5
+    assert len(intact) - len(found) <= 5
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,11 @@ def test_a_damaged_head_of_acknowledged_rows_is_not_set_aside(tmp_path):
     path = tmp_path / "log"
     leave_open(path, work, segment_bytes=2000)
     last = max(path.glob("*.seg"))
-    whole = last.read_bytes()
+    intact = last.read_bytes()
     with Log(path) as log:
         rows = content(log)
     for place in (30, 70, 200):  # the first bytes; the header of the first frame; its payload
-        raw = bytearray(whole)
+        raw = bytearray(intact)
         raw[place] ^= 1
         last.write_bytes(raw)
         (path / "CLOSED").unlink(missing_ok=True)  # as it was when it was killed

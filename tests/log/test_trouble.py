@@ -337,11 +337,11 @@ class TestLock:
         with Log(tmp_path) as log:
             log.create_topic("t", SCHEMA)
         (segment,) = tmp_path.glob("*.seg")
-        whole = segment.read_bytes()
+        intact = segment.read_bytes()
         segment.write_bytes(b"damaged")
         with pytest.raises(Error):
             Log(tmp_path)
-        segment.write_bytes(whole)
+        segment.write_bytes(intact)
         with Log(tmp_path) as log:
             assert log.topics == ("t",)
 

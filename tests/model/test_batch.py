@@ -274,12 +274,12 @@ def test_concat_is_one_after_the_other(data, count):
     for _ in range(count):
         parts.append(data.draw(placed_batches(first)))
         first = parts[-1].lsn + 1 + data.draw(st.integers(0, 2))
-    whole = ChangeBatch.concat(parts)
-    assert content(whole) == [c for part in parts for c in content(part)]
-    assert whole.lsns_arrow().to_pylist() == list(whole.lsns)
-    assert (whole.first_lsn, whole.lsn) == (parts[0].first_lsn, parts[-1].lsn)
-    assert whole.is_arrow == all(part.is_arrow for part in parts)
-    assert whole.is_insert_only == all(part.is_insert_only for part in parts)
+    joined = ChangeBatch.concat(parts)
+    assert content(joined) == [c for part in parts for c in content(part)]
+    assert joined.lsns_arrow().to_pylist() == list(joined.lsns)
+    assert (joined.first_lsn, joined.lsn) == (parts[0].first_lsn, parts[-1].lsn)
+    assert joined.is_arrow == all(part.is_arrow for part in parts)
+    assert joined.is_insert_only == all(part.is_insert_only for part in parts)
 
 
 def test_concat_keeps_the_newest_watermark_and_the_first_gap():
@@ -288,9 +288,9 @@ def test_concat_keeps_the_newest_watermark_and_the_first_gap():
     one = one.placed("t", 10, committed_at=1, origin=ORIGIN).copy(gap=gap)
     two = ChangeBatch.from_rows(SCHEMA, [(2, "b")])
     two = two.placed("t", 11, committed_at=2, origin=ORIGIN)
-    whole = ChangeBatch.concat([one, two])
-    assert (whole.watermark, whole.gap) == (5, gap)
-    assert ResumeToken.parse(whole.token).lsn == 11
+    joined = ChangeBatch.concat([one, two])
+    assert (joined.watermark, joined.gap) == (5, gap)
+    assert ResumeToken.parse(joined.token).lsn == 11
 
 
 @given(st.lists(placed_batches(), min_size=1, max_size=6), st.data())
@@ -302,19 +302,19 @@ def test_each_row_keeps_the_time_of_its_commit(parts, data):
         placed.append(part.placed("t", lsn, committed_at=time, origin=ORIGIN))
         lsn = placed[-1].lsn + 1
     times = {lsn: part.committed_at for part in placed for lsn in part.lsns}
-    whole = ChangeBatch.concat(placed)
-    start = data.draw(st.integers(0, len(whole)))
-    stop = data.draw(st.integers(start, len(whole)))
-    places = range(0, len(whole), data.draw(st.integers(1, 3)))
+    joined = ChangeBatch.concat(placed)
+    start = data.draw(st.integers(0, len(joined)))
+    stop = data.draw(st.integers(start, len(joined)))
+    places = range(0, len(joined), data.draw(st.integers(1, 3)))
     for batch in (
-        whole,
-        whole.slice(start, stop),
-        whole.piece(start, stop),
-        whole.keep_places(places),
-        whole.take(pa.array(places, pa.int64())).copy(kind="snapshot"),
+        joined,
+        joined.slice(start, stop),
+        joined.piece(start, stop),
+        joined.keep_places(places),
+        joined.take(pa.array(places, pa.int64())).copy(kind="snapshot"),
     ):
         assert [batch.commit_time(n) for n in batch.lsns] == [times[n] for n in batch.lsns]
-    assert whole.committed_at == placed[-1].committed_at
+    assert joined.committed_at == placed[-1].committed_at
 
 
 def test_concat_of_one_is_itself():

@@ -124,7 +124,7 @@ class Twin:
         self._tables[name] = engine_of(self.db).catalog[name].schema
 
     def view(self, name, select, expected=None, *, tail="", kind="MATERIALIZED VIEW"):
-        """A view, whoever subscribes to it, and what Spark is asked instead of its SELECT."""
+        """Make a view and subscribe to it; plain Spark runs ``expected``, or the same SELECT."""
         self.db.execute(f"CREATE {kind} {name} AS {select} {tail}")
         self._expected[name] = expected or select
         start = "earliest" if kind == "STREAM" else None

@@ -152,8 +152,8 @@ def check(db, mirrors):
         shown = rows_of(db, name)
         if name in wanted:
             assert shown == wanted[name], name
-        with db.subscribe(f"SELECT * FROM {name}", start="earliest") as whole:
-            assert Mirror(key_columns=keyed).follow(whole).catch_up(db).rows == shown, name
+        with db.subscribe(f"SELECT * FROM {name}", start="earliest") as subscription:
+            assert Mirror(key_columns=keyed).follow(subscription).catch_up(db).rows == shown, name
         with db.subscribe(f"SELECT * FROM {name}", start=mirrors[name].token) as after:
             assert mirrors[name].follow(after).catch_up(db).rows == shown, name
     assert db.query("SELECT * FROM too_late").fetchall() == late

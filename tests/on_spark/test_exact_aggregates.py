@@ -1,4 +1,4 @@
-"""Every aggregate and every linear form over rows that only come: in both gears, as plain Spark."""
+"""Every aggregate and every linear form over append-only input: in both gears, as plain Spark."""
 
 import random
 from datetime import UTC, date, datetime, timedelta

@@ -74,12 +74,12 @@ def test_all_types_both_ways(db, monkeypatch):
         pushed.extend(schema.rows_to_arrow(checked).to_pylist())
         for name in names:
             db.wait_for(name, timeout=TIMEOUT)
-        whole = [plain(tuple(row.values())) for row in pushed]
+        plains = [plain(tuple(row.values())) for row in pushed]
         count = len(SCALARS)
         wanted = {
-            "linear": Counter(whole),
-            "grouped": Counter((*row, n) for row, n in Counter(r[:count] for r in whole).items()),
-            "newest": Counter({row[0]: (row[0], *row) for row in whole}.values()),
+            "linear": Counter(plains),
+            "grouped": Counter((*row, n) for row, n in Counter(r[:count] for r in plains).items()),
+            "newest": Counter({row[0]: (row[0], *row) for row in plains}.values()),
         }
         for name in names:
             shown = bag(db.query(f"SELECT * FROM {name}").to_arrow())

@@ -182,9 +182,9 @@ def test_duckdb_as_expressions(drawn):
             rows = db.query(f"SELECT n, {items} FROM t {where} ORDER BY n").fetchall()
             return [[row[place + 1] for row in rows] for place in range(len(some))]
 
-        whole = [case for case in cases if FAILS not in case.values]
-        for start in range(0, len(whole), 40):
-            part = whole[start : start + 40]
+        succeeding = [case for case in cases if FAILS not in case.values]
+        for start in range(0, len(succeeding), 40):
+            part = succeeding[start : start + 40]
             for case, found in zip(part, by_halves(ask, part), strict=True):
                 if isinstance(found, Exception) or plain(found) != plain(list(case.values)):
                     wrong.append(f"{case.sql}: {case.values}, DuckDB has {found}")

@@ -151,14 +151,14 @@ def expected(db):
 
 
 def check(db, mirrors=()):
-    """Views, subscribers, and whoever reads the views' logs from their beginning are exact."""
+    """Views, subscribers, and readers of the views' logs from their beginning are exact."""
     settle(db, *VIEWS)
     wanted, late = expected(db)
     for name in VIEWS:
         assert rows_of(db, name) == wanted[name], name
         with db.subscribe(f"SELECT * FROM {name}", start="earliest") as subscription:
-            whole = Mirror(key_columns=KEYED[name])
-            assert whole.follow(subscription).catch_up(db).rows == wanted[name], name
+            from_start = Mirror(key_columns=KEYED[name])
+            assert from_start.follow(subscription).catch_up(db).rows == wanted[name], name
         for mirror, subscription in (each[name] for each in mirrors):
             assert mirror.follow(subscription).catch_up(db).rows == wanted[name], name
     for name in ("minutes", "closed"):

@@ -185,7 +185,7 @@ def test_the_first_start_can_be_interrupted_and_made_again(facts):
     assert facts["then"] == [["a", 1]]
 
 
-def test_whoever_waits_can_be_interrupted_and_the_view_goes_on(facts):
+def test_a_waiting_thread_can_be_interrupted_and_the_view_goes_on(facts):
     assert facts["waiting"] == "KeyboardInterrupt"
     assert facts["after"] == [["a", 3]]
 

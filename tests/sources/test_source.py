@@ -530,7 +530,7 @@ class TestAlter:
             assert rows("numbers") == [(2, "b"), (3, "c")]
 
     def test_a_kept_push_and_an_inline_callback(self, db):
-        """The callback of after the ALTER gets a row of before it whole."""
+        """A callback made after the ALTER gets all columns of a row pushed before it."""
         source, seen, errors = numbers(db), [], []
         push = source.push
         db.execute("ALTER SOURCE numbers ADD COLUMN s VARCHAR")

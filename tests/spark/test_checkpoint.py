@@ -56,7 +56,7 @@ def test_what_else_lies_there(write):
 
 
 def test_half_a_file(write):
-    """Never seen by who reads it whole: the one before counts."""
+    """A reader skips it: the complete one before it counts."""
     folder = write([3, 4], [3, 4])
     (folder / "offsets" / "4").write_text("v1\n{}")
     assert offset_in(folder) == Offset(30, (None, 3), 3)

@@ -1,4 +1,4 @@
-"""One thread for all small connections: who stays, who goes back to a thread of its own."""
+"""One thread for all small connections: which stay there, which go back to their own thread."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ MINUTE = Window("tumble", "ts", 60_000_000, 60_000_000)
 
 
 class Frames:
-    """Whoever reads from a feed: its rows, and how far each frame says that it goes."""
+    """A reader of a feed: its rows, and how far each frame says that it goes."""
 
     def __init__(self, serve):
         ours, theirs = socket.socketpair()

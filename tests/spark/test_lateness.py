@@ -127,7 +127,7 @@ def test_a_batch_with_a_watermark_only():
     st.integers(0, 10),
 )
 def test_going_on_from_an_offset_is_the_same(window, lateness, script, cut):
-    """Whoever begins in the middle, with what stood in the offset, decides the same."""
+    """A tracker that begins in the middle, from an offset, decides the same."""
     tracker = WatermarkTracker(window, (1,), lateness, (None,))
     decided = []
     for place, (moments, mark, arrow) in enumerate(script):
@@ -136,6 +136,6 @@ def test_going_on_from_an_offset_is_the_same(window, lateness, script, cut):
                 window, (1,), lateness, tuple(tracker.watermarks), tracker.late
             )
         decided.append(split(tracker, batch(moments, mark, arrow=arrow)))
-    whole = WatermarkTracker(window, (1,), lateness, (None,))
-    assert decided == [split(whole, batch(moments, mark)) for moments, mark, _ in script]
-    assert whole.late == tracker.late
+    complete = WatermarkTracker(window, (1,), lateness, (None,))
+    assert decided == [split(complete, batch(moments, mark)) for moments, mark, _ in script]
+    assert complete.late == tracker.late

@@ -1,4 +1,4 @@
-"""The server that Spark's tasks connect to: who may, what is said, how it ends."""
+"""The server that Spark's tasks connect to: authentication, frames, the end of a connection."""
 
 import os
 import resource
@@ -134,7 +134,7 @@ def test_a_secret_that_is_nearly_right(server, echo):
     last = bytes([server.secret[-1] ^ 1])
     for secret in (server.secret[:-1] + last, server.secret + b"0", server.secret[::-1]):
         with Task(server, secret=secret) as task:
-            assert not task.is_server  # nor does a task serve whoever does not know it
+            assert not task.is_server  # nor does the task take it for the right server
             assert task.hear() is None
     assert echo.served == []
 

@@ -46,7 +46,7 @@ class Committed:
         self.table.apply(placed)
         for row, weight in zip(placed.rows, placed.weights, strict=True):
             self.weights[row] = self.weights.get(row, 0) + weight
-        for change in placed:  # as a reader does who keeps the rows by key
+        for change in placed:  # as a reader does that keeps the rows by key
             if change.op == "delete":
                 del self.by_key[change.row[0]]
             else:
@@ -117,7 +117,7 @@ class TestUpdate:
         ],
     )
     def test_keys_may_move_and_change_places(self, sql, expected):
-        """A reader who keeps the rows by key, one change after the other, has them right, too."""
+        """A reader that keeps the rows by key, one change after the other, has them right, too."""
         one = Committed((1, 10), (2, 20), (3, 30))
         one.commit(dml.update(one.table, *update(sql)))
         assert one.rows == expected
