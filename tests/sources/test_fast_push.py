@@ -17,8 +17,8 @@ from millstream.model.types import SCALARS, parse_type
 from millstream.sources.fast_push import make_push
 from millstream.sources.inlet import Inlet
 from millstream.sources.source import Source
-from millstream.sources.wakeup import Wakeup
 from millstream.testing import inlet_of
+from millstream.threads import Wakeup
 
 from ..model.strategies import filled, values_of  # noqa: TID252 - tests have no name
 

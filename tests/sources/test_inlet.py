@@ -12,8 +12,8 @@ from millstream.model.schema import Column
 from millstream.model.types import parse_type
 from millstream.sources import inlet as inlet_module
 from millstream.sources.inlet import Inlet, PushedBatches
-from millstream.sources.wakeup import Completion, Wakeup
 from millstream.testing import Background, wait_until
+from millstream.threads import Completion, Wakeup
 
 SCHEMA = Schema.of(n="BIGINT")
 WIDER = SCHEMA.with_column(Column("s", parse_type("VARCHAR")))

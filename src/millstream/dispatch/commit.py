@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.log.queue import Part
     from millstream.sources.inlet import Inlet
-    from millstream.sources.wakeup import Completion
+    from millstream.threads import Completion
 
 
 class Committer:

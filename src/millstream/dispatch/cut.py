@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from millstream.errors import Error, LogError
     from millstream.sources.inlet import Inlet
-    from millstream.sources.wakeup import Completion
+    from millstream.threads import Completion
 
 _MERGED_ROWS: Final = 1 << 14
 """Small batches are merged up to this many rows: one commit, one filter, one delivery for all."""

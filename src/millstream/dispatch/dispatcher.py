@@ -20,7 +20,7 @@ from millstream.dispatch.loop import Loop
 from millstream.dispatch.route import FanOut
 from millstream.dispatch.tasks import CallTask, Commit, Tasks
 from millstream.errors import ClosedError
-from millstream.sources.wakeup import Wakeup
+from millstream.threads import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

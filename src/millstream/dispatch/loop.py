@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.dispatch.tasks import CallTask, Tasks
     from millstream.errors import Error
     from millstream.model.batch import ChangeBatch
-    from millstream.sources.wakeup import Completion, Wakeup
+    from millstream.threads import Completion, Wakeup
 
 _RETRY: Final = 0.5
 """Seconds after which a log that takes nothing is tried again."""

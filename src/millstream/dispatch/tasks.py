@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from millstream.sources.wakeup import Completion
-from millstream.threads import uninterrupted
+from millstream.threads import Completion, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from millstream.errors import Error
     from millstream.model.batch import ChangeBatch
-    from millstream.sources.wakeup import Wakeup
+    from millstream.threads import Wakeup
 
 Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
 """Topics, and what is added to each."""

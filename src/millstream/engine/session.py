@@ -190,7 +190,7 @@ class Session:
 
         Raises:
             RowError: a value that does not fit; it names the row and the column.
-            SchemaMismatchError: it is no JSON; it names line and column.
+            SchemaMismatchError: invalid JSON; it names line and column.
             OSError: the path cannot be read.
         """
         rows = json_rows(data, self._context_of(tenant).find(name).schema)

@@ -8,11 +8,9 @@ Never knows: the log, LSNs, subscribers, SQL.
 from millstream.sources.event_time import EventTime, IdleWatch
 from millstream.sources.inlet import Inlet, InlineSubscriber, PushedBatches, PushPolicy
 from millstream.sources.source import Source
-from millstream.sources.wakeup import Completion, Wakeup
 from millstream.sources.writer import Writer
 
 __all__ = [
-    "Completion",
     "EventTime",
     "IdleWatch",
     "Inlet",
@@ -20,6 +18,5 @@ __all__ = [
     "PushPolicy",
     "PushedBatches",
     "Source",
-    "Wakeup",
     "Writer",
 ]

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from millstream.errors import ClosedError, Error, SourceFullError
 from millstream.model.batch import ChangeBatch
 from millstream.sources.event_time import EventTime
-from millstream.sources.wakeup import Completion
-from millstream.threads import Waiters, uninterrupted
+from millstream.threads import Completion, Waiters, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
-    from millstream.sources.wakeup import Wakeup
+    from millstream.threads import Wakeup
 
 PushPolicy = Literal["block", "drop_oldest", "reject"]
 """What a push does when the buffer is full."""
