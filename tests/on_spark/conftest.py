@@ -8,7 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.spark.columns import columns_json
-from millstream.spark.query import _nothing
+from millstream.spark.query import empty_frame
 from millstream.spark.session import Spark
 
 
@@ -48,7 +48,7 @@ def batch_answer(spark, sql, **tables):
     clone = spark.newSession()
     clone.conf.set("spark.sql.session.timeZone", "UTC")
     for name, (schema, rows) in tables.items():
-        empty = _nothing(clone, columns_json(schema.arrow))
+        empty = empty_frame(clone, columns_json(schema.arrow))
         frame = clone.createDataFrame(rows, empty.schema) if rows else empty
         frame.createOrReplaceTempView(name)
     return sorted((tuple(row) for row in clone.sql(sql).collect()), key=json_key)

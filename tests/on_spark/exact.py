@@ -11,7 +11,7 @@ from millstream.model import Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.columns import columns_json
 from millstream.spark.gears import Runner
-from millstream.spark.query import _nothing
+from millstream.spark.query import empty_frame
 from millstream.testing import TIMEOUT, engine_of, wait_until
 
 _MARK = Schema.of(at="TIMESTAMP")
@@ -51,7 +51,7 @@ class Plain:
         if rows:
             frame = self._session.createDataFrame(table)
         else:
-            frame = _nothing(self._session, columns_json(table.schema))
+            frame = empty_frame(self._session, columns_json(table.schema))
         frame.createOrReplaceTempView(name)
 
     def answer(self, sql):

@@ -65,7 +65,7 @@ db.close()
 
 
 def test_a_view_whose_connections_are_encrypted(db, monkeypatch):
-    monkeypatch.setattr(wire, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(wire, "is_loopback", lambda host: False)
     assert fill(db) == ANSWER
     sub = db.subscribe("SELECT * FROM v WHERE k = 'k1'")
     sub.recv(timeout=TIMEOUT)
@@ -79,7 +79,7 @@ def test_the_secret_reaches_executors_in_processes_of_their_own(tmp_path):
     code = f"""
 import millstream as ms
 from millstream.spark.bridge import server as wire
-wire._is_loopback = lambda host: False
+wire.is_loopback = lambda host: False
 db = ms.open({str(tmp_path / "db")!r}, master="local-cluster[1,4,1024]")
 db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
 db.execute({VIEW!r})

@@ -237,7 +237,7 @@ def test_no_file_descriptor_left_and_then_there_is(server, echo):
 @pytest.fixture
 def encrypted(monkeypatch):
     """As for a Spark on other machines, though on this one."""
-    monkeypatch.setattr(wire_module, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(wire_module, "is_loopback", lambda host: False)
     made = BridgeServer()
     yield made
     made.close()
@@ -284,7 +284,7 @@ def test_the_end_of_an_encrypted_server_ends_all(encrypted):
 
 
 def test_without_the_package_nothing_goes_out_unencrypted(monkeypatch):
-    monkeypatch.setattr(wire_module, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(wire_module, "is_loopback", lambda host: False)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(PipelineError) as raised:
         BridgeServer()
@@ -297,7 +297,7 @@ def test_without_the_package_nothing_goes_out_unencrypted(monkeypatch):
      ("192.0.2.1", False)],
 )  # fmt: skip
 def test_which_hosts_are_this_machine(host, own):
-    assert wire_module._is_loopback(host) is own
+    assert wire_module.is_loopback(host) is own
 
 
 def test_gone_before_it_said_anything(server, echo):

@@ -111,7 +111,7 @@ class SparkQuery:
         Raises:
             SqlError: Spark does not understand it.
         """
-        _nothing(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
+        empty_frame(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
         try:
             result = self.session.sql(self.plan.spark_sql)
             columns = arrow_of(result.schema, self.plan.spark_sql)
@@ -125,7 +125,7 @@ class SparkQuery:
         Spark reads such a text where it is cast to a time, if only by ``ts < 'now'``. Its own rules
         that put the time of day in say whether there is any.
         """
-        _nothing(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
+        empty_frame(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
         plan = self.session.sql(self.plan.spark_sql)._jdf.queryExecution().analyzed()  # noqa: SLF001
         java = self.session.sparkContext._jvm  # noqa: SLF001
         rules = java.org.apache.spark.sql.catalyst.optimizer
@@ -141,7 +141,7 @@ _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
 }
 
 
-def _nothing(session: Any, columns: str) -> Any:  # noqa: ANN401 - a DataFrame
+def empty_frame(session: Any, columns: str) -> Any:  # noqa: ANN401 - a DataFrame
     """No rows of some columns, known as such to Spark, which PySpark's own way would not give."""
     java = session._jsparkSession  # noqa: SLF001
     jvm = session.sparkContext._jvm  # noqa: SLF001

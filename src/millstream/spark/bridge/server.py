@@ -91,7 +91,7 @@ class BridgeServer:
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.host = host
         self.secret = secrets.token_bytes(_SECRET_BYTES)
-        made = None if _is_loopback(host) else make_certificate()
+        made = None if is_loopback(host) else make_certificate()
         self.certificate = b"" if made is None else made.der
         self._context = None if made is None else made.context
         self._ends: dict[str, Endpoint] = {}
@@ -180,7 +180,7 @@ class BridgeServer:
         return EncryptedConnection(self._context.wrap_socket(conn.dup(), server_side=True))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether all addresses of a host are this machine's own."""
     found = {info[4][0] for info in socket.getaddrinfo(host, None)}
     return all(ipaddress.ip_address(address).is_loopback for address in found)
