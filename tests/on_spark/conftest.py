@@ -8,7 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.spark.columns import columns_json
-from millstream.spark.query import empty_frame
+from millstream.spark.internals import empty_frame
 from millstream.spark.session import Spark
 
 

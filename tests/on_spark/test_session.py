@@ -78,6 +78,76 @@ def test_the_users_session_is_left_as_it_was(tmp_path, spark):
     assert mine.sql("SELECT 1 + 1 AS two").collect()[0].two == 2
 
 
+UNTOUCHED = """
+import logging, os, signal, subprocess, sys, threading, time, warnings
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[8]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(1).collect()
+import millstream as ms
+import py4j.clientserver, py4j.java_gateway, pyspark.java_gateway, pyspark.errors.exceptions.base
+from pyspark.logger import PySparkLogger
+
+def state(logger):
+    handlers = [(each, list(each.filters), each.level) for each in logger.handlers]
+    return (logger.level, logger.propagate, logger.disabled, list(logger.filters), handlers)
+
+names = ("py4j", "py4j.java_gateway", "py4j.clientserver", "pyspark", "py.warnings")
+loggers = [logging.getLogger(), *map(logging.getLogger, names)]
+loggers += [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+modules = (py4j.clientserver, py4j.java_gateway, pyspark.java_gateway,
+           pyspark.errors.exceptions.base, logging, warnings, subprocess)
+
+def seen():
+    client = spark.sparkContext._gateway._gateway_client
+    return {
+        "loggers": [state(each) for each in loggers],
+        "modules": [{name: id(value) for name, value in vars(each).items()} for each in modules],
+        "client": sorted(set(vars(client)) & {"send_command"}),
+        "filters": list(warnings.filters),
+        "environment": dict(os.environ),
+        "signal": signal.getsignal(signal.SIGINT),
+        "hooks": (sys.excepthook, threading.excepthook, sys.unraisablehook),
+    }
+
+before = seen()
+def check(when):
+    after = seen()
+    changed = [name for name in before if before[name] != after[name]]
+    if changed:
+        print(when, changed)
+
+with ms.open(spark=spark) as db:
+    db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
+    check("a view")
+    for wrong in ("SUM(nothing(k)) AS t", "100 / COUNT(*) AS t"):
+        try:
+            db.execute(f"CREATE MATERIALIZED VIEW bad AS SELECT {wrong} FROM s")
+            print("made", wrong)
+        except ms.Error:
+            pass
+    check("views that Spark refuses")
+    db.execute("CREATE MATERIALIZED VIEW bad AS SELECT k, SUM(100 / n) AS t FROM s GROUP BY k")
+    db.source("s").push(("a", 0))
+    db.wait_for("v", timeout=120)
+    try:
+        db.wait_for("bad", timeout=120)
+    except ms.Error as error:
+        assert error.code == "VIEW_FAILED", error
+    check("a view that fails")
+check("closed")
+assert spark.range(5).count() == 5
+"""
+
+
+def test_with_the_users_session_no_logger_module_or_filter_is_changed():
+    done = child(UNTOUCHED)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+    printed = [line for line in done.stderr.splitlines() if "millstream" in line.lower()]
+    assert printed == []
+    assert "QueryContextLogger" not in done.stderr
+
+
 def test_two_databases_in_one_process(tmp_path, spark):
     first = ms.open(tmp_path / "first", spark=spark)
     with ms.open(tmp_path / "second", spark=spark) as second:

@@ -8,30 +8,24 @@ A query that fails is started again, after a pause that grows while it gets nowh
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from millstream.errors import (
-    Error,
-    LogCorruptError,
-    LogError,
-    LogFailedError,
-    RowTooLargeError,
-    ViewFailedError,
-)
+from millstream.errors import LogCorruptError, LogError, LogFailedError, RowTooLargeError
 from millstream.spark.checkpoint import offset_in
+from millstream.spark.failure import query_failure
 from millstream.spark.live import FAR_BEHIND
 from millstream.threads import thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millstream.errors import ViewFailedError
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.bridge.server import BridgeServer
     from millstream.spark.feed import ViewFeed
-    from millstream.spark.query import Gear, SparkQuery
+    from millstream.spark.query import Gear, RunningQuery, SparkQuery
     from millstream.spark.results import Results
 
 State = Literal["starting", "catching up", "live", "micro-batch", "failed", "stopped"]
@@ -49,11 +43,13 @@ _LITTLE: Final = 500_000
 _PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 _FULL_PAUSE: Final = 2.0
 _HOPELESS: Final = 2
-"""After so many failures at the same place subscribers are told."""
+"""After so many failures at the same place subscribers get the error."""
+
+_NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
 
 
 class Watcher(Protocol):
-    """Who is told how a view fares."""
+    """Hears how a view's query fares."""
 
     reached: int
 
@@ -70,6 +66,51 @@ class Watcher(Protocol):
         """There is nothing more to read up to an LSN."""
 
 
+class TaskEndpoint:
+    """Serves the connections of one query's tasks, by its feed or by its results.
+
+    Args:
+        feed: what the tasks read.
+        results: where their rows go.
+
+    Attributes:
+        error: what went wrong here first since ``reset``; Spark sees only an ended connection.
+    """
+
+    def __init__(self, feed: ViewFeed, results: Results) -> None:
+        self.error: BaseException | None = None
+        self._feed = feed
+        self._results = results
+        self._closed = False
+
+    def reset(self) -> None:
+        """Forget the error: another query starts."""
+        self.error = None
+
+    def close(self) -> None:
+        """Take no error any more: the query is being stopped."""
+        self._closed = True
+
+    def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
+        """Serve a connection of one of the query's tasks, until its end."""
+        feed, results = self._feed, self._results
+        roles: dict[str, Callable[[], None]] = {
+            "control": lambda: feed.control(wire),
+            "read": lambda: feed.send_part(words[0], words[1], words[2], wire),
+            "tail": lambda: feed.send_live(words[0], words[1], wire),
+            "sink": lambda: results.sink(int(words[0]), int(words[1]), wire),
+            "commit": lambda: results.commit(int(words[0]), words[1], wire),
+        }
+        try:
+            roles[role]()
+        except (OSError, EOFError):
+            raise
+        except Exception as error:
+            if self.error is None and not self._closed:
+                self.error = error
+            raise EOFError from error
+
+
 class Runner:
     """Runs one view's query, in a thread of its own.
 
@@ -78,7 +119,7 @@ class Runner:
         query: what runs.
         feed: what it reads.
         results: where its rows go.
-        watcher: who is told.
+        watcher: hears how it fares.
 
     Attributes:
         state: what it is doing.
@@ -102,7 +143,7 @@ class Runner:
         self._over = threading.Event()
         self._gracefully = True
         self._wanted: Literal["live", "catch-up"] | None = None
-        self._trouble: BaseException | None = None
+        self._tasks = TaskEndpoint(feed, results)
         self._wake = threading.Event()
         self._ready = threading.Event()
         self._gear: Gear | None = None
@@ -129,6 +170,7 @@ class Runner:
         """End. Gracefully: with a checkpoint, so that nothing has to be read again."""
         self._gracefully = gracefully
         self._over.set()
+        self._tasks.close()
         self._wake.set()
 
     def join(self) -> None:
@@ -139,42 +181,22 @@ class Runner:
             self._server.remove(self._query.feed)
         self._feed.live.drop_tail()
 
-    # ---- connections
-
-    def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
-        """Serve a connection of one of the query's tasks."""
-        ways: dict[str, Callable[[], None]] = {
-            "control": lambda: self._feed.control(wire),
-            "read": lambda: self._feed.send_part(words[0], words[1], words[2], wire),
-            "tail": lambda: self._feed.send_live(words[0], words[1], wire),
-            "sink": lambda: self._results.sink(int(words[0]), int(words[1]), wire),
-            "commit": lambda: self._results.commit(int(words[0]), words[1], wire),
-        }
-        try:
-            ways[role]()
-        except (OSError, EOFError):
-            raise
-        except Exception as error:
-            if self._trouble is None and not self._over.is_set():
-                self._trouble = error
-            raise EOFError from error
-
     # ---- the thread
 
     def _run(self) -> None:
         failures, place = 0, -1
         while not self._over.is_set():
             try:
-                self._turn()
+                self._run_in_gear()
                 failures = 0
-            except Exception as raised:  # noqa: BLE001 - told, and tried again
+            except Exception as raised:  # noqa: BLE001 - reported, and tried again
                 if self._over.is_set():
                     break
                 if _NOT_ONE_THREAD in str(raised) and not self._query.needs_exchange:
                     self._query.needs_exchange = True
                     continue
-                # What failed here is why Spark says that a connection has ended.
-                reason = self._trouble or raised
+                # Spark says only that a connection has ended; here is known why.
+                reason = self._tasks.error or raised
                 if _is_full(reason):
                     failures, pause = 0, _FULL_PAUSE
                 else:
@@ -188,11 +210,11 @@ class Runner:
         self.state = "stopped"
         self._ready.set()
 
-    def _turn(self) -> None:
+    def _run_in_gear(self) -> None:
         """One gear, until there is reason for another one."""
-        self._trouble = None
+        self._tasks.reset()
         self._server = self._query.server()
-        self._server.add(self._query.feed, self)
+        self._server.add(self._query.feed, self._tasks)
         if self._watcher.reached == 0 and self._query.plan.is_global:
             self._show_nothing()
         if not self._query.is_live:
@@ -207,7 +229,7 @@ class Runner:
         self._follow("live", "live", self._should_shift_down)
 
     def _show_nothing(self) -> None:
-        """What a global aggregate is of no rows; it may not have been shown before a crash."""
+        """Emit what a global aggregate is of no rows; a crash may have come before that."""
         _, nothing = self._query.result_of_nothing(rows=True)
         if nothing is not None:
             self._results.show(nothing.to_batches())
@@ -217,7 +239,7 @@ class Runner:
             self._feed.open_again()
             running = self._query.start("catch-up")
             self._shifted("catch-up", "catching up")
-            while not running.awaitTermination(1):
+            while not running.wait(1):
                 if self._over.is_set():
                     running.stop()
                     return
@@ -229,12 +251,12 @@ class Runner:
                 return
 
     def _follow(self, gear: Gear, state: State, should_leave: Callable[[], int]) -> None:
-        """A query that goes on until it should not."""
+        """Run a query until it fails, is stopped, or there is reason for another gear."""
         self._feed.open_again()
         running = self._query.start(gear)
         self._shifted(gear, state)
         looks, place = 0, self._watcher.reached
-        while running.isActive and self._trouble is None:
+        while running.is_active and self._tasks.error is None:
             self._wake.wait(_LOOK_SECONDS)
             self._wake.clear()
             reasons = should_leave()
@@ -250,11 +272,11 @@ class Runner:
         self._check(running)
 
     def _should_shift_down(self) -> int:
-        """How much speaks for it, in looks."""
+        """How much speaks for the catch-up gear, in looks."""
         lag = self._feed.live.lag()
         return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
 
-    def _leave(self, running: Any, gear: Gear) -> None:  # noqa: ANN401 - a StreamingQuery
+    def _leave(self, running: RunningQuery, gear: Gear) -> None:
         """End a query at a checkpoint, if there is time for one.
 
         When it falls behind soon after a checkpoint, reading a little again takes less.
@@ -268,7 +290,7 @@ class Runner:
             live.end_batch()
             deadline = time.monotonic() + _PARK_SECONDS
             while not live.wait_parked(0.05):
-                if not running.isActive or time.monotonic() > deadline:
+                if not running.is_active or time.monotonic() > deadline:
                     break
         else:
             live.drop_tail()
@@ -285,44 +307,18 @@ class Runner:
 
     # ---- failures
 
-    def _check(self, running: Any) -> None:  # noqa: ANN401 - a StreamingQuery
+    def _check(self, running: RunningQuery) -> None:
         """Raise what ended a query."""
-        if self._trouble is not None:
-            raise self._trouble
-        error = running.exception()
-        if error is not None:
-            raise error
+        if self._tasks.error is not None:
+            raise self._tasks.error
+        running.check()
 
     def _fail(self, raised: BaseException, *, hopeless: bool) -> None:
         self._feed.live.drop_tail()
         self.state = "failed"
-        self.error = failure(self._name, raised)
+        self.error = query_failure(self._name, raised)
         self._ready.set()
         self._watcher.failed(self.error, hopeless=hopeless)
-
-
-_NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
-_CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
-_STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
-_ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
-_RAISED = re.compile(r"^((?:\w+\.)*\w+(?:Error|Exception|Warning)\b.*)$", re.MULTILINE)
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+?)(?:\s+SQLSTATE:|\n|$)", re.DOTALL)
-
-
-def failure(name: str, raised: BaseException) -> ViewFailedError:
-    """Why a view failed, in a line."""
-    if isinstance(raised, ViewFailedError):
-        return raised
-    if isinstance(raised, Error):
-        return ViewFailedError(
-            f"the view {name} failed: {raised.message}", view=name, hint=raised.hint
-        )
-    return ViewFailedError(
-        f"the view {name} failed: {_said(str(raised)) or type(raised).__name__}",
-        view=name,
-        hint="it is tried again by itself; if the query cannot take such a row, drop it and write "
-        "it so that it can, for instance with try_divide, try_cast or a WHERE",
-    )
 
 
 def _is_full(raised: BaseException) -> bool:
@@ -330,15 +326,3 @@ def _is_full(raised: BaseException) -> bool:
     if isinstance(raised, LogError):
         return not isinstance(raised, LogCorruptError | LogFailedError | RowTooLargeError)
     return "No space left on device" in str(raised)
-
-
-def _said(text: str) -> str:
-    """What Spark's error says, without its traces and its advice on settings."""
-    text = _ADVICE.sub("", _STREAM_FAILED.sub("", _CALLING.sub("", text)))
-    found = _CONDITION.search(text)
-    if found is None:
-        return text.strip().split("\n", 1)[0]
-    if found[1] == "PYTHON_EXCEPTION":
-        raised = _RAISED.findall(text)
-        return raised[-1] if raised else "a Python function failed"
-    return f"[{found[1]}] {' '.join(found[2].split())}"

@@ -6,10 +6,11 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from millstream.errors import Error, SqlError
+from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
 from millstream.spark.columns import arrow_of, columns_json
+from millstream.spark.failure import SparkError, sql_error
 from millstream.sql.views.plan import FEED
 
 if TYPE_CHECKING:
@@ -63,18 +64,19 @@ class SparkQuery:
     def is_live(self) -> bool:
         """Whether the live gear can run it: not when a Python function gets rows in blocks."""
         if self._python is None:
-            plan = self._result("live")._jdf.queryExecution().analyzed()  # noqa: SLF001
-            java = self.session.sparkContext._jvm  # noqa: SLF001
-            patterns = java.org.apache.spark.sql.catalyst.trees.TreePattern
-            self._python = bool(plan.containsPattern(patterns.PYTHON_UDF()))
+            self._python = internals.has_python_function(self.streaming_result("live"))
         return self.plan.live and not self._python and not self.needs_exchange
 
-    def start(self, gear: Gear) -> Any:  # noqa: ANN401 - a StreamingQuery
-        """Run it, from the checkpoint on."""
+    def start(self, gear: Gear) -> RunningQuery:
+        """Run it, from the checkpoint on.
+
+        Raises:
+            SparkError: Spark refuses it.
+        """
         if offset_in(self.checkpoint) is None:
             # Of a first batch that was never committed Spark finds some state, and gives up.
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-        result = self._result(gear)
+        result = self.streaming_result(gear)
         names = result.columns
         writer = (
             result.writeStream.format(bridge.SINK_FORMAT)
@@ -83,10 +85,17 @@ class SparkQuery:
             .option("live", str(gear == "live").lower())
             .option("checkpointLocation", str(self.checkpoint))
             .outputMode("update")
+            .trigger(**_TRIGGERS[gear])
         )
-        return writer.trigger(**_TRIGGERS[gear]).start()
+        calls = _calls(self.session)
+        return RunningQuery(calls, _value(calls.start(internals.java_writer(writer))))
 
-    def _result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame
+    def streaming_result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame
+        """The view's result over its feed, as it is planned in a gear.
+
+        Raises:
+            SparkError: Spark does not understand it.
+        """
         live = gear == "live"
         rows = (
             self.session.readStream.format(bridge.SOURCE_FORMAT)
@@ -97,13 +106,13 @@ class SparkQuery:
         # With one partition there is no exchange before the aggregate: row by row in one thread.
         (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
         try:
-            return self.session.sql(self.plan.spark_sql)
+            return _sql(self.session, self.plan.spark_sql)
         except Exception:
             self._session = None  # the next try sees what the user's session has by then
             raise
 
     def _address(self) -> dict[str, str]:
-        return bridge.introduce(self.session, self.server()) | {"feed": self.feed}
+        return bridge.share_secret(self.session, self.server()) | {"feed": self.feed}
 
     def result_of_nothing(self, *, rows: bool) -> tuple[pa.Schema, pa.Table | None]:
         """What the query gives for no rows, in batch: its columns, hidden ones included, and rows.
@@ -111,27 +120,25 @@ class SparkQuery:
         Raises:
             SqlError: Spark does not understand it.
         """
-        empty_frame(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
         try:
-            result = self.session.sql(self.plan.spark_sql)
+            result = self._empty_result()
             columns = arrow_of(result.schema, self.plan.spark_sql)
-            return columns, result.toArrow() if rows else None
+            if not rows:
+                return columns, None
+            _value(_calls(self.session).collect(internals.java_frame(result)))
+            return columns, result.toArrow()
         except Exception as error:
-            raise told(error, self.plan.spark_sql) from error
+            raise sql_error(error, self.plan.spark_sql) from error
 
     def reads_clock(self) -> bool:
-        """Whether its value depends on the time of day, by a function or by a text such as 'now'.
+        """Whether its value depends on the time of day, by a function or by a text like 'now'."""
+        return internals.depends_on_clock(self._empty_result())
 
-        Spark reads such a text where it is cast to a time, if only by ``ts < 'now'``. Its own rules
-        that put the time of day in say whether there is any.
-        """
-        empty_frame(self.session, columns_json(self.columns)).createOrReplaceTempView(FEED)
-        plan = self.session.sql(self.plan.spark_sql)._jdf.queryExecution().analyzed()  # noqa: SLF001
-        java = self.session.sparkContext._jvm  # noqa: SLF001
-        rules = java.org.apache.spark.sql.catalyst.optimizer
-        plan = rules.ReplaceExpressions.apply(plan)
-        clocks = (rules.SpecialDatetimeValues, rules.ComputeCurrentTime)
-        return not all(rule.apply(plan).fastEquals(plan) for rule in clocks)
+    def _empty_result(self) -> Any:  # noqa: ANN401 - a DataFrame
+        """The view's result over a feed without rows."""
+        nothing = internals.empty_frame(self.session, columns_json(self.columns))
+        nothing.createOrReplaceTempView(FEED)
+        return _sql(self.session, self.plan.spark_sql)
 
 
 _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
@@ -141,19 +148,55 @@ _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
 }
 
 
-def empty_frame(session: Any, columns: str) -> Any:  # noqa: ANN401 - a DataFrame
-    """No rows of some columns, known as such to Spark, which PySpark's own way would not give."""
-    java = session._jsparkSession  # noqa: SLF001
-    jvm = session.sparkContext._jvm  # noqa: SLF001
-    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(columns)
-    return type(session.range(0))(java.createDataFrame(jvm.java.util.ArrayList(), schema), session)
+class RunningQuery:
+    """A query that was started.
+
+    Args:
+        calls: ``Attempt.java``.
+        query: a StreamingQuery of Java.
+    """
+
+    def __init__(self, calls: Any, query: Any) -> None:  # noqa: ANN401
+        self._calls = calls
+        self._query = query
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        return bool(self._query.isActive())
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; whether it has ended, by itself or by an error."""
+        return bool(self._calls.ended(self._query, int(seconds * 1000)))
+
+    def stop(self) -> None:
+        """End it, and wait for that."""
+        self._query.stop()
+
+    def check(self) -> None:
+        """Raise what ended it, if anything did.
+
+        Raises:
+            SparkError: it failed.
+        """
+        error = self._query.exception()
+        if error.isDefined():
+            # The text begins with the name of Java's class.
+            raise SparkError(error.get().toString().split(": ", 1)[-1])
 
 
-def told(error: BaseException, sql: str) -> Error:
-    """Spark's error in a line: what it says, without its trace."""
-    if isinstance(error, Error):
-        return error
-    text = str(error).strip()
-    first = text.split("\n", 1)[0].split(" SQLSTATE:")[0]
-    hint = "the Spark SQL of the view: " + " ".join(sql.split())
-    return SqlError(first or type(error).__name__, sql=sql, line=0, column=0, hint=hint)
+def _calls(session: Any) -> Any:  # noqa: ANN401 - Attempt.java
+    """Calls of Spark whose errors are values: PySpark prints what it raises to the terminal."""
+    return internals.jvm_of(session).millstream.bridge.Attempt
+
+
+def _sql(session: Any, text: str) -> Any:  # noqa: ANN401 - a DataFrame
+    made = _value(_calls(session).sql(internals.java_session(session), text))
+    return internals.frame_of(session, made)
+
+
+def _value(attempt: Any) -> Any:  # noqa: ANN401 - an Attempt of Java; what it gave
+    error = attempt.error()
+    if error is not None:
+        raise SparkError(error)
+    return attempt.value()

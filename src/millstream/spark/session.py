@@ -7,20 +7,21 @@ import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
-import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
+from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
 
 _logger = logging.getLogger("millstream.spark")
 
@@ -67,9 +68,9 @@ TUNING: Final = {
     ),
     _STREAMING + "realTimeMode.minBatchDuration": "1000",
     # Real-time mode's list of operators lacks coalesce, which works; our planner keeps the list.
-    _STREAMING + "realTimeMode.allowlistCheck": "false",
-    # For queries without state Spark would note progress later than the sink has rows.
-    _STREAMING + "realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
+    internals.ALLOW_LIST_CHECK: "false",
+    # For queries without state Spark would write its progress later than the sink has rows.
+    internals.ASYNC_PROGRESS: "false",
     _STREAMING + "noDataMicroBatches.enabled": "false",
     # Else Spark's watermark would begin at withWatermark; the source sets it, for the whole query.
     _STREAMING + "statefulOperator.allowMultiple": "false",
@@ -91,7 +92,7 @@ class _Users:
             self._context, self._count = context, 1
 
     def use(self, context: Any) -> bool:  # noqa: ANN401
-        """Whether it is one of ours, used once more."""
+        """One database more uses a context; False: none of ours has started it."""
         with self._lock:
             if context is not self._context:
                 return False
@@ -99,7 +100,7 @@ class _Users:
             return True
 
     def leave(self) -> bool:
-        """Whether nobody uses it any more."""
+        """One database less uses it; whether none does any more."""
         with self._lock:
             self._count -= 1
             return self._count <= 0
@@ -139,7 +140,7 @@ class Spark:
 
     @property
     def log_file(self) -> Path:
-        """Where Spark and Java write what they have to say."""
+        """Where Spark and Java write their output."""
         return self._folder / "spark.log"
 
     @property
@@ -154,7 +155,7 @@ class Spark:
         with self._lock:
             self.check()
             if self._is_ready and self._is_ours and not _is_alive(self._session):
-                self._bury()
+                self._forget()
             if not self._is_ready:
                 with progress("starting Spark (once per process)"):
                     self._start()
@@ -165,7 +166,7 @@ class Spark:
         """Raise if it was stopped.
 
         Raises:
-            ClosedError: it was.
+            ClosedError: it was stopped.
         """
         if self._is_stopped:
             raise ClosedError("the database is closed", hint="open it again")
@@ -178,38 +179,26 @@ class Spark:
             return "127.0.0.1"
         return str(context.getConf().get("spark.driver.host"))
 
-    def _bury(self) -> None:
-        """Forget a Spark whose Java has died; PySpark would hold on to it."""
-        from pyspark import SparkContext  # noqa: PLC0415
-        from pyspark.sql import SparkSession  # noqa: PLC0415
-
-        SparkContext._active_spark_context = None  # noqa: SLF001
-        _end_java(self._session.sparkContext._gateway)  # noqa: SLF001
-        SparkSession._instantiatedSession = None  # noqa: SLF001
+    def _forget(self) -> None:
+        """Let go of a Spark whose Java has died; PySpark would hold on to it."""
+        gateway = internals.gateway_of(self._session)
+        internals.forget_context()
+        _end_java(gateway)
         self._session, self._is_ready = None, False
 
     def for_view(self) -> Any:  # noqa: ANN401
         """A session for one view: its own settings and relations, the functions of the user's."""
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and only for who has views
-
-        base = self.session
-        with _quiet():
-            clone = base._jsparkSession.cloneSession()  # noqa: SLF001 - newSession forgets UDFs
-            view = SparkSession(base.sparkContext, clone)
+        view = internals.cloned_session(self.session)
         for name, value in TUNING.items():
             view.conf.set(name, self._options.get(name, value))
         return view
 
     def _start(self) -> None:
-        # PySpark prints what it also raises.
-        for name in ("SQLQueryContextLogger", "py4j"):
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-        logging.getLogger().addFilter(_not_of_py4j)  # where it tells that Java has died
         if self._session is None:
             check_java()
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
-                with _quiet(), _LAUNCHING, _no_java_left():
+                with _LAUNCHING:
                     self._session = self._launch()
             except JavaNotFoundError:
                 raise
@@ -228,11 +217,11 @@ class Spark:
             ) from error
 
     def _launch(self) -> Any:  # noqa: ANN401
-        from pyspark import SparkConf, SparkContext  # noqa: PLC0415
-        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+        internals.import_pyspark()
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - heavy, and only for views
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
-        if SparkContext._active_spark_context is not None:  # noqa: SLF001
+        if internals.active_context() is not None:
             # One process has one Spark: another database started it, or the user did.
             session = SparkSession.builder.getOrCreate()
             self._is_ours = _USERS.use(session.sparkContext)
@@ -241,12 +230,17 @@ class Spark:
         conf = SparkConf().setMaster(self._master).setAppName("millstream")
         for name, value in (_START | self._options).items():
             conf.set(name, value)
-        with self.log_file.open("ab") as log:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-        context = SparkContext(conf=conf, gateway=gateway)
-        context.setLogLevel("WARN")
+        gateway = _start_java(conf, self.log_file)
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+            context.setLogLevel("WARN")
+            session = SparkSession(context)
+        except BaseException:  # Ctrl-C included: PySpark would forget the process
+            internals.forget_context()
+            _kill_java(gateway)
+            raise
         _USERS.started(context)
-        return SparkSession(context)
+        return session
 
     def stop(self) -> None:
         """Stop what was started here; the user's own session goes on."""
@@ -257,16 +251,19 @@ class Spark:
             self._session = None
         with _LAUNCHING:  # else another database might begin to use it
             if _USERS.leave():
-                gateway = session.sparkContext._gateway  # noqa: SLF001
-                with _quiet(), contextlib.suppress(Exception):
-                    session.stop()
+                gateway = internals.gateway_of(session)
+                if _is_alive(session):
+                    with contextlib.suppress(Exception):
+                        session.stop()
+                else:
+                    internals.forget_context()
                 _end_java(gateway)
 
     def check_room(self, views: int) -> None:
         """Raise unless one more view can have a task slot for good.
 
         Raises:
-            PipelineError: all slots are taken; it would wait for ever, without a word.
+            PipelineError: all slots are taken; the view would wait for ever, in silence.
         """
         found = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", self.session.sparkContext.master)
         if found is None:
@@ -279,80 +276,53 @@ class Spark:
             )
 
 
-@contextlib.contextmanager
-def _no_java_left() -> Iterator[None]:
-    """A start that fails, or is interrupted, takes its Java with it; PySpark would forget it."""
-    from pyspark import SparkContext, java_gateway  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf; a JavaGateway
+    """Start Java, in a thread that Ctrl-C does not reach: a start that is interrupted ends it.
 
-    started: list[subprocess.Popen[bytes]] = []
-    module: Any = java_gateway
-    popen = module.Popen
-
-    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - Popen's own
-        with _ctrl_c_later():  # else a process could be forgotten that is half made
-            started.append(popen(*args, **options))
-        return started[-1]
-
-    module.Popen = start
-    try:
-        yield
-    except BaseException:
-        for process in started:
-            process.kill()
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
-        if started:
-            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-            SparkContext._active_spark_context = None  # noqa: SLF001
-            SparkSession._instantiatedSession = None  # noqa: SLF001
-        raise
-    finally:
-        module.Popen = popen
+    PySpark hands the process out only when Java has answered, which takes a second or two.
+    """
+    with log_file.open("ab") as log, ThreadPoolExecutor(1, "millstream-java") as thread:
+        starting = thread.submit(internals.launch_java, conf, log)
+        try:
+            return starting.result()
+        except BaseException:
+            starting.add_done_callback(_end_started)
+            raise
 
 
-@contextlib.contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Whoever presses it meanwhile is heard at the end; only the main thread hears it at all."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(1))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
-    if pressed and callable(before):
-        before(signal.SIGINT, None)
+def _end_started(starting: Future[Any]) -> None:
+    """End a Java that nobody waits for any more."""
+    if starting.exception() is None:
+        _kill_java(starting.result())
+
+
+def _kill_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
+    process = internals.java_process(gateway)
+    if process is not None:
+        process.kill()
+    _end_java(gateway)
 
 
 def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
     """End the Java process that was started here; PySpark would keep it for another session."""
-    from pyspark import SparkContext  # noqa: PLC0415
-
-    process = getattr(gateway, "proc", None)
+    process = internals.java_process(gateway)
     with contextlib.suppress(Exception):
         gateway.shutdown()
     if process is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()  # at which it ends
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # at which it ends
         try:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-
-
-def _not_of_py4j(record: logging.LogRecord) -> bool:
-    return "py4j" not in Path(record.pathname).parts
+    internals.forget_java()
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
-    """Whether its Java runs, as far as can be told: of one that others started, nothing can."""
-    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    """Whether its Java runs, as far as is known: of one that others started, nothing is."""
+    process = internals.java_process(internals.gateway_of(session))
     return process is None or process.poll() is None
 
 
@@ -362,8 +332,8 @@ def check_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         raise JavaNotFoundError("Spark needs Java, and there is none", hint=_JAVA_HINT)
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    found = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     if found is None or int(found[1]) < 17:
         version = found[1] if found else "unknown"
         raise JavaNotFoundError(f"Spark needs Java 17, and {java} is {version}", hint=_JAVA_HINT)
@@ -381,7 +351,7 @@ def progress(what: str) -> Iterator[None]:
         return
     done = threading.Event()
 
-    def tell() -> None:
+    def show() -> None:
         began = time.monotonic()
         while not done.wait(0.1):
             sys.stderr.write(f"\rmillstream: {what} ... {time.monotonic() - began:4.1f} s")
@@ -389,18 +359,10 @@ def progress(what: str) -> Iterator[None]:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
 
-    errors = threading.Thread(target=tell, name="millstream-progress", daemon=True)
-    errors.start()
+    shown = threading.Thread(target=show, name="millstream-progress", daemon=True)
+    shown.start()
     try:
         yield
     finally:
         done.set()
-        errors.join()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """PySpark warns of versions that make no difference here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+        shown.join()

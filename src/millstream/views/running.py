@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import select
 from millstream.errors import ClosedError, Error, LogFailedError, ViewFailedError
+from millstream.spark.failure import view_failure
 from millstream.threads import thread
 from millstream.views.result_shapes import GroupedRows
 
@@ -309,14 +310,11 @@ class Ticker:
 
 def view_failed(name: str, raised: Exception) -> ViewFailedError:
     """The error that readers of a view get for what was raised in one of its threads."""
-    if isinstance(raised, Error):
-        return ViewFailedError(
-            f"the view {name} failed: {raised.message}", view=name, hint=raised.hint
-        )
-    return ViewFailedError(
-        f"the view {name} failed: {type(raised).__name__}: {raised}",
-        view=name,
-        hint="open the database again; this is a bug in Millstream, please report it",
+    return view_failure(
+        name,
+        raised,
+        f"{type(raised).__name__}: {raised}",
+        "open the database again; this is a bug in Millstream, please report it",
     )
 
 

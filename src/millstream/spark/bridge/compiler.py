@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import PipelineError
+from millstream.spark import internals
 
 if TYPE_CHECKING:
     from millstream.spark.bridge.server import BridgeServer
@@ -31,14 +32,11 @@ SINK_FORMAT: Final = "millstream.bridge.ChangeSink"
 
 def add_to(session: Any) -> None:  # noqa: ANN401 - a SparkSession
     """Make the bridge's classes known to a session, its executors included."""
-    jvm = session.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Java
+    jvm = internals.jvm_of(session)
     versions = (session.version, jvm.System.getProperty("java.version"))
     jar = _jar(jvm, versions)
-    # ADD JAR would do for the session, but what tasks send back is read by the driver's own loader.
-    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
-    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
-    session.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
-    jvm.millstream.functions.Functions.register(session._jsparkSession)  # noqa: SLF001
+    internals.add_jar(session, jar)
+    jvm.millstream.functions.Functions.register(internals.java_session(session))
 
 
 def _jar(jvm: Any, versions: tuple[str, ...]) -> Path:  # noqa: ANN401
@@ -55,19 +53,18 @@ def _jar(jvm: Any, versions: tuple[str, ...]) -> Path:  # noqa: ANN401
     return jar
 
 
-def introduce(session: Any, server: BridgeServer) -> dict[str, str]:  # noqa: ANN401
-    """Let the session's Java know the secret of a server; gives the options that name it.
+def share_secret(session: Any, server: BridgeServer) -> dict[str, str]:  # noqa: ANN401
+    """Give the session's Java the secret of a server; returns the options that name the server.
 
-    Options are shown in plans, so the secret is none. Nor does it pass the gateway, which a debug
-    log would write down: it goes through a file that only this user can read, for a moment.
+    Options are shown in plans, so the secret is not among them. Nor does it pass the gateway, which
+    a debug log would write down: it goes through a file that only this user can read, for a moment.
     """
     options = {"host": server.host, "port": str(server.port)}
     known = {"secret": server.secret.hex(), "certificate": server.certificate.hex()}
     with tempfile.NamedTemporaryFile("w", prefix="millstream-", suffix=".json") as file:
         json.dump(options | known, file)
         file.flush()
-        jvm = session.sparkContext._jvm  # noqa: SLF001
-        jvm.millstream.bridge.Address.learn(file.name)
+        internals.jvm_of(session).millstream.bridge.Address.learn(file.name)
     return options
 
 

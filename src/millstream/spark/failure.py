@@ -1,0 +1,66 @@
+"""Errors of views: why one failed, and what Spark has against one, each in a line."""
+
+from __future__ import annotations
+
+import re
+
+from millstream.errors import Error, SqlError, ViewFailedError
+
+_CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
+_STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
+_ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
+_RAISED = re.compile(r"^((?:\w+\.)*\w+(?:Error|Exception|Warning)\b.*)$", re.MULTILINE)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+?)(?:\s+SQLSTATE:|\n|$)", re.DOTALL)
+
+
+class SparkError(Exception):
+    """What Spark says has failed, in its words."""
+
+
+def view_failure(name: str, raised: BaseException, message: str, hint: str) -> ViewFailedError:
+    """The error that readers of a view get.
+
+    Args:
+        name: the view.
+        raised: why it failed; an error of Millstream brings its own message and hint.
+        message: what to say of any other.
+        hint: what to do about any other.
+    """
+    if isinstance(raised, Error):
+        message, hint = raised.message, raised.hint
+    return ViewFailedError(f"the view {name} failed: {message}", view=name, hint=hint)
+
+
+def query_failure(name: str, raised: BaseException) -> ViewFailedError:
+    """The error that readers of a view get when its Spark query has failed."""
+    if isinstance(raised, ViewFailedError):
+        return raised
+    return view_failure(
+        name,
+        raised,
+        spark_message(str(raised)) or type(raised).__name__,
+        "it is tried again by itself; if the query cannot take such a row, drop it and write "
+        "it so that it can, for instance with try_divide, try_cast or a WHERE",
+    )
+
+
+def sql_error(raised: BaseException, sql: str) -> Error:
+    """The error of a CREATE VIEW whose query Spark refuses: the first line of what it says."""
+    if isinstance(raised, Error):
+        return raised
+    text = str(raised).strip()
+    first = text.split("\n", 1)[0].split(" SQLSTATE:")[0]
+    hint = "the Spark SQL of the view: " + " ".join(sql.split())
+    return SqlError(first or type(raised).__name__, sql=sql, line=0, column=0, hint=hint)
+
+
+def spark_message(text: str) -> str:
+    """What Spark's error says, without its traces and its advice on settings."""
+    text = _ADVICE.sub("", _STREAM_FAILED.sub("", _CALLING.sub("", text)))
+    found = _CONDITION.search(text)
+    if found is None:
+        return text.strip().split("\n", 1)[0]
+    if found[1] == "PYTHON_EXCEPTION":
+        raised = _RAISED.findall(text)
+        return raised[-1] if raised else "a Python function failed"
+    return f"[{found[1]}] {' '.join(found[2].split())}"

@@ -1,0 +1,229 @@
+"""Every private member of Spark, PySpark and py4j that Millstream touches, in one place.
+
+Takes PySpark's public objects: a session, a DataFrame, a gateway. Each function is named for what
+it gives. When Spark is upgraded, ``tests/on_spark/test_internals.py`` has a test for each of them
+that says what broke. Nothing else in Millstream uses a private member of theirs.
+
+The Java in ``java/millstream`` is compiled against the Spark at hand, so its compilation is its own
+test. Beyond the public API of data sources (``connector``, ``types``, ``vectorized``) it uses,
+below ``org.apache.spark.sql``:
+
+- LogStream, LiveReader: ``connector.read.streaming.SupportsRealTimeMode``, ``SupportsRealTimeRead``
+- ChangeSink: ``internal.connector.SupportsStreamingUpdateAsAppend``
+- ChangeWriter, Frames, Pending: ``execution.arrow.ArrowWriter``, ``util.ArrowUtils``,
+  ``catalyst.InternalRow``
+- Closing: ``execution.streaming.runtime.MicroBatchExecution``, ``StreamExecution``,
+  ``classic.SparkSession``
+- Functions: ``classic.SparkSession.sessionState``, ``catalyst.analysis.FunctionRegistry``,
+  ``catalyst.plans.logical.EventTimeWatermark``
+- the aggregates: ``catalyst.expressions.aggregate.TypedImperativeAggregate`` and what it is made
+  of, ``catalyst.optimizer.NormalizeFloatingNumbers``, ``errors.QueryExecutionErrors``
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+ALLOW_LIST_CHECK: Final = "spark.sql.streaming.realTimeMode.allowlistCheck"
+"""The setting, not documented, by which real-time mode refuses operators that it does not list."""
+
+ASYNC_PROGRESS: Final = "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled"
+"""The setting, not documented, by which queries without state write their progress later."""
+
+
+# ---- sessions
+
+
+def import_pyspark() -> None:
+    """Import PySpark without its warning about pandas, which we give it no frames of.
+
+    It comes with ``pyspark.testing.utils``, which PySpark's first call of Java imports.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        importlib.import_module("pyspark.testing.utils")
+
+
+def jvm_of(session: Any) -> Any:  # noqa: ANN401 - a SparkSession, a JVMView
+    """The Java classes of a session's process, by name (``SparkContext._jvm``)."""
+    return session.sparkContext._jvm  # noqa: SLF001
+
+
+def java_session(session: Any) -> Any:  # noqa: ANN401
+    """The session's object in Java (``SparkSession._jsparkSession``)."""
+    return session._jsparkSession  # noqa: SLF001
+
+
+def cloned_session(session: Any) -> Any:  # noqa: ANN401
+    """A session of the same context with copies of another's settings, functions and relations.
+
+    ``cloneSession`` in Java, and the second argument of PySpark's ``SparkSession``. The public
+    ``newSession`` has none of the functions that the user has registered.
+    """
+    return type(session)(session.sparkContext, java_session(session).cloneSession())
+
+
+def add_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
+    """Load a jar in the driver and in all executors.
+
+    ``Utils.getContextOrSparkClassLoader`` and ``SparkContext._jsc``. ADD JAR would do for the
+    session, but what tasks send back is read by the driver's own class loader.
+    """
+    jvm = jvm_of(session)
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    session.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
+
+
+def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None
+    """The one SparkContext of this process, if any (``SparkContext._active_spark_context``)."""
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and only for databases with views
+
+    return SparkContext._active_spark_context  # noqa: SLF001
+
+
+# ---- queries
+
+
+def frame_of(session: Any, java_frame: Any) -> Any:  # noqa: ANN401
+    """A Dataset of Java as a DataFrame of a session (the constructor of ``classic.DataFrame``)."""
+    from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415
+
+    return DataFrame(java_frame, session)
+
+
+def java_frame(frame: Any) -> Any:  # noqa: ANN401
+    """The Dataset of a DataFrame (``DataFrame._jdf``)."""
+    return frame._jdf  # noqa: SLF001
+
+
+def java_writer(writer: Any) -> Any:  # noqa: ANN401
+    """The object in Java of a DataStreamWriter (``DataStreamWriter._jwrite``)."""
+    return writer._jwrite  # noqa: SLF001
+
+
+def empty_frame(session: Any, columns: str) -> Any:  # noqa: ANN401
+    """No rows of some columns, given as JSON, which Spark's optimizer knows to be none.
+
+    ``DataType.fromJson`` and ``createDataFrame`` in Java: PySpark's own ``createDataFrame`` makes
+    an RDD, of which the optimizer knows nothing.
+    """
+    jvm = jvm_of(session)
+    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(columns)
+    rows = java_session(session).createDataFrame(jvm.java.util.ArrayList(), schema)
+    return frame_of(session, rows)
+
+
+def has_python_function(frame: Any) -> bool:  # noqa: ANN401
+    """Whether a result takes a Python function (Catalyst's ``TreePattern.PYTHON_UDF``)."""
+    patterns = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
+    return bool(_analyzed(frame).containsPattern(patterns.PYTHON_UDF()))
+
+
+def depends_on_clock(frame: Any) -> bool:  # noqa: ANN401
+    """Whether a result depends on the time of day, by a function or by a text such as 'now'.
+
+    Spark reads such a text where it is cast to a time, if only by ``ts < 'now'``. Catalyst's own
+    rules that put the time of day in (``ComputeCurrentTime``, ``SpecialDatetimeValues``) change the
+    plan if there is any.
+    """
+    rules = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.optimizer
+    plan = rules.ReplaceExpressions.apply(_analyzed(frame))
+    clocks = (rules.SpecialDatetimeValues, rules.ComputeCurrentTime)
+    return not all(rule.apply(plan).fastEquals(plan) for rule in clocks)
+
+
+def _analyzed(frame: Any) -> Any:  # noqa: ANN401
+    """The analyzed logical plan of a result (``queryExecution``)."""
+    return java_frame(frame).queryExecution().analyzed()
+
+
+# ---- the Java process
+
+
+def launch_java(conf: Any, output: Any) -> Any:  # noqa: ANN401 - a SparkConf, a file; a JavaGateway
+    """Start Java; its output goes to a file. Gives PySpark's gateway to it.
+
+    ``pyspark.java_gateway.launch_gateway``: with ``popen_kwargs``, a developer feature. Java does
+    not get the SIGINT of a Ctrl-C.
+    """
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    client = gateway._gateway_client  # noqa: SLF001
+    client.send_command = partial(_send_command, client)
+    return gateway
+
+
+def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway
+    """The gateway to a session's Java (``SparkContext._gateway``)."""
+    return session.sparkContext._gateway  # noqa: SLF001
+
+
+def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401
+    """The Java that PySpark has started (``gateway.proc``); None when something else started it."""
+    return getattr(gateway, "proc", None)
+
+
+def forget_java() -> None:
+    """Have PySpark start a new Java for the next context; it would keep one that has ended.
+
+    ``SparkContext._gateway`` and ``_jvm``, both of the class.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+
+
+def forget_context() -> None:
+    """Have PySpark make a new context and session; it would hold on to those of a dead Java.
+
+    ``SparkContext._active_spark_context`` and ``SparkSession._instantiatedSession``.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def _send_command(client: Any, command: str, retry: bool = True, binary: bool = False) -> Any:  # noqa: ANN401
+    """``GatewayClient.send_command`` of py4j, for a Java of our own, without its log lines.
+
+    py4j writes broken connections and interrupted calls to the *root* logger, and by that to the
+    terminal of a process that has not set up logging. Both are raised here as well.
+    """
+    from py4j import protocol  # noqa: PLC0415
+
+    connection = client._get_connection()  # noqa: SLF001
+    try:
+        response = connection.send_command(command)
+    except protocol.Py4JNetworkError as error:
+        connection.close(isinstance(error.cause, TimeoutError))
+        if not client._should_retry(retry, connection, error):  # noqa: SLF001
+            return protocol.ERROR
+        return _send_command(client, command, retry=False, binary=binary)
+    except KeyboardInterrupt:
+        _end_interrupted(connection)
+        raise
+    if binary:
+        return response, client._create_connection_guard(connection)  # noqa: SLF001
+    if protocol.is_fatal_error(response):
+        connection.close(reset=False)
+    else:
+        client._give_back_connection(connection)  # noqa: SLF001
+    return response
+
+
+def _end_interrupted(connection: Any) -> None:  # noqa: ANN401 - a ClientServerConnection
+    """End a connection whose answer nobody reads, on Java's side as well."""
+    if connection.socket is not None:
+        ours, theirs = connection.socket.getsockname(), connection.socket.getpeername()
+        connection.shutdown_socket(ours[1], theirs[1])

@@ -1,0 +1,70 @@
+package millstream.bridge;
+
+import org.apache.spark.SparkThrowable;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.streaming.DataStreamWriter;
+import org.apache.spark.sql.streaming.StreamingQuery;
+import org.apache.spark.sql.streaming.StreamingQueryException;
+
+/**
+ * A call of Spark whose error is a value. PySpark prints each error of a query that it raises to the
+ * terminal, by a logger of its own; what never reaches it as an exception is not printed.
+ */
+public final class Attempt {
+  private final Object value;
+  private final Throwable error;
+
+  private Attempt(Object value, Throwable error) {
+    this.value = value;
+    this.error = error;
+  }
+
+  /** What the call gave; null when it failed. */
+  public Object value() {
+    return value;
+  }
+
+  /** Why it failed, as PySpark would say it; null when it did not. */
+  public String error() {
+    if (error == null) return null;
+    return error instanceof SparkThrowable ? error.getMessage() : error.toString();
+  }
+
+  /** The rows of a SELECT. */
+  public static Attempt sql(SparkSession session, String text) {
+    try {
+      return new Attempt(session.sql(text), null);
+    } catch (Throwable thrown) {
+      return new Attempt(null, thrown);
+    }
+  }
+
+  /** All rows of a result, as a list. */
+  public static Attempt collect(Dataset rows) {
+    try {
+      return new Attempt(rows.collectAsList(), null);
+    } catch (Throwable thrown) {
+      boolean ofJob = thrown.getCause() instanceof SparkThrowable;
+      return new Attempt(null, ofJob ? thrown.getCause() : thrown);
+    }
+  }
+
+  /** A streaming query, started. */
+  public static Attempt start(DataStreamWriter writer) {
+    try {
+      return new Attempt(writer.start(), null);
+    } catch (Throwable thrown) {
+      return new Attempt(null, thrown);
+    }
+  }
+
+  /** Waits for the end of a query, whatever it ended by; whether it has ended. */
+  public static boolean ended(StreamingQuery query, long milliseconds) {
+    try {
+      return query.awaitTermination(milliseconds);
+    } catch (StreamingQueryException thrown) {
+      return true;
+    }
+  }
+}

@@ -1,0 +1,167 @@
+"""Canaries: each private member of Spark, PySpark and py4j that we use is still what it was.
+
+One that fails after an upgrade of Spark names the member, and what Millstream needs it for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pyspark
+import pytest
+from py4j.clientserver import JavaClient
+from py4j.java_gateway import GatewayClient
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from millstream.spark import internals
+from millstream.spark.session import _START, TUNING
+
+
+@contextmanager
+def canary(member, needed_for):
+    """Fail with the member that an upgrade of Spark has changed, and what needs it."""
+    try:
+        yield
+    except Exception as error:
+        pytest.fail(
+            f"PySpark {pyspark.__version__}: {member} is not what it was, {error!r}. "
+            f"millstream/spark/internals.py needs it for {needed_for}.",
+            pytrace=False,
+        )
+
+
+# ---- sessions
+
+
+def test_java_classes_of_a_session(spark):
+    with canary("SparkContext._jvm", "all calls of Java"):
+        assert internals.jvm_of(spark).System.getProperty("java.version")
+
+
+def test_a_cloned_session_has_the_users_functions_and_settings_of_its_own(spark):
+    with canary("SparkSession._jsparkSession.cloneSession", "the session of each view"):
+        mine = spark.newSession()
+        mine.udf.register("canary_twice", lambda n: 2 * n, "bigint")
+        clone = internals.cloned_session(mine)
+        clone.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        assert clone.sql("SELECT canary_twice(21) AS n").collect()[0].n == 42
+        assert mine.conf.get("spark.sql.session.timeZone") != "Asia/Tokyo"
+        assert clone.sparkContext is spark.sparkContext
+
+
+def test_the_bridges_jar_is_loaded(spark):
+    with canary("Utils.getContextOrSparkClassLoader", "the bridge's classes in the driver"):
+        named = internals.jvm_of(spark).java.lang.Class.forName
+        loader = internals.jvm_of(spark).org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+        assert named("millstream.bridge.Address", True, loader) is not None
+    with canary("SparkContext._jsc.addJar", "the bridge's classes in executors"):
+        jars = internals.java_session(spark).sparkContext().listJars().mkString(" ")
+        assert "/bridge-" in jars
+
+
+def test_the_context_of_this_process(spark):
+    with canary("SparkContext._active_spark_context", "one Spark in one process"):
+        assert internals.active_context() is spark.sparkContext
+
+
+@pytest.mark.parametrize("name", [*TUNING, *(each for each in _START if ".extra" not in each)])
+def test_a_setting_exists(spark, name):
+    with canary(f"the setting {name}", "the tuning of views"):
+        entry = internals.jvm_of(spark).org.apache.spark.internal.config.ConfigEntry
+        assert entry.findEntry(name) is not None
+
+
+# ---- queries
+
+
+def test_a_frame_of_java_and_back(spark):
+    with canary("classic.DataFrame(jdf, session), DataFrame._jdf", "results of SQL"):
+        made = internals.frame_of(spark, internals.java_frame(spark.range(3)))
+        assert [row.id for row in made.collect()] == [0, 1, 2]
+
+
+def test_the_writer_of_a_stream_in_java(spark):
+    rows = spark.readStream.format("rate").load()
+    with canary("DataStreamWriter._jwrite", "the start of views"):
+        writer = internals.java_writer(rows.writeStream.format("noop").trigger(availableNow=True))
+        assert writer.getClass().getSimpleName() == "DataStreamWriter"
+        assert "start" in dir(writer)
+
+
+def test_no_rows_that_the_optimizer_knows_to_be_none(spark):
+    columns = spark.range(0).schema.json()
+    with canary(
+        "DataType.fromJson, SparkSession.createDataFrame", "what a query gives for no rows"
+    ):
+        empty = internals.empty_frame(spark, columns)
+        assert empty.columns == ["id"]
+        plan = internals.java_frame(empty.where("id > 1")).queryExecution().optimizedPlan()
+        assert plan.toString().startswith("LocalRelation <empty>")
+
+
+def test_whether_there_is_a_python_function(spark):
+    with canary("TreePattern.PYTHON_UDF", "views that cannot run in the live gear"):
+        mine = spark.newSession()
+        mine.udf.register("canary_half", lambda n: n / 2, "double")
+        assert internals.has_python_function(mine.sql("SELECT canary_half(id) AS h FROM range(3)"))
+        assert not internals.has_python_function(mine.sql("SELECT id / 2 AS h FROM range(3)"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "depends"),
+    [
+        ("ts < current_timestamp()", True),
+        ("current_date() > DATE '2026-01-01'", True),
+        ("ts < 'now'", True),
+        ("ts < '2026-01-01'", False),
+    ],
+)
+def test_whether_a_result_depends_on_the_clock(spark, expression, depends):
+    rules = "ReplaceExpressions, SpecialDatetimeValues, ComputeCurrentTime"
+    with canary(f"Catalyst's {rules}", "refusing the time of day in views"):
+        frame = spark.createDataFrame([(datetime(2026, 1, 1, tzinfo=UTC),)], "ts timestamp")
+        assert internals.depends_on_clock(frame.selectExpr(f"{expression} AS x")) is depends
+
+
+# ---- the Java process
+
+
+def test_pyspark_launches_java_with_our_files(spark_owner, spark):
+    with canary("launch_gateway(conf, popen_kwargs)", "Java's output out of the terminal"):
+        assert list(inspect.signature(launch_gateway).parameters) == ["conf", "popen_kwargs"]
+        assert spark_owner.log_file.stat().st_size > 0
+    with canary("gateway.proc, SparkContext._gateway", "ending Java, and seeing that it died"):
+        assert internals.java_process(internals.gateway_of(spark)).poll() is None
+
+
+def test_the_client_that_does_not_write_to_the_root_logger(spark):
+    with canary("GatewayClient.send_command", "no lines of py4j on the root logger"):
+        signature = str(inspect.signature(GatewayClient.send_command))
+        assert signature == "(self, command, retry=True, binary=False)"
+        assert JavaClient.send_command is GatewayClient.send_command
+        names = ("_get_connection", "_should_retry", "_give_back_connection")
+        for name in (*names, "_create_connection_guard"):
+            assert callable(getattr(JavaClient, name))
+        client = internals.gateway_of(spark)._gateway_client
+        assert client.send_command.func is internals._send_command
+
+
+def test_what_pyspark_remembers_of_java():
+    with canary("SparkContext's and SparkSession's class attributes", "a new Java after one died"):
+        for name in ("_gateway", "_jvm", "_active_spark_context"):
+            assert vars(SparkContext)[name] is not None
+        assert vars(SparkSession)["_instantiatedSession"] is not None
+
+
+def test_errors_that_are_values_are_those_of_pyspark(spark):
+    calls = internals.jvm_of(spark).millstream.bridge.Attempt
+    with canary("the message of a SparkThrowable", "error messages of views"):
+        with pytest.raises(pyspark.errors.AnalysisException) as raised:
+            spark.sql("SELECT nothing FROM range(1)")
+        attempt = calls.sql(internals.java_session(spark), "SELECT nothing FROM range(1)")
+        assert attempt.error() == str(raised.value)
+        assert calls.sql(internals.java_session(spark), "SELECT 1").error() is None
