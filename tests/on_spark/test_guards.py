@@ -86,7 +86,7 @@ def test_a_plan_that_spark_splits_goes_on_in_micro_batches(tmp_path, spark):
         assert rows_of(db, "v") == sums([*pushed, (1, 1)])
 
 
-def test_a_plan_that_spark_splits_tells_of_rows_that_it_leaves_out(tmp_path, spark):
+def test_a_plan_that_spark_splits_reports_progress_over_rows_that_it_leaves_out(tmp_path, spark):
     with ms.open(tmp_path / "db", spark=spark, spark_options=SPLIT) as db:
         db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
         db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS.replace('GROUP', 'WHERE n > 0 GROUP')}")

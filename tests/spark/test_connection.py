@@ -60,7 +60,7 @@ def test_one_thread_serves_all(guests):
     assert not any(guest.serving.is_done for guest in guests)
 
 
-def test_who_wants_its_own_thread_goes(guests):
+def test_a_connection_that_wants_its_own_thread_gets_it(guests):
     first, second = guests[:2]
     first.stays = False
     first.socket.sendall(b"x")
@@ -81,7 +81,7 @@ def test_what_one_raises_is_its_own(guests):
     wait_until(lambda: second.got == b"z")
 
 
-def test_who_is_gone_goes(guests):
+def test_a_connection_that_is_closed_is_given_back(guests):
     guests[0].socket.close()
     guests[0].serving.result()
     assert not guests[1].serving.is_done

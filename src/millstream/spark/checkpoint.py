@@ -62,7 +62,7 @@ def offset_in(checkpoint: Path) -> Offset | None:
 def forget_beyond(checkpoint: Path, lsn: int) -> None:
     """Forget a batch that was begun, not committed, and reads what the log has not.
 
-    A batch begins when its rows can be read, and is committed when they are on the disk; between
+    A batch begins when its rows can be read, and is committed when they are on disk; between
     the two a loss of power takes them, and their LSNs are given to others.
     """
     folder = checkpoint / "offsets"

@@ -87,6 +87,16 @@ class TaskEndpoint:
         """Forget the error: another query starts."""
         self.error = None
 
+    def check(self, running: RunningQuery) -> None:
+        """Raise what ended a query, here or in Spark.
+
+        Raises:
+            SparkError: it failed in Spark.
+        """
+        if self.error is not None:
+            raise self.error
+        running.check()
+
     def close(self) -> None:
         """Take no error any more: the query is being stopped."""
         self._closed = True
@@ -226,7 +236,7 @@ class Runner:
             self._catch_up()
         if self._over.is_set():
             return
-        self._follow("live", "live", self._should_shift_down)
+        self._follow("live", "live", lambda: _should_shift_down(self._feed.live.lag()))
 
     def _show_nothing(self) -> None:
         """Emit what a global aggregate is of no rows; a crash may have come before that."""
@@ -243,7 +253,7 @@ class Runner:
                 if self._over.is_set():
                     running.stop()
                     return
-            self._check(running)
+            self._tasks.check(running)
             until = self._feed.until
             if until is not None:
                 self._watcher.caught_up(until)
@@ -269,12 +279,7 @@ class Runner:
                 self._watcher.recovered()
         with contextlib.suppress(Exception):
             running.stop()
-        self._check(running)
-
-    def _should_shift_down(self) -> int:
-        """How much speaks for the catch-up gear, in looks."""
-        lag = self._feed.live.lag()
-        return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
+        self._tasks.check(running)
 
     def _leave(self, running: RunningQuery, gear: Gear) -> None:
         """End a query at a checkpoint, if there is time for one.
@@ -307,18 +312,17 @@ class Runner:
 
     # ---- failures
 
-    def _check(self, running: RunningQuery) -> None:
-        """Raise what ended a query."""
-        if self._tasks.error is not None:
-            raise self._tasks.error
-        running.check()
-
     def _fail(self, raised: BaseException, *, hopeless: bool) -> None:
         self._feed.live.drop_tail()
         self.state = "failed"
         self.error = query_failure(self._name, raised)
         self._ready.set()
         self._watcher.failed(self.error, hopeless=hopeless)
+
+
+def _should_shift_down(lag: int) -> int:
+    """How much speaks for the catch-up gear with so many rows behind, in looks."""
+    return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
 
 
 def _is_full(raised: BaseException) -> bool:

@@ -221,8 +221,8 @@ class LiveGear:
 class _LiveBatch:
     """One live batch.
 
-    ``busy`` is held by whoever sends: the connection's thread while it is awake, the dispatcher's
-    for a moment while the other one sleeps.
+    ``busy`` is held by the thread that sends: the connection's thread while it is awake, the
+    dispatcher's for a moment while the other one sleeps.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class _LiveBatch:
             self._unsent = b""
 
     def _report_late(self) -> None:
-        """Before Spark gets the frame: who waits for its result finds the late rows, too."""
+        """Before Spark gets the frame: a reader that waits for it finds the late rows, too."""
         missed, self._missed = self._missed, []
         for batch in missed:
             self._gear.on_late(batch)

@@ -21,7 +21,6 @@ from millstream.spark.bridge import compiler as bridge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from concurrent.futures import Future
 
 _logger = logging.getLogger("millstream.spark")
 
@@ -281,19 +280,24 @@ def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf
 
     PySpark hands the process out only when Java has answered, which takes a second or two.
     """
-    with log_file.open("ab") as log, ThreadPoolExecutor(1, "millstream-java") as thread:
-        starting = thread.submit(internals.launch_java, conf, log)
+    launched: list[Any] = []
+    abandoned = threading.Event()
+
+    def launch() -> None:
+        launched.append(internals.launch_java(conf, log))
+        if abandoned.is_set():
+            _kill_java(launched[0])
+
+    with log_file.open("ab") as log:
         try:
-            return starting.result()
+            with ThreadPoolExecutor(1, "millstream-java") as thread:
+                thread.submit(launch).result()
         except BaseException:
-            starting.add_done_callback(_end_started)
+            abandoned.set()  # seen by the thread, should another Ctrl-C have ended the wait for it
+            for gateway in launched:
+                _kill_java(gateway)
             raise
-
-
-def _end_started(starting: Future[Any]) -> None:
-    """End a Java that nobody waits for any more."""
-    if starting.exception() is None:
-        _kill_java(starting.result())
+    return launched[0]
 
 
 def _kill_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway

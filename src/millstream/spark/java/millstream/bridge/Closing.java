@@ -21,8 +21,8 @@ final class Closing {
 
   private Closing() { }
 
-  /** Tell the query of this thread, before its next batch, which begins at an offset. */
-  static void tell(String offset, long lateness) {
+  /** Sets the watermark of this thread's query before its next batch, which begins at an offset. */
+  static void advanceWatermark(String offset, long lateness) {
     SparkSession session = SparkSession.active();
     String id = session.sparkContext().getLocalProperty(StreamExecution$.MODULE$.QUERY_ID_KEY());
     Object query = session.sharedState().activeStreamingQueries().get(UUID.fromString(id));

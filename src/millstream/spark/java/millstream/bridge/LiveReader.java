@@ -8,7 +8,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /**
  * The live tail of the log, row by row. Source, operators and sink share one thread, and a row has
  * reached the sink before the next one is asked for: so when a commit has been read to its end, the
- * sink holds all that it led to, and is told so. The database ends the batch, not the clock.
+ * sink holds all that it led to, and flushes. The database ends the batch, not the clock.
  */
 public class LiveReader implements SupportsRealTimeRead {
   private static final ThreadLocal CURRENT = new ThreadLocal();

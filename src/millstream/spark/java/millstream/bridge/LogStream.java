@@ -54,7 +54,7 @@ public class LogStream
 
   /** In the live gear nobody knows where a batch will end, and Spark does not need to. */
   public Offset latestOffset(Offset start, ReadLimit limit) {
-    if (lateness >= 0L) Closing.tell(start.json(), lateness);
+    if (lateness >= 0L) Closing.advanceWatermark(start.json(), lateness);
     if (live) return start;
     return new Place(ask("latest\t" + start.json()));
   }
