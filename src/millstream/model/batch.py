@@ -40,7 +40,8 @@ class ChangeBatch(WeightedRows):
     A batch does not change once it was handed on: many subscribers read the same one, from many
     threads. Before that, the code that makes it sets its attributes, and the log its place
     (``put_at``). After that only what ``WeightedRows`` makes when first needed is added to it; two
-    threads that do so at once store equal values.
+    threads that do so at once store equal values. It has many methods: it is the public face of
+    changes, and what every package makes others from.
 
     >>> from millstream import ChangeBatch, Schema
     >>> schema = Schema.of(symbol="VARCHAR", price="DOUBLE")
@@ -198,7 +199,7 @@ class ChangeBatch(WeightedRows):
     def to_arrow(self) -> pa.RecordBatch:
         """The user's columns followed by ``_op``, ``_weight`` and ``_lsn``.
 
-        ``_op`` is ``"update"`` on both rows of an update; ``_weight`` tells the old from the new.
+        ``_op`` is ``"update"`` on both rows of an update, ``_weight`` -1 on the old, +1 on the new.
         """
         batch = self.arrow
         columns = [*batch.columns, self._ops(), self.weights_arrow(), self.lsns_arrow()]

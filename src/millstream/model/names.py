@@ -89,7 +89,7 @@ def check_column_name(name: str, what: str = "column") -> str:
             f"the name {_shown(name)} of a {what} has a control character or a lone surrogate",
             hint="Use characters that can be printed.",
         )
-    # In any case, because Spark SQL does not tell _LSN from _lsn.
+    # In any case, because to Spark SQL _LSN and _lsn are the same.
     if name.lower() in RESERVED_COLUMNS:
         raise InvalidNameError(
             f"{name!r} cannot be the name of a {what}: the log adds a column of that name itself",

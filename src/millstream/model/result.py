@@ -32,7 +32,7 @@ class Result:
 
     It can be read as often as you like: by iterating, as Arrow, as a frame. Only ``fetchone``,
     ``fetchmany`` and ``fetchall`` go on from where the last of them stopped. It is false when it
-    has no rows, as a list is.
+    has no rows, as a list is. It has a method for each form that the Python data world knows.
 
     >>> from millstream import Schema
     >>> from millstream.model.result import Result

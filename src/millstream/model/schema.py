@@ -84,7 +84,8 @@ class Schema:
     """The columns of a log and, if its rows have an identity, the columns that are the key.
 
     Names are case-sensitive, but no two may differ in case alone. A key may be nullable: the key of
-    a view is what it groups by.
+    a view is what it groups by. All ways between Python rows and Arrow are methods here: they need
+    the columns' types at every step.
 
     >>> schema = Schema.of(key=("symbol",), symbol="VARCHAR NOT NULL", price="DOUBLE")
     >>> schema.ddl

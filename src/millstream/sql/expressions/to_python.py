@@ -72,7 +72,7 @@ class PythonForm:
     def truth(self, node: Node, *, wanted: bool) -> str:
         """Return a text that is true when the node is TRUE, or FALSE if that is wanted.
 
-        Only what cannot raise is shortened: there, nobody can tell what was evaluated.
+        Only what cannot raise is shortened: there, nothing shows what was evaluated.
         """
         write = None if node.raises else self._TRUTHS.get(type(node))
         if write is not None:

@@ -48,8 +48,9 @@ def did_you_mean(word: str, choices: Iterable[str], otherwise: str = "") -> str:
 class TokenCursor(MillstreamParser):
     """A place in a statement's tokens; each method reads its own part and stands after it.
 
-    It is sqlglot's parser, so that expressions are read by its grammar, with few and plain methods
-    in front, so that the grammar of our statements is ours alone.
+    It is sqlglot's parser, so that expressions are read by its grammar, with plain methods in
+    front, one for each thing that a statement may begin with or expect, so that the grammar of our
+    statements is ours alone.
     """
 
     def __init__(self, sql: str, tokens: list[Token], parameters: Parameters) -> None:

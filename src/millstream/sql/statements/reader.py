@@ -29,7 +29,7 @@ _BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, Valu
 
 
 class StatementReader(TokenCursor):
-    """What reads a statement: words, names, values, expressions, and lists of them."""
+    """What reads a statement: one method each for words, names, values, expressions, and lists."""
 
     # --- Parameters -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Aggregates: what a call of one says, and Spark's own form of it for rows that only come."""
+"""Aggregates: what a call of one says, and Spark's own form of it for append-only input."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _check_inner(trees: list[exp.Expr], errors: ErrorReporter) -> None:
             errors.refuse(tree, "an aggregate of an aggregate is not supported", hint)
 
 
-# --- Rows that only come --------------------------------------------------------------------------
+# --- Append-only input ----------------------------------------------------------------------------
 
 
 def plain(aggregate: Aggregate, ground: Ground, errors: ErrorReporter) -> exp.Expr:
