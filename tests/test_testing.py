@@ -11,7 +11,16 @@ import millstream as ms
 from millstream.errors import ClosedError
 from millstream.model import ChangeBatch, Schema
 from millstream.model.change import Gap
-from millstream.testing import Background, Mirror, database, engine_of, paused, wait_until
+from millstream.testing import (
+    TIMEOUT,
+    Background,
+    ManualClock,
+    Mirror,
+    database,
+    engine_of,
+    paused,
+    wait_until,
+)
 
 SCHEMA = Schema.of(key=("id",), id="BIGINT", v="VARCHAR")
 TABLE = "CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)"
@@ -186,3 +195,17 @@ class TestPaused:
             with pytest.raises(KeyError):
                 fail()
             assert db.insert("s", [(1,)]) == 1
+
+
+def test_commits_have_the_time_of_the_clock():
+    clock = ManualClock(5_000_000)
+    with database(SOURCE, clock=clock) as db:
+        subscription = db.subscribe("SELECT n FROM s")
+        db.insert("s", [(1,)])
+        assert subscription.recv(timeout=TIMEOUT).committed_at == 5_000_000
+        clock.advance(2_000_000)
+        db.insert("s", [(2,)])
+        assert subscription.metrics.lag_seconds == 0.0
+        assert subscription.recv(timeout=TIMEOUT).committed_at == 7_000_000
+        clock.advance(60_000_000)
+        assert len(db.query("SHOW CHANGES FOR s SINCE INTERVAL '61 seconds'").fetchall()) == 1

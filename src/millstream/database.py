@@ -17,11 +17,14 @@ from millstream.engine.session import Session
 from millstream.engine.show import metrics, topology
 from millstream.errors import ClosedError, TenantError
 from millstream.model.arguments import check_mapping, check_path, check_text
+from millstream.model.clock import system_clock
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from millstream.model.clock import Clock
 
 
 class Database(Session):
@@ -45,6 +48,7 @@ class Database(Session):
         spark: your own SparkSession for the views; None: one is started with the first view.
         master: where that one runs; None: in this machine, embedded.
         spark_options: more of its options, as for ``SparkSession.builder.config``.
+        clock: the time of commits, in microseconds since 1970 UTC; tests give a ``ManualClock``.
     """
 
     @uninterrupted
@@ -59,6 +63,7 @@ class Database(Session):
         spark: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
         master: str | None = None,
         spark_options: Mapping[str, str] | None = None,
+        clock: Clock = system_clock,
     ) -> None:
         check_text(master, "master", optional=True)
         check_mapping(spark_options, "spark_options")
@@ -71,6 +76,7 @@ class Database(Session):
                 retention_interval=retention_interval,
                 segment_bytes=segment_bytes,
                 repair=repair,
+                clock=clock,
                 spark=spark,
                 master=master,
                 spark_options=spark_options,

@@ -21,7 +21,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.database import Database
-from millstream.model.clock import ManualClock
+from millstream.model.clock import ManualClock, system_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.log.log import Log
     from millstream.log.writer import LogWriter
     from millstream.model.batch import ChangeBatch
+    from millstream.model.clock import Clock
     from millstream.model.weighted_rows import Row
     from millstream.sources.inlet import Inlet
     from millstream.sources.source import Source
@@ -64,6 +65,7 @@ def database(
     *statements: str,
     path: str | Path | None = None,
     spark: Any = None,  # noqa: ANN401 - a SparkSession
+    clock: Clock = system_clock,
 ) -> Iterator[Database]:
     """Give a database for one test, closed at the end, after some statements.
 
@@ -75,8 +77,9 @@ def database(
         statements: SQL to begin with.
         path: a directory that stays; None: a temporary one.
         spark: the SparkSession for views; tests that share one start faster.
+        clock: the time of commits; a ``ManualClock`` is moved by the test.
     """
-    with Database(path, spark=spark) as db:
+    with Database(path, spark=spark, clock=clock) as db:
         for each in statements:
             db.execute(each)
         yield db

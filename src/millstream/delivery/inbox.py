@@ -23,7 +23,6 @@ from millstream.delivery.backpressure import (
 from millstream.delivery.live_side import LiveSide, Progress
 from millstream.delivery.log_side import LogSide
 from millstream.model.batch import ChangeBatch
-from millstream.model.clock import system_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,7 +175,7 @@ class Inbox:
             first_lsn=gap.first_lsn,
             lsn=max(gap.last_lsn, self.progress.position),
             kind="snapshot" if log.snapshot_until > gap.last_lsn else "changes",
-            committed_at=system_clock(),
+            committed_at=self.feed.log.clock(),
             origin=self.feed.log.origin,
         )
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.catalog import Definition
+    from millstream.model.clock import Clock
 
 
 def open_engine(
@@ -31,6 +32,7 @@ def open_engine(
     retention_interval: float,
     segment_bytes: int,
     repair: bool,
+    clock: Clock,
     spark: Any,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
     master: str | None,
     spark_options: Mapping[str, str] | None,
@@ -45,6 +47,7 @@ def open_engine(
         retention_interval=retention_interval,
         segment_bytes=segment_bytes,
         repair=repair,
+        clock=clock,
     )
     hold = log.hold(lsn=FIRST_LSN)  # until durable subscriptions and views hold what they need
     try:

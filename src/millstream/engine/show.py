@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
-from millstream.model.clock import from_datetime, system_clock, to_datetime
+from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
@@ -301,7 +301,7 @@ def _first_lsn(log: Log, since: int | timedelta | datetime | None, names: tuple[
     if since is None or isinstance(since, int):
         return since or FIRST_LSN
     if isinstance(since, timedelta):
-        return log.lsn_since(system_clock() - since // timedelta(microseconds=1), *names)
+        return log.lsn_since(log.clock() - since // timedelta(microseconds=1), *names)
     return log.lsn_since(from_datetime(since), *names)
 
 

@@ -65,6 +65,7 @@ class Log:
     Attributes:
         path: the directory.
         recovery: what opening it found, and what it had to cut.
+        clock: the time, in microseconds since 1970 UTC.
         appender: what appends, in the steps that the dispatcher needs.
 
     Raises:
@@ -95,6 +96,7 @@ class Log:
             retention_interval=retention_interval,
         )
         self.path = make_directory(path)
+        self.clock = clock
         sync = is_sync(wal_mode)
         self._opened = OpenLog(
             self.path,

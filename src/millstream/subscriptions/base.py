@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from millstream.errors import ClosedError, InvalidOptionError, InvalidTokenError
 from millstream.model.batch import ChangeBatch
-from millstream.model.clock import system_clock
 from millstream.model.display import one_line, public_names
 from millstream.subscriptions.pacing import PacedReader
 from millstream.threads import uninterrupted
@@ -253,7 +252,7 @@ class SubscriptionBase:
         rows = backlog.rows
         if inbox.is_reading_log:
             rows = max(0, inbox.feed.lsn() - inbox.progress.position)
-        waited = 0.0 if oldest is None else (system_clock() - oldest.committed_at) / 1e6
+        waited = 0.0 if oldest is None else (inbox.feed.log.clock() - oldest.committed_at) / 1e6
         return SubscriptionMetrics(
             delivered=inbox.progress.delivered - (0 if taken is None else len(taken[0])),
             dropped=backlog.dropped + inbox.progress.lost,

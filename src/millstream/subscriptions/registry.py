@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.delivery.inbox import Inbox
 from millstream.errors import InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
-from millstream.model.clock import from_datetime, system_clock
+from millstream.model.clock import from_datetime
 from millstream.model.lsn import PREFIX
 from millstream.subscriptions.base import SubscriptionBase
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
@@ -162,7 +162,7 @@ class Registry:
             )
 
     def _lsn_at(self, inbox: Inbox, start: datetime) -> int:
-        if from_datetime(start) > system_clock():
+        if from_datetime(start) > inbox.feed.log.clock():
             raise InvalidOptionError(f"start is in the future: {start}", hint='use "now"')
         inbox.feed.dispatcher.barrier()
         return inbox.feed.lsn_since(start)

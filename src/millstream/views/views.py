@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import ClosedError, Error
-from millstream.model.clock import system_clock
 from millstream.sql import CreateView, Emit, plan_view
 from millstream.threads import uninterrupted
 from millstream.views.definitions import HIDDEN, define, drop_topics, remove_leftovers, replan
@@ -155,7 +154,7 @@ class Views:
             planned.shape,
             dispatcher=self.storage.dispatcher,
             make_durable=self.storage.make_durable,
-            clock=system_clock,
+            clock=self.storage.log.clock,
         )
         view.load(self.storage.log, self.saver.read(definition))
         if not definition.name.startswith(HIDDEN):
