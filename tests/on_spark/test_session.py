@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.errors import InUseError, SqlOptionError, ViewFailedError, WrongObjectError
+from millstream.errors import (
+    InUseError,
+    InvalidOptionError,
+    SqlOptionError,
+    ViewFailedError,
+    WrongObjectError,
+)
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .observing import rows_of, settle
@@ -330,6 +336,12 @@ def test_equal_queries_share_a_view_that_goes_with_the_last(db, source):
     )
     wait_until(lambda: not list((db.path / "views").glob("*/*")), "the end of their checkpoints")
     db.execute("DROP SOURCE s")
+
+
+def test_a_subscription_that_cannot_be_opened_leaves_no_view(db, source):
+    with pytest.raises(InvalidOptionError, match="key"):
+        db.subscribe("SELECT COUNT(*) AS c FROM s", backpressure="conflate")
+    wait_until(lambda: not hidden(db), "the end of the shared view")
 
 
 def test_what_a_shared_view_left_is_dropped_at_open(tmp_path, spark):

@@ -96,8 +96,13 @@ def query(
         check_exists=lambda: _check_exists(engine, definition),
     )
     feed = feed_of(engine.log, engine.dispatcher, plan, snapshot)
-    engine.dispatcher.barrier()  # rows pushed before by this thread are before the subscription
-    return engine.registry.open(style, feed, subscribed, options, **callbacks)
+    try:
+        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
+        return engine.registry.open(style, feed, subscribed, options, **callbacks)
+    except BaseException:
+        if isinstance(feed, SharedFeed):
+            feed.release()
+        raise
 
 
 def _hidden_view(
@@ -260,6 +265,10 @@ class SharedFeed(LogFeed):
     def leave(self, subscriber: Subscriber) -> None:
         """Have nothing more offered; called more than once."""
         super().leave(subscriber)
+        self.release()
+
+    def release(self) -> None:
+        """Let the view be dropped if this was its last user; called more than once."""
         release, self._release = self._release, None
         if release is not None:
             release()
