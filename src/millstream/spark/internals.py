@@ -172,14 +172,16 @@ def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN40
     return getattr(gateway, "proc", None)
 
 
-def forget_java() -> None:
+def forget_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
     """Have PySpark start a new Java for the next context; it would keep one that has ended.
 
-    ``SparkContext._gateway`` and ``_jvm``, both of the class.
+    ``SparkContext._gateway`` and ``_jvm``, both of the class. Another gateway stays: the last
+    reference to it would end its Java.
     """
     from pyspark import SparkContext  # noqa: PLC0415
 
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    if SparkContext._gateway is gateway:  # noqa: SLF001
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
 def forget_context() -> None:

@@ -321,7 +321,7 @@ def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    internals.forget_java()
+    internals.forget_java(gateway)
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
