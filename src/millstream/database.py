@@ -1,4 +1,4 @@
-"""``Database``: a directory, opened. It forwards to the engine."""
+"""``Database``: a session that sees everything, and opens and closes the directory."""
 
 from __future__ import annotations
 

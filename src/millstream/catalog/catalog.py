@@ -190,7 +190,7 @@ class Catalog:
         return found is not None and found.born == definition.born
 
     def of_kind(self, kind: Kind, name: str) -> Definition:
-        """The same, which must be of a kind.
+        """The definition of that name, which must be of a kind.
 
         Raises:
             WrongObjectError: it is of another one.

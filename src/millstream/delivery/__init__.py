@@ -2,5 +2,5 @@
 
 Takes: batches that the dispatcher offers, and the log for what was before.
 Gives: one ordered sequence of batches; what a slow reader misses is reported in gaps.
-Never knows: whether a subscription or the feed of a view reads; SQL text; threads of consumers.
+Never knows: SQL text, threads of consumers. Subscriptions and the feeds of views stand on it.
 """

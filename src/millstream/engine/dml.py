@@ -1,4 +1,4 @@
-"""Statements and calls that change and read rows: INSERT, UPDATE, DELETE, SELECT."""
+"""Statements and calls that change and read rows: INSERT, UPDATE, DELETE, SELECT, wait_for."""
 
 from __future__ import annotations
 

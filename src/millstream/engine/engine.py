@@ -1,4 +1,4 @@
-"""The engine: the parts of an open database. ``open.py`` puts them together."""
+"""The engine: the parts of an open database, and what needs several of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of views: why one failed, and what Spark has against one, each in a line."""
+"""Errors of views: why one failed, and why Spark refused one, each in a line."""
 
 from __future__ import annotations
 

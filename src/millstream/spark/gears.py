@@ -49,7 +49,7 @@ _NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
 
 
 class Watcher(Protocol):
-    """Hears how a view's query fares."""
+    """Is notified when the query of a view starts, fails, recovers and catches up."""
 
     reached: int
 
@@ -129,7 +129,7 @@ class Runner:
         query: what runs.
         feed: what it reads.
         results: where its rows go.
-        watcher: hears how it fares.
+        watcher: is notified of what happens to it.
 
     Attributes:
         state: what it is doing.

@@ -204,7 +204,7 @@ class FeedLogs:
     def read_in_time(
         self, tracker: WatermarkTracker, first: int, last: int, late: list[ChangeBatch]
     ) -> Iterator[tuple[int, Part]]:
-        """As ``read``, each batch with the watermark before it; late rows go to ``late``."""
+        """The batches between two LSNs and the watermark before each; late rows go to ``late``."""
         for log, batch in self.read(first, last):
             kept, missed, before = tracker.split(log, batch)
             if missed is not None:

@@ -43,7 +43,7 @@ class SparkViews:
         spark: started when it is needed.
 
     Attributes:
-        spark: the same.
+        spark: the Spark session of the database.
     """
 
     def __init__(self, storage: Storage, spark: Spark) -> None:
@@ -194,4 +194,4 @@ class LateLog:
 
 
 def _ignore(_: object) -> None:
-    """Nobody wants to know."""
+    """Do nothing: there is no late log, or no hold to advance."""

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from millstream.model.types import BINARY, BOOLEAN, INTERVAL, VARCHAR
-from millstream.sql.expressions.nodes import NULL_TYPE
+from sqlglot import exp
+
+from millstream.model.types import (
+    BINARY,
+    BOOLEAN,
+    DOUBLE,
+    INTERVAL,
+    MAX_PRECISION,
+    VARCHAR,
+    decimal_type,
+)
+from millstream.sql.expressions.nodes import NULL_TYPE, Literal
+from millstream.sql.expressions.type_rules import integer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,17 +28,6 @@ if TYPE_CHECKING:
     from millstream.model.types import SqlType
     from millstream.sql.expressions.bind import Binder
     from millstream.sql.expressions.nodes import Node, Tree
-
-import math
-import re
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-
-from sqlglot import exp
-
-from millstream.model.types import DOUBLE, MAX_PRECISION, decimal_type
-from millstream.sql.expressions.nodes import Literal
-from millstream.sql.expressions.type_rules import integer_of
 
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", re.ASCII)
 _TIMESTAMP = re.compile(

@@ -1,4 +1,4 @@
-"""Queries: SELECT by SELECT, from the feed to the rows or groups that are asked for."""
+"""Queries: SELECT by SELECT, from the feed to the rows or groups that the query selects."""
 
 from __future__ import annotations
 

@@ -120,6 +120,6 @@ def rendered(tree: exp.Expr) -> str:
     """Return the text for Spark.
 
     Raises:
-        sqlglot.UnsupportedError: Spark has no words for something in it.
+        sqlglot.UnsupportedError: Spark SQL cannot express something in it.
     """
     return tree.sql(dialect="spark", comments=False, unsupported_level=ErrorLevel.RAISE)
