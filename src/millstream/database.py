@@ -48,8 +48,9 @@ class Database(Session):
         spark: your own SparkSession for the views; None: one is started with the first view.
         master: where that one runs; None: in this machine, embedded.
         spark_options: more of its options, as for ``SparkSession.builder.config``.
-        clock: the time of commits, in microseconds since 1970 UTC; tests give a ``ManualClock``.
     """
+
+    _clock: Clock = staticmethod(system_clock)  # ``millstream.testing`` has others
 
     @uninterrupted
     def __init__(
@@ -63,7 +64,6 @@ class Database(Session):
         spark: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
         master: str | None = None,
         spark_options: Mapping[str, str] | None = None,
-        clock: Clock = system_clock,
     ) -> None:
         check_text(master, "master", optional=True)
         check_mapping(spark_options, "spark_options")
@@ -76,7 +76,7 @@ class Database(Session):
                 retention_interval=retention_interval,
                 segment_bytes=segment_bytes,
                 repair=repair,
-                clock=clock,
+                clock=self._clock,
                 spark=spark,
                 master=master,
                 spark_options=spark_options,

@@ -79,10 +79,17 @@ def database(
         spark: the SparkSession for views; tests that share one start faster.
         clock: the time of commits; a ``ManualClock`` is moved by the test.
     """
-    with Database(path, spark=spark, clock=clock) as db:
+    with _with_clock(clock)(path, spark=spark) as db:
         for each in statements:
             db.execute(each)
         yield db
+
+
+def _with_clock(clock: Clock) -> type[Database]:
+    class ClockedDatabase(Database):
+        _clock = staticmethod(clock)
+
+    return ClockedDatabase
 
 
 def wait_until(
