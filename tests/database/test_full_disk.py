@@ -177,6 +177,25 @@ class TestWhileFull:
             got += [n for (n,) in since.recv(TIMEOUT).rows]
         assert got == list(range(1, pushed + 1))
 
+    def test_a_flush_when_there_is_room_again(self, db, disk, monkeypatch):
+        """It does not raise what a try found that had begun before there was room."""
+        pushed, dispatcher, done = stall(db, disk), engine_of(db).dispatcher, []
+        committer = dispatcher._committer
+        retry = committer.retry
+
+        def try_just_before_there_is_room():
+            retry()
+            disk.free()
+
+        with dispatcher._loop._cycling:
+            flush = threading.Thread(target=lambda: done.append(promptly(db.flush)))
+            flush.start()
+            wait_until(lambda: len(dispatcher.tasks))
+            monkeypatch.setattr(committer, "retry", try_just_before_there_is_room)
+        flush.join()
+        assert done
+        assert numbers(db, "a") == list(range(pushed + 1))
+
     def test_statements_that_write_are_refused(self, db, disk):
         stall(db, disk)
         for sql in (

@@ -25,6 +25,7 @@ from millstream.threads import Wakeup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.errors import LogError
     from millstream.log import Log
     from millstream.sources.inlet import Inlet
 
@@ -120,13 +121,16 @@ class Dispatcher:
         Raises:
             LogError: with ``complete``, why some rows could not be committed.
         """
+        lsn, stalled = self.call(self._reached)
+        if complete and stalled is not None:
+            # It may be of a try that began before this call. Each cycle begins with another one.
+            lsn, stalled = self.call(self._reached)
+            if stalled is not None:
+                raise stalled.again()
+        return lsn
 
-        def reached() -> int:
-            if complete and self.inlets.stalled is not None:
-                raise self.inlets.stalled.again()
-            return self.lsn
-
-        return self.call(reached)
+    def _reached(self) -> tuple[int, LogError | None]:
+        return self.lsn, self.inlets.stalled
 
     def wait_for_retry(self) -> bool:
         """After the log took nothing, wait for the time to try again; False when this ends."""

@@ -23,6 +23,7 @@ below ``org.apache.spark.sql``:
 from __future__ import annotations
 
 import importlib
+import signal
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -152,10 +153,13 @@ def launch_java(conf: Any, output: Any) -> Any:  # noqa: ANN401 - a SparkConf, a
     """Start Java; its output goes to a file. Gives PySpark's gateway to it.
 
     ``pyspark.java_gateway.launch_gateway``: with ``popen_kwargs``, a developer feature. Java does
-    not get the SIGINT of a Ctrl-C.
+    not get the SIGINT of a Ctrl-C. Nor may the fork before it, which would print a traceback, or
+    end: so that signal is blocked in this thread, and in what it forks. Call it in a thread of its
+    own.
     """
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
     client = gateway._gateway_client  # noqa: SLF001
     client.send_command = partial(_send_command, client)
