@@ -19,7 +19,7 @@ from millstream.spark.bridge.connection import Connection
 from millstream.spark.checkpoint import Offset
 from millstream.spark.feed import ViewFeed
 from millstream.spark.inputs import FeedInputs
-from millstream.spark.live import Encodings
+from millstream.spark.live import Encodings, LiveGear
 from millstream.sql.views.plan import Window
 from millstream.testing import engine_of
 
@@ -110,18 +110,16 @@ class Play:
         inputs = FeedInputs(
             (self.name,), (engine.catalog[self.name].schema,), self.window, (1,), 0, 1
         )
-        return ViewFeed(
+        live = LiveGear(
             inputs,
             engine.log,
             engine.dispatcher,
             engine.select_all,
-            make_durable=engine.flush,
-            make_readable=engine.flush,
             on_late=lambda batch: self.late.extend(batch.rows),
-            on_committed=self.committed.append,
-            on_idle=lambda lsn: None,
-            **options,
             encodings=Encodings(),
+        )
+        return ViewFeed(
+            live, on_committed=self.committed.append, on_idle=lambda lsn: None, **options
         )
 
     def log(self):

@@ -7,26 +7,22 @@ Spark's clock, says when a batch ends. Whatever Spark's checkpoint may count on 
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millstream.dispatch import make_readable
 from millstream.errors import Error
+from millstream.spark.bridge.frames import END, HEADER, ROWS
 from millstream.spark.checkpoint import Offset
 from millstream.spark.columns import WATERMARK, FeedColumns
 from millstream.spark.inputs import FeedLogs, joined_runs, runs
-from millstream.spark.live import LiveGear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.dispatch import Dispatcher
-    from millstream.log import Log
     from millstream.model.batch import ChangeBatch
     from millstream.spark.bridge.connection import Connection
-    from millstream.spark.inputs import FeedInputs
-    from millstream.spark.live import Encodings
-    from millstream.sql import SelectPlan
+    from millstream.spark.live import LiveGear
 
 BATCH_ROWS: Final = 8_000_000
 """So many rows, at most, are read in one batch: what a crash can make Spark do again is bounded."""
@@ -34,24 +30,14 @@ BATCH_ROWS: Final = 8_000_000
 _PART_ROWS: Final = 50_000
 _NEWS_SECONDS: Final = 0.2
 
-_HEADER = struct.Struct(">BqI")
-_ROWS, _END = 1, 3
-
 
 class ViewFeed:
     """Serves one view's source.
 
     Args:
-        inputs: what it reads.
-        log: where the rows are.
-        dispatcher: whose commits the live gear follows.
-        plan_of: the plan that selects all rows of a log.
-        make_durable: puts all that was pushed on disk, and returns up to which LSN.
-        make_readable: makes all that was pushed readable, and returns up to which LSN.
-        on_late: called with rows that came too late, in order; again when they are read again.
+        live: the live gear's side; the catch-up gear reads the same inputs from the same log.
         on_committed: called with the LSN of each checkpoint.
         on_idle: called, in micro-batches, with an LSN up to which there is nothing to read.
-        encodings: shared by all views of the database.
         max_parts: into how many parts a batch is split at most.
 
     Attributes:
@@ -62,24 +48,16 @@ class ViewFeed:
 
     def __init__(
         self,
-        inputs: FeedInputs,
-        log: Log,
-        dispatcher: Dispatcher,
-        plan_of: Callable[[str], SelectPlan | None],
+        live: LiveGear,
         *,
-        make_durable: Callable[[], int],
-        make_readable: Callable[[], int],
-        on_late: Callable[[ChangeBatch], None],
         on_committed: Callable[[int], None],
         on_idle: Callable[[int], None],
-        encodings: Encodings,
         max_parts: int = 4,
     ) -> None:
-        self._inputs = inputs
-        self._log = log
-        self._logs = FeedLogs(inputs, log)
-        self._make_readable = make_readable
-        self._on_late = on_late
+        self.live = live
+        self._inputs = live.inputs
+        self._log = live.log
+        self._logs = FeedLogs(live.inputs, live.log)
         self._on_committed = on_committed
         self._on_idle = on_idle
         self._max_parts = max_parts
@@ -87,15 +65,6 @@ class ViewFeed:
         self._late: dict[int, list[ChangeBatch]] = {}
         self.until: int | None = None
         self.batch_end: Offset | None = None
-        self.live = LiveGear(
-            inputs,
-            log,
-            dispatcher,
-            plan_of,
-            make_durable=make_durable,
-            on_late=on_late,
-            encodings=encodings,
-        )
 
     # ---- what Spark's driver asks
 
@@ -113,7 +82,7 @@ class ViewFeed:
         if verb == "initial":
             return self._logs.beginning.json
         if verb == "available":
-            self.until = self._make_readable()
+            self.until = make_readable(self.live.dispatcher, self._log)
         elif verb == "latest":
             return self._next_end(Offset.of(words[0])).json
         elif verb == "split":
@@ -130,7 +99,7 @@ class ViewFeed:
             if not self._has_news(start):
                 self._on_idle(passed)  # Spark asks when all results of the batch before are here
                 return start
-            until = self._make_readable()
+            until = make_readable(self.live.dispatcher, self._log)
         self._pieces = list(self._scan(start, until))
         if not self._pieces:
             return start
@@ -189,9 +158,9 @@ class ViewFeed:
         wire.send(columns.schema.serialize())
         for log, parts in sized:
             data = columns.batches(log, parts).serialize()
-            wire.send(_HEADER.pack(_ROWS, parts[-1][0].lsn, 0), data)
+            wire.send(HEADER.pack(ROWS, parts[-1][0].lsn, 0), data)
         self._late[begin.lsn] = late
-        wire.send(_HEADER.pack(_END, int(last), 0))
+        wire.send(HEADER.pack(END, int(last), 0))
 
     def batch_read(self) -> None:
         """The batch was read to its end: hand on what came too late in it."""
@@ -199,7 +168,7 @@ class ViewFeed:
             self.live.late = self.batch_end.late
         for start in sorted(self._late):
             for batch in self._late[start]:
-                self._on_late(batch)
+                self.live.on_late(batch)
         self._late.clear()
 
     # ---- the live gear

@@ -11,7 +11,6 @@ at once, and all that takes longer, is left to the connection's thread.
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections import deque
@@ -20,7 +19,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.delivery.tail import LogTail
+from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, Error
+from millstream.spark.bridge.frames import END, FAILED, HEADER, ROWS
 from millstream.spark.checkpoint import Offset
 from millstream.spark.columns import FeedColumns
 
@@ -46,8 +47,6 @@ FAR_BEHIND: Final = 1_000_000
 _MERGED: Final = 1 << 13
 _FEW: Final = 64
 _IDLE_SECONDS: Final = 1.0
-_HEADER = struct.Struct(">BqI")
-_ROWS, _END, _FAILED = 1, 3, 4
 
 
 class Encodings:
@@ -78,8 +77,7 @@ class LiveGear:
         log: where the rows are.
         dispatcher: whose commits are followed.
         plan_of: the plan that selects all rows of a log.
-        make_durable: puts all that was pushed on disk, and returns up to which LSN.
-        on_late: called with rows that came too late, in order.
+        on_late: called with rows that came too late, in order; again when they are read again.
         encodings: shared by all views of the database.
 
     Attributes:
@@ -95,14 +93,13 @@ class LiveGear:
         dispatcher: Dispatcher,
         plan_of: Callable[[str], SelectPlan | None],
         *,
-        make_durable: Callable[[], int],
         on_late: Callable[[ChangeBatch], None],
         encodings: Encodings,
     ) -> None:
         self.encodings = encodings
         self.inputs = inputs
         self.log = log
-        self.make_durable = make_durable
+        self.dispatcher = dispatcher
         self.on_late = on_late
         self.late = 0
         self.sent_lsn = 0
@@ -110,7 +107,6 @@ class LiveGear:
         self.is_ending = False
         self.batch_rows = 0
         self.on_far_behind: Callable[[], None] = lambda: None
-        self._dispatcher = dispatcher
         self._plan_of = plan_of
         self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -147,7 +143,7 @@ class LiveGear:
             return
         except Error as error:
             text = str(error).encode()
-            wire.send(_HEADER.pack(_FAILED, tail.position, len(text)) + text)
+            wire.send(HEADER.pack(FAILED, tail.position, len(text)) + text)
             raise
 
     def _tail_at(self, lsn: int) -> LogTail:
@@ -158,7 +154,7 @@ class LiveGear:
         if tail is not None:
             tail.close()
         topics, keep = self.inputs.topics, self.inputs.keep
-        tail = LogTail(self.log, self._dispatcher, topics, self._plan_of, lsn, keep=keep)
+        tail = LogTail(self.log, self.dispatcher, topics, self._plan_of, lsn, keep=keep)
         self._tail = tail
         self.sent_lsn = lsn
         self._marks.clear()
@@ -341,7 +337,7 @@ class _LiveBatch:
         """Corrections read the log up to a batch: what came before it must be written there."""
         gear = self._gear
         if batch.topic != gear.inputs.topics[0] and gear.log.written_lsn < batch.first_lsn - 1:
-            gear.make_durable()
+            make_durable(gear.dispatcher, gear.log)
 
     def _frame(self, lsn: int, data: pa.RecordBatch) -> tuple[bytes, bytes, pa.Buffer]:
         return (*self._header(lsn), data.serialize())
@@ -350,7 +346,7 @@ class _LiveBatch:
         tracker = self._tracker
         self._gear.sent(lsn, tracker)
         offset = Offset(lsn, tuple(tracker.watermarks), tracker.late).json.encode()
-        return _HEADER.pack(_ROWS, lsn, len(offset)), offset
+        return HEADER.pack(ROWS, lsn, len(offset)), offset
 
     def _send_mark(self) -> None:
         """A frame without rows: when it comes back, everything before it has."""
@@ -360,13 +356,13 @@ class _LiveBatch:
 
     def _end(self) -> None:
         gear = self._gear
-        gear.make_durable()
+        make_durable(gear.dispatcher, gear.log)
         self._send_mark()
         if gear.log.durable_lsn < gear.sent_lsn:
-            gear.make_durable()
+            make_durable(gear.dispatcher, gear.log)
         offset = Offset(gear.sent_lsn, tuple(self._tracker.watermarks), self._tracker.late)
         text = offset.json.encode()
-        self._wire.send(_HEADER.pack(_END, gear.sent_lsn, len(text)), text)
+        self._wire.send(HEADER.pack(END, gear.sent_lsn, len(text)), text)
 
     # ---- the dispatcher's thread
 

@@ -17,7 +17,7 @@ from millstream.spark.columns import feed_schema, used
 from millstream.spark.feed import ViewFeed
 from millstream.spark.gears import Runner
 from millstream.spark.inputs import FeedInputs
-from millstream.spark.live import Encodings
+from millstream.spark.live import Encodings, LiveGear
 from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
 from millstream.views.running import LogHolds, RunningView, Stalled, unrepeatable
@@ -79,20 +79,11 @@ class SparkViews:
             return RunningView(planned, view, stalled, None, LogHolds([]))
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
         holds = LogHolds.of(storage.log, plan.inputs, first)
-        inputs = self._inputs(planned, plan)
-        late_to = planned.statement.late_to
         feed = ViewFeed(
-            inputs,
-            storage.log,
-            storage.dispatcher,
-            storage.select_all,
-            make_durable=storage.make_durable,
-            make_readable=storage.make_readable,
-            on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
+            self._live(planned, plan),
             # What a table's change alters is read from the whole log again.
             on_committed=_ignore if plan.lookups else holds.advance,
             on_idle=view.progress.caught_up,
-            encodings=self._encodings,
         )
         query = self.query(
             plan, f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
@@ -108,6 +99,17 @@ class SparkViews:
         if self._server is not None:
             self._server.close()
         self.spark.stop()
+
+    def _live(self, planned: PlannedView, plan: ViewPlan) -> LiveGear:
+        storage, late_to = self._storage, planned.statement.late_to
+        return LiveGear(
+            self._inputs(planned, plan),
+            storage.log,
+            storage.dispatcher,
+            storage.select_all,
+            on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
+            encodings=self._encodings,
+        )
 
     def _inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
         window = plan.window

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from millstream.catalog.tenants import SelectAll
 from millstream.delivery.tail import LogTail
-from millstream.dispatch import make_durable, make_readable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,14 +36,6 @@ class Storage:
         self.dispatcher = dispatcher
         self.catalog = catalog
         self.select_all = SelectAll(catalog.get)
-
-    def make_durable(self) -> int:
-        """Wait until all pushed rows are on the disk; returns the last LSN."""
-        return make_durable(self.dispatcher, self.log)
-
-    def make_readable(self) -> int:
-        """Wait until all pushed rows can be read from the log; returns the last LSN."""
-        return make_readable(self.dispatcher, self.log)
 
     def tail(self, topic: str, lsn: int) -> LogTail:
         """The batches of a log after an LSN."""

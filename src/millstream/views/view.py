@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from millstream.dispatch import Commit
+from millstream.dispatch import Commit, make_durable
 from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
 from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
@@ -123,8 +123,7 @@ class View:
         schema: its columns.
         shape: its rows, and what results change in them.
         dispatcher: commits its changes.
-        make_durable: returns when all that was committed is on the disk.
-        clock: the time, in microseconds.
+        log: where they go.
 
     Attributes:
         progress: how far it has come.
@@ -144,8 +143,7 @@ class View:
         shape: ResultShape,
         *,
         dispatcher: Dispatcher,
-        make_durable: Callable[[], int],
-        clock: Callable[[], int],
+        log: Log,
     ) -> None:
         self.name = name
         self.schema = schema
@@ -161,18 +159,18 @@ class View:
         self._placed = 0  # the LSN of the last change, of any of its topics
         self._shape = shape
         self._dispatcher = dispatcher
-        self._make_durable = make_durable
-        self._clock = clock
+        self._log = log
+        self._clock = log.clock
         self._working = threading.Lock()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._shape)
 
-    def load(self, log: Log, saved: SavedRows | None = None) -> None:
+    def load(self, saved: SavedRows | None = None) -> None:
         """Read its saved rows, and what the log has after them."""
-        self.cause, self.written = self._shape.load(log, saved)
-        self.lsn = self._placed = log.lsn
+        self.cause, self.written = self._shape.load(self._log, saved)
+        self.lsn = self._placed = self._log.lsn
 
     # ---- results
 
@@ -187,7 +185,7 @@ class View:
                 update = self._shape.take(rows, lsn, self.watermark, self._clock())
                 self._commit(update, lsn)
         if durably:
-            self._make_durable()
+            self.make_durable()
         self.progress.caught_up(lsn)
 
     def follow(self, compute: Callable[[], ViewUpdate | None], lsn: int) -> None:
@@ -204,7 +202,7 @@ class View:
 
     def make_durable(self) -> None:
         """Return when all results that were taken are on the disk."""
-        self._make_durable()
+        make_durable(self._dispatcher, self._log)
 
     def stop(self) -> None:
         """Do not wait for room on the disk any more."""

@@ -153,10 +153,9 @@ class Views:
             definition.schema,
             planned.shape,
             dispatcher=self.storage.dispatcher,
-            make_durable=self.storage.make_durable,
-            clock=self.storage.log.clock,
+            log=self.storage.log,
         )
-        view.load(self.storage.log, self.saver.read(definition))
+        view.load(self.saver.read(definition))
         if not definition.name.startswith(HIDDEN):
             self.saver.add(definition, view)
         if planned.nothing is not None:

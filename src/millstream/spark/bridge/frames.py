@@ -1,0 +1,17 @@
+"""The frames of a feed, as ``Frames.java`` reads them: what both gears send to Spark's tasks.
+
+A feed sends an Arrow schema first. Each frame after it is a header (its kind, the LSN up to which
+everything has been sent, the size of a text) and the text; with rows, an Arrow record batch
+follows. The text is the offset after the frame, empty in the catch-up gear; of a failure, why.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+HEADER: Final = struct.Struct(">BqI")
+
+ROWS: Final = 1
+END: Final = 3
+FAILED: Final = 4
