@@ -15,7 +15,7 @@ from millstream.engine.close import close_engine, close_forgotten
 from millstream.engine.open import open_engine, start_views
 from millstream.engine.session import Session
 from millstream.engine.show import metrics, topology
-from millstream.errors import ClosedError, TenantError
+from millstream.errors import TenantError
 from millstream.model.arguments import check_mapping, check_path, check_text
 from millstream.model.clock import system_clock
 from millstream.threads import uninterrupted
@@ -88,7 +88,7 @@ class Database(Session):
         self._close = partial(close_engine, engine, temporary)
         # Knows nothing of this object, so that one that was forgotten is found and closed.
         self._finalizer = weakref.finalize(self, close_forgotten, engine, temporary)
-        super().__init__(engine, None, engine.dispatcher.check)
+        super().__init__(engine, None)
         start_views(engine)
         # pyarrow imports pandas, if it is there, at its first conversion: better now than later.
         threading.Thread(target=pa.array, args=([0],), daemon=True).start()
@@ -105,7 +105,7 @@ class Database(Session):
                 f"expected the name of a tenant, got {type(tenant).__name__}",
                 hint="db itself is the session that sees everything",
             )
-        return Session(self._engine, tenant, self._check)
+        return Session(self._engine, tenant, self)
 
     # ---- looking at it
 
@@ -138,8 +138,3 @@ class Database(Session):
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
         return f"<Database {self.path} {state}>"
-
-    def _check(self) -> None:
-        if not self._finalizer.alive:
-            raise ClosedError("the database is closed", hint="open it again")
-        self._check_open()

@@ -25,7 +25,7 @@ import millstream as ms
 from millstream.testing import TIMEOUT, Mirror, engine_of
 from millstream.views import saver
 
-from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, settle, window_of
+from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, runner_of, settle, window_of
 from .test_gears import NOON
 
 pytestmark = pytest.mark.crash
@@ -53,7 +53,7 @@ def work(path, seed):
     dice = random.Random(seed)
     db = ms.open(path)
     source, at = db.source("s"), NOON + timedelta(hours=seed)
-    runners = [each.runner for each in engine_of(db).views]
+    runners = [runner_of(db, each.view.name) for each in engine_of(db).views]
     for runner in runners:
         runner.wait_ready(TIMEOUT)
     number = 0

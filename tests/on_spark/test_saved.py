@@ -60,7 +60,7 @@ def test_as_if_opened_from_the_complete_log(tmp_path, spark, loaded):
         for name, query in VIEWS.items():
             db.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
         push(db, 0, 60)
-        engine_of(db).views.saver.save(0, 0)
+        engine_of(db).saver.save(0, 0)
         push(db, 60, 70)
         before = shown(db)
     loaded.clear()

@@ -338,6 +338,16 @@ def test_equal_queries_share_a_view_that_goes_with_the_last(db, source):
     db.execute("DROP SOURCE s")
 
 
+def test_the_change_bus_does_not_show_shared_views(db, source):
+    bus = db.changes()
+    with db.subscribe(SUMS) as subscription:
+        source.push(("a", 1))
+        Mirror(key_columns=1).follow(subscription).catch_up(db)
+    db.execute("CREATE SOURCE last (n BIGINT)")
+    db.insert("last", [(1,)])
+    assert [bus.recv(TIMEOUT).collection for _ in range(2)] == ["s", "last"]
+
+
 def test_a_subscription_that_cannot_be_opened_leaves_no_view(db, source):
     with pytest.raises(InvalidOptionError, match="key"):
         db.subscribe("SELECT COUNT(*) AS c FROM s", backpressure="conflate")

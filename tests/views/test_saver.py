@@ -74,7 +74,7 @@ def test_opened_from_saved_rows_and_the_end_of_the_log(tmp_path, read, again):
     with ms.open(path) as db:
         db.execute(MADE)
         change(db, 0, 30)
-        engine_of(db).views.saver.save(0, 0)
+        engine_of(db).saver.save(0, 0)
         change(db, 30, 30 + again)
         wanted = shown(db)
     read.update({Table: 0, Bag: 0})
@@ -94,7 +94,7 @@ def test_saved_rows_of_other_columns_or_damaged_are_ignored(tmp_path):
     with ms.open(path) as db:
         db.execute(MADE)
         change(db, 0, 30)
-        engine_of(db).views.saver.save(0, 0)
+        engine_of(db).saver.save(0, 0)
         wanted = shown(db)
         db.execute("ALTER TABLE t ADD COLUMN more BIGINT")
     files = sorted((path / "rows").iterdir())
@@ -115,7 +115,7 @@ def test_saved_rows_of_another_epoch_or_database_are_removed(tmp_path):
         with ms.open(tmp_path / name) as db:
             db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
             db.execute(f"INSERT INTO t VALUES ({len(name)})")
-            engine_of(db).views.saver.save(0, 0)
+            engine_of(db).saver.save(0, 0)
     [one], [other] = (list((tmp_path / name / "rows").iterdir()) for name in ("one", "other"))
     saved = read_rows(one)
     shutil.copy(other, one)
@@ -134,7 +134,7 @@ def test_saved_rows_are_removed_with_their_table_or_view(tmp_path):
     with ms.open(path) as db:
         db.execute(MADE)
         change(db, 0, 30)
-        engine_of(db).views.saver.save(0, 0)
+        engine_of(db).saver.save(0, 0)
         db.execute("DROP VIEW bag")
         db.execute("DROP TABLE t")
         assert len(list((path / "rows").iterdir())) == 1
@@ -153,7 +153,7 @@ def test_a_stream_whose_log_was_trimmed_since(tmp_path):
         db.execute("CREATE STREAM p WITH (retention_bytes = 1) AS SELECT k FROM s WHERE k >= 0")
         db.source("s").push((0,))
         db.wait_for("p", timeout=60)
-        engine_of(db).views.saver.save(0, 0)
+        engine_of(db).saver.save(0, 0)
         saved = engine_of(db).log.lsn
         for n in range(1, 30):
             db.source("s").push((n,))

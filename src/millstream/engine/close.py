@@ -24,11 +24,12 @@ def close_engine(engine: Engine, temporary: str | None) -> None:
     Raises:
         LogFullError: the disk is full; ``rows_lost`` rows that were pushed are lost.
     """
+    engine.is_closed = True
     if engine.dispatcher.is_forked:  # the database is its parent's
         return
     with contextlib.ExitStack() as last:  # done whatever a step before raises, the lowest first
         if temporary is not None:
-            engine.views.saver.abandon()
+            engine.saver.abandon()
             last.callback(shutil.rmtree, temporary, ignore_errors=True)
         last.push(lambda _, raised, __: _close_log(engine, raised))
         last.callback(engine.registry.end_all)

@@ -114,8 +114,8 @@ def skip_damage(context: Context, statement: SkipDamage) -> Result:
         )
     gaps = engine.tables.skip_damage(table)
     if gaps:
-        engine.views.saver.remove(definition)
-        engine.views.saver.add(definition, table)
+        engine.saver.remove(definition)
+        engine.saver.add(definition, table)
     return show.gaps(gaps)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.errors import InvalidOptionError, WrongObjectError
+from millstream.errors import InvalidOptionError
 from millstream.model.batch import ChangeBatch
 from millstream.sources import Source
 from millstream.sql import plan_insert, plan_update, plan_where
@@ -108,14 +108,9 @@ def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None
     if lsn is None:
         lsn = engine.dispatcher.barrier(complete=True)
     definition = context.find(view)
-    engine.relations.check_opened(definition)
-    if definition.name not in engine.views:
-        raise WrongObjectError(
-            f"{definition.name} is a {definition.kind}, not a view",
-            hint="what db.flush() returns is on the disk and handed to subscribers",
-        )
+    running = engine.views.opened(definition)
     with context.filtered_errors():
-        engine.relations.wait_for(definition.name, lsn, time_left(deadline, None))
+        running.wait_for(lsn, time_left(deadline, None))
     return lsn
 
 

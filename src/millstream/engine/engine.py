@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.catalog.tenants import SelectAll
 from millstream.dispatch import make_durable
-from millstream.views import HIDDEN
+from millstream.errors import ClosedError
 
 if TYPE_CHECKING:
     from millstream.catalog import Catalog, Definition
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.sources import Inlet
     from millstream.subscriptions import Positions, Registry
     from millstream.tables import Tables
+    from millstream.views.saver import Saver
     from millstream.views.views import Views
 
 
@@ -32,12 +32,14 @@ class Engine:
         dispatcher: Ring 1: commits, and delivers to subscribers.
         inlets: where the rows of sources are pushed.
         notifications: where NOTIFY pushes its rows.
+        saver: writes the rows of tables and views to files.
         tables: the tables, with their rows.
         views: the views that run.
         relations: reads the current rows of all of them.
         positions: how far durable subscriptions have come.
         registry: the subscriptions that are open.
         select_all: the plan of all rows of a topic, or of those of one tenant.
+        is_closed: whether it was closed, or is being closed just now.
     """
 
     log: Log
@@ -45,6 +47,7 @@ class Engine:
     dispatcher: Dispatcher
     inlets: Inlets
     notifications: Inlet
+    saver: Saver
     tables: Tables
     views: Views
     relations: Relations
@@ -52,17 +55,17 @@ class Engine:
     registry: Registry
 
     def __post_init__(self) -> None:
-        self.select_all = SelectAll(self.definition)
+        self.select_all = self.views.storage.select_all
+        self.is_closed = False
 
     def open_relation(self, definition: Definition, watermark: int | None = None) -> None:
         """Let a source or a table be used; a source goes on from a watermark."""
         if definition.kind == "source":
             self.inlets.open(definition, watermark)
             return
-        saver = self.views.saver
-        table = self.tables.open(definition, saver.read(definition))
+        table = self.tables.open(definition, self.saver.read(definition))
         if table.error is None:
-            saver.add(definition, table)
+            self.saver.add(definition, table)
 
     def remove_relation(self, name: str, error: Error) -> None:
         """Drop a source, table or view and its rows; its readers end with an error.
@@ -70,23 +73,22 @@ class Engine:
         Called by the dispatcher's thread.
         """
         definition = self.catalog.drop(name)
-        self.views.saver.remove(definition)
+        self.saver.remove(definition)
         self.tables.remove(name)
         self.inlets.remove(name, error)
         self.positions.drop_target(name)
         self.dispatcher.fan_out.drop_routes(name, error)
 
-    def definition(self, topic: str) -> Definition | None:
-        """The relation that a topic is of; None when the topic is the database's own."""
-        if topic.startswith(HIDDEN):
-            return self.views[topic].planned.definition if topic in self.views else None
-        return self.catalog.get(topic)
+    def check(self) -> None:
+        """Raise unless it is open.
 
-    def is_current(self, definition: Definition) -> bool:
-        """Whether the object of a definition still exists; columns may have been added to it."""
-        if definition.name.startswith(HIDDEN):
-            return definition.name in self.views
-        return self.catalog.has(definition)
+        Raises:
+            ClosedError: it was closed, or was opened before a fork.
+            LogFailedError: the disk failed.
+        """
+        if self.is_closed:
+            raise ClosedError("the database is closed", hint="open it again")
+        self.dispatcher.check()
 
     def flush(self) -> int:
         """Wait until all pushed rows are on the disk and delivered; returns the last LSN.

@@ -15,6 +15,7 @@ from millstream.queries.relations import Relations
 from millstream.spark.session import Spark
 from millstream.subscriptions import Positions, Registry
 from millstream.tables import Tables
+from millstream.views.saver import Saver
 from millstream.views.views import Views
 
 if TYPE_CHECKING:
@@ -70,14 +71,16 @@ def assemble(log: Log, spark: Spark) -> Engine:
     dispatcher = Dispatcher(log)  # its thread starts: from now on it makes the commits
     inlets = Inlets(log, dispatcher, catalog)
     positions = Positions(log, dispatcher, inlets.watermarks)  # durable subscriptions take holds
+    saver = Saver(log, dispatcher.barrier)
     tables = Tables(log, dispatcher, catalog)
-    views = Views(log, dispatcher, catalog, spark=spark)  # what DROP VIEW has left is dropped
+    views = Views(log, dispatcher, catalog, saver, spark)  # what DROP VIEW has left is dropped
     return Engine(
         log=log,
         catalog=catalog,
         dispatcher=dispatcher,
         inlets=inlets,
         notifications=inlets.open_system(notifications.TOPIC, notifications.SCHEMA),
+        saver=saver,
         tables=tables,
         views=views,
         relations=Relations(log, dispatcher, catalog, tables, views),

@@ -64,10 +64,10 @@ class Session:
         tenant: whose rows it sees; None: all.
     """
 
-    def __init__(self, engine: Engine, tenant: str | None, check_open: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, tenant: str | None, database: Session | None = None) -> None:
         self.tenant = tenant
         self._engine = engine
-        self._check_open = check_open
+        self._database = database  # which is not closed as long as this is referenced
         self._is_closed = False
         self._channels = notifications.channels_of(Context(engine, tenant))
         self._context = Context(engine, tenant, self._channels)
@@ -483,7 +483,7 @@ class Session:
         return public_names(self)
 
     def _check(self) -> None:
-        self._check_open()
+        self._engine.check()
         if self._is_closed:
             raise ClosedError("the session is closed", hint="db.session(...) opens another one")
 

@@ -83,7 +83,7 @@ def query(
     else:
         definition, plan = _plan(context, select)
         with context.filtered_errors():
-            engine.relations.check(definition)
+            engine.views.check(definition)
         feed_of = LogFeed
     snapshot = engine.relations.snapshot(definition, plan)
     subscribed = SubscribedQuery(
@@ -119,8 +119,8 @@ def _hidden_view(
     try:
         with context.filtered_errors():
             for read in running.planned.inputs:
-                engine.relations.check(engine.catalog[read])
-            engine.relations.wait_for(running.view.name, engine.dispatcher.barrier(), None)
+                engine.views.check(engine.catalog[read])
+            running.wait_for(engine.dispatcher.barrier(), None)
     except BaseException:
         engine.views.shared.release(running)
         raise
@@ -204,7 +204,7 @@ def _plan(context: Context, select: Select) -> tuple[Definition, SelectPlan]:
 
 
 def _check_exists(engine: Engine, definition: Definition | None) -> None:
-    if definition is not None and not engine.is_current(definition):
+    if definition is not None and not engine.views.is_current(definition):
         raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
 
 

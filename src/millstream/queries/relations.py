@@ -8,14 +8,12 @@ import pyarrow as pa
 
 from millstream.catalog.tenants import find, own_rows
 from millstream.dispatch import select
-from millstream.errors import ViewNotReadyError
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.queries.duckdb import AdhocRunner
 from millstream.sql import plan_all
 from millstream.state.bags import Bag
-from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,43 +145,11 @@ class Relations:
 
         return snapshot
 
-    # ---- views
-
-    def check(self, definition: Definition) -> None:
-        """Raise if a relation cannot be read: a view that failed, a broken definition."""
-        self.check_opened(definition)
-        if definition.name in self._views:
-            error = self._views[definition.name].view.progress.error
-            if error is not None:
-                raise error.again()
-
-    def check_opened(self, definition: Definition) -> None:
-        """Raise if a relation could not be opened."""
-        definition.check_usable()
-        if definition.name in self._views.failed:
-            raise self._views.failed[definition.name].again()
-
-    def wait_for(self, name: str, lsn: int, seconds: float | None) -> None:
-        """Wait until a view runs and includes everything up to an LSN.
-
-        Raises:
-            ViewNotReadyError: the time is up.
-            ViewFailedError: its query cannot go on.
-        """
-        running = self._views[name]
-        uninterrupted(running.probe)(lsn)
-        progress = running.view.progress
-        if not progress.wait_for(lsn, seconds):
-            raise ViewNotReadyError(
-                f"{name} is at LSN {progress.reached:,}, not at {lsn:,}, and the time is up",
-                hint=f"its query is {running.runner.state}; wait longer, or look at SHOW VIEWS",
-            )
-
     # ---- stored rows
 
     def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
         """The current rows of a relation; of a log, what it has up to an LSN."""
-        self.check(definition)
+        self._views.check(definition)
         if definition.name in self._views:
             running = self._views[definition.name]
             if running.planned.keeps_rows or running.planned.retracts:

@@ -176,6 +176,10 @@ class Runner:
         """Until its query runs, or has failed."""
         return self._ready.wait(seconds)
 
+    def probe(self, lsn: int) -> None:
+        """Have the view notified when everything up to an LSN has passed, of its logs or not."""
+        self._feed.live.probe(lsn)
+
     def stop(self, *, gracefully: bool = True) -> None:
         """End. Gracefully: with a checkpoint, so that nothing has to be read again."""
         self._gracefully = gracefully

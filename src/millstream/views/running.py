@@ -10,12 +10,18 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.dispatch import select
-from millstream.errors import ClosedError, Error, LogFailedError, ViewFailedError
+from millstream.errors import (
+    ClosedError,
+    Error,
+    LogFailedError,
+    ViewFailedError,
+    ViewNotReadyError,
+)
 from millstream.spark.failure import view_failure
-from millstream.threads import thread
+from millstream.threads import thread, uninterrupted
 from millstream.views.result_shapes import GroupedRows
 
 if TYPE_CHECKING:
@@ -26,7 +32,6 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.log.retention import Hold
     from millstream.spark.feed import ViewFeed
-    from millstream.spark.gears import Runner
     from millstream.sql import SelectPlan
     from millstream.views.planning import PlannedView
     from millstream.views.result_shapes import PlainRows
@@ -62,6 +67,38 @@ class LogHolds:
             each.release()
 
 
+class ViewRunner(Protocol):
+    """What keeps a view up to date: ``spark.gears.Runner``, ``LogFollower`` or ``Stalled``.
+
+    Attributes:
+        shifts: how often it has changed gear.
+        restarts: how often its query was started again after a failure.
+    """
+
+    shifts: int
+    restarts: int
+
+    @property
+    def state(self) -> str:
+        """What it is doing."""
+
+    @property
+    def error(self) -> ViewFailedError | None:
+        """Why it failed the last time, until it has got further."""
+
+    def start(self) -> None:
+        """Start its thread."""
+
+    def stop(self, *, gracefully: bool = True) -> None:
+        """Have its thread end; gracefully: at a checkpoint."""
+
+    def join(self) -> None:
+        """Wait until its thread has ended."""
+
+    def probe(self, lsn: int) -> None:
+        """Have the view notified when everything up to an LSN has passed, of its logs or not."""
+
+
 @dataclass(slots=True)
 class RunningView:
     """A view and what keeps it up to date.
@@ -78,7 +115,7 @@ class RunningView:
 
     planned: PlannedView
     view: View
-    runner: Runner | LogFollower | Stalled
+    runner: ViewRunner
     feed: ViewFeed | None
     holds: LogHolds
     users: int = 0
@@ -119,12 +156,21 @@ class RunningView:
         self.view.stop()
         self.runner.stop(gracefully=gracefully)
 
-    def probe(self, lsn: int) -> None:
-        """Have the view notified when everything up to an LSN has passed, of its logs or not."""
-        if self.feed is not None:
-            self.feed.live.probe(lsn)
-        elif isinstance(self.runner, LogFollower):
-            self.runner.probe(lsn)
+    def wait_for(self, lsn: int, seconds: float | None) -> None:
+        """Wait until it runs and includes everything up to an LSN.
+
+        Raises:
+            ViewNotReadyError: the time is up.
+            ViewFailedError: its query cannot go on.
+        """
+        uninterrupted(self.runner.probe)(lsn)
+        progress = self.view.progress
+        if not progress.wait_for(lsn, seconds):
+            raise ViewNotReadyError(
+                f"{self.view.name} is at LSN {progress.reached:,}, not at {lsn:,}, "
+                "and the time is up",
+                hint=f"its query is {self.runner.state}; wait longer, or look at SHOW VIEWS",
+            )
 
 
 def follow(storage: Storage, planned: PlannedView, plan: SelectPlan, view: View) -> RunningView:
@@ -273,6 +319,9 @@ class Stalled:
 
     def join(self) -> None:
         """Return at once: no thread runs."""
+
+    def probe(self, lsn: int) -> None:
+        """Do nothing: it will not get there."""
 
 
 class Ticker:

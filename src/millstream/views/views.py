@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millstream.errors import ClosedError, Error
+from millstream.errors import ClosedError, Error, WrongObjectError
 from millstream.sql import CreateView, Emit, plan_view
 from millstream.threads import uninterrupted
 from millstream.views.definitions import HIDDEN, define, drop_topics, remove_leftovers, replan
@@ -18,7 +18,6 @@ from millstream.views.on_spark import SparkViews
 from millstream.views.planning import ViewPlanner
 from millstream.views.result_shapes import PENDING, STATE
 from millstream.views.running import Stalled, follow, half_dropped, unopened
-from millstream.views.saver import Saver
 from millstream.views.storage import Storage
 from millstream.views.view import View
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.sql import Input, Query
     from millstream.views.planning import PlannedView
     from millstream.views.running import RunningView
+    from millstream.views.saver import Saver
 
 
 class Views:
@@ -44,20 +44,22 @@ class Views:
         log: where everything is.
         dispatcher: commits to it.
         catalog: what exists.
+        saver: writes their rows to files.
         spark: started when it is needed.
 
     Attributes:
         storage: log, dispatcher and catalog.
-        saver: writes the rows of views and tables to the disk.
         shared: hidden views, shared by identical queries.
         failed: the views that could not be opened, and why.
         spark_views: connects the views with Spark.
         planner: plans views.
     """
 
-    def __init__(self, log: Log, dispatcher: Dispatcher, catalog: Catalog, *, spark: Spark) -> None:
+    def __init__(
+        self, log: Log, dispatcher: Dispatcher, catalog: Catalog, saver: Saver, spark: Spark
+    ) -> None:
         self.storage = Storage(log, dispatcher, catalog)
-        self.saver = Saver(log, dispatcher.barrier)
+        self._saver = saver
         self.spark_views = SparkViews(self.storage, spark)
         self.shared = SharedViews(self, self.storage)
         self.failed: dict[str, ViewFailedError] = {}
@@ -68,7 +70,7 @@ class Views:
             query_of=lambda plan: self.spark_views.query(plan, "plan", self.storage.checkpoints),
             check_room=lambda: spark.check_room(sum(each.feed is not None for each in self)),
         )
-        remove_leftovers(self.storage, self.saver)
+        remove_leftovers(self.storage, self._saver)
 
     # ---- what there is
 
@@ -91,6 +93,39 @@ class Views:
     def get(self, name: str) -> RunningView | None:
         """The view of that name; None when there is none that runs."""
         return self._running.get(name)
+
+    def check(self, definition: Definition) -> None:
+        """Raise if a relation cannot be read: a view that failed, a broken definition."""
+        definition.check_usable()
+        name = definition.name
+        error = self.failed.get(name)
+        if error is None and name in self._running:
+            error = self._running[name].view.progress.error
+        if error is not None:
+            raise error.again()
+
+    def opened(self, definition: Definition) -> RunningView:
+        """The view of a definition.
+
+        Raises:
+            BrokenDefinitionError: the definition cannot be read.
+            ViewFailedError: it could not be opened.
+            WrongObjectError: it is not of a view.
+        """
+        definition.check_usable()
+        name = definition.name
+        if name in self._running or name in self.failed:
+            return self[name]
+        raise WrongObjectError(
+            f"{name} is a {definition.kind}, not a view",
+            hint="what db.flush() returns is on the disk and handed to subscribers",
+        )
+
+    def is_current(self, definition: Definition) -> bool:
+        """Whether the object of a definition still exists; columns may have been added to it."""
+        if definition.name.startswith(HIDDEN):
+            return definition.name in self._running
+        return self.storage.catalog.has(definition)
 
     def readers_of(self, name: str) -> list[str]:
         """The views that read a log, or write their late rows to it."""
@@ -155,9 +190,9 @@ class Views:
             dispatcher=self.storage.dispatcher,
             log=self.storage.log,
         )
-        view.load(self.saver.read(definition))
+        view.load(self._saver.read(definition))
         if not definition.name.startswith(HIDDEN):
-            self.saver.add(definition, view)
+            self._saver.add(definition, view)
         if planned.nothing is not None:
             view.take(planned.nothing.to_batches(), 0, None, durably=False)
         return view
@@ -184,7 +219,7 @@ class Views:
             definition = self.storage.catalog[name]
             forget()
             del self.failed[name]
-            _remove_stored(self.storage, self.saver, definition, (STATE + name, PENDING + name))
+            _remove_stored(self.storage, self._saver, definition, (STATE + name, PENDING + name))
             return
         running = self._running[name]
         running.stop(gracefully=False)
@@ -198,7 +233,7 @@ class Views:
             raise
         del self._running[name]
         planned = running.planned
-        _remove_stored(self.storage, self.saver, planned.definition, planned.shape.topics)
+        _remove_stored(self.storage, self._saver, planned.definition, planned.shape.topics)
         running.holds.release()
 
     def close(self) -> None:
@@ -208,7 +243,7 @@ class Views:
             each.stop(gracefully=not each.view.name.startswith(HIDDEN))
         for each in views:
             each.runner.join()
-        self.saver.close()
+        self._saver.close()
         self.spark_views.close()
 
 
