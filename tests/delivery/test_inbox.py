@@ -168,7 +168,7 @@ def test_now_misses_nothing_and_repeats_nothing(commits, limit, most, data):
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox  # it joins the routes
-    inbox.log_side.start_now()
+    inbox.start("now")
     start = inbox.progress.position
     got = [n for batch in drain(inbox, world, most) for n, _ in batch.rows]
     assert got == list(range(start + 1, world.newest + 1))
@@ -184,7 +184,7 @@ def test_everything_from_an_lsn_on_comes_once(commits, limit, first, data):
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox
     first = min(first, world.newest + 1)
-    inbox.log_side.start_at(first)
+    inbox.start(first)
     got = [n for batch in drain(inbox, world, None) for n, _ in batch.rows]
     assert got == list(range(first, world.newest + 1))
 
@@ -196,7 +196,7 @@ def test_a_snapshot_and_what_follows_are_complete(commits, limit, most, data):
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox
-    inbox.log_side.start_snapshot()
+    inbox.start("snapshot")
     batches = drain(inbox, world, most)
     assert [n for batch in batches for n, _ in batch.rows] == list(range(1, world.newest + 1))
     kinds = [batch.kind for batch in batches]
@@ -214,7 +214,7 @@ def test_only_what_a_policy_drops_is_missing(commits, limit, policy, data):
     world = World(data.draw, commits)
     inbox = Inbox(world, Policy(policy), limit)
     world.inbox = inbox
-    inbox.log_side.start_now()
+    inbox.start("now")
     start = inbox.progress.position
     batches = drain(inbox, world, None)
     got = [n for batch in batches for n, _ in batch.rows]
@@ -233,12 +233,7 @@ def test_only_what_retention_removes_is_missing(commits, limit, most, data):
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox
     start = data.draw(st.sampled_from(["now", "earliest", "first"]))
-    if start == "now":
-        inbox.log_side.start_now()
-    elif start == "earliest":
-        inbox.log_side.start_earliest()
-    else:
-        inbox.log_side.start_at(1)
+    inbox.start(1 if start == "first" else start)
     first = inbox.progress.position + 1 if start == "now" else 1
     batches = drain(inbox, world, most)
     got = [n for batch in batches for n, _ in batch.rows]
@@ -271,7 +266,7 @@ def test_two_resets_in_a_row_report_one_gap():
         return SlowReplay(world, first)
 
     world.replay = replay
-    inbox.log_side.start_at(1)
+    inbox.start(1)
     batch = inbox.take()
     assert batch.first_lsn == 13
     assert batch.gap == Gap(1, 12, 12)

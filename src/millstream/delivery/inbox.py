@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from millstream.delivery.backpressure import (
     CONFLATE,
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.delivery.feed import LogFeed
+    from millstream.errors import Error
+    from millstream.model.change import Gap
 
 
 class Inbox:
     """One reader's batches, in LSN order, each once. Any thread may take, one at a time.
+
+    ``open`` it and ``start`` it before taking. Nothing above this package names its two sides.
 
     Args:
         feed: what it subscribes to.
@@ -43,36 +47,106 @@ class Inbox:
         feed: what it subscribes to.
         live: the live side, which joins the feed.
         log_side: the log side, which knows where to start.
+        wake_up: wakes every reader that waits. A method of the live side, as are the next three:
+            they are called at every wait, so there is no call in between.
+        wake_on_offer: has a function called, once, at the next offer or ``wake_up``.
+        wake_on_call: has a function called, once, by ``wake_up`` and not at an offer.
+        forget: does not call a function any more.
         backlog: the live side's, what was offered and not taken yet.
         progress: how far the reader has come.
         taken: what was taken and has not reached the reader yet, and the position before it.
     """
 
-    __slots__ = ("_taking", "backlog", "feed", "live", "log_side", "progress", "taken")
+    __slots__ = (
+        "_taking",
+        "backlog",
+        "feed",
+        "forget",
+        "live",
+        "log_side",
+        "progress",
+        "taken",
+        "wake_on_call",
+        "wake_on_offer",
+        "wake_up",
+    )
 
     def __init__(
         self, feed: LogFeed, policy: Policy, limit: int, *, tenant: str | None = None
     ) -> None:
         self.feed = feed
         self.progress = Progress()
-        self.live = LiveSide(feed, policy, limit, self.progress, tenant)
-        self.log_side = LogSide(feed, self.live, self.progress)
-        self.backlog = self.live.backlog
+        self.live = live = LiveSide(feed, policy, limit, self.progress, tenant)
+        self.log_side = LogSide(feed, live, self.progress)
+        self.backlog = live.backlog
+        self.wake_up = live.wake_up
+        self.wake_on_offer = live.wake_on_offer
+        self.wake_on_call = live.wake_on_call
+        self.forget = live.forget
         self.taken: tuple[ChangeBatch, int] | None = None
         self._taking = threading.RLock()
+
+    # ---- from its beginning to its end
+
+    def open(self) -> None:
+        """Join the feed: what is committed from now on is held until ``start``."""
+        self.feed.join(self.live)
+
+    def start(
+        self, start: Literal["now", "earliest", "snapshot"] | int, gap: Gap | None = None
+    ) -> None:
+        """Say where the reader begins.
+
+        Args:
+            start: with an LSN; ``now``, with what is committed from now on; ``earliest``, with the
+                oldest row that is kept; ``snapshot``, with the current rows, then their changes.
+            gap: to be reported with the first batch of a snapshot.
+        """
+        if isinstance(start, int):
+            self.log_side.start_at(start)
+        elif start == "now":
+            self.log_side.start_now()
+        elif start == "earliest":
+            self.log_side.start_earliest()
+        else:
+            self.log_side.start_snapshot(gap)
+
+    def end(self, error: Error | None = None) -> None:
+        """Accept no more offers; what is there can still be taken, and then the error is raised."""
+        self.live.end(error)
+
+    def close(self) -> None:
+        """Leave the feed, and end. Twice is fine."""
+        self.feed.leave(self.live)
+        self.live.end()
+
+    def discard(self) -> None:
+        """End, and drop everything that was not taken."""
+        live, log = self.live, self.log_side
+        live.is_discarded = True
+        live.end()
+        with live.lock:
+            self.backlog.clear()
+        with self._taking:
+            log.ahead.clear()
+            live.spilled_at = None
+            log.stop()
+
+    @property
+    def error(self) -> Error | None:
+        """Why it ended; None when it has not, or was closed."""
+        return self.live.error
 
     # ---- what there is
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come, now or later."""
-        live, log = self.live, self.log_side
+        live = self.live
         return live.is_discarded or (
             live.is_ended
             and live.spilled_at is None
-            and log.replay is None
-            and not log.ahead
-            and log.gap is None
+            and self.log_side.is_idle
             and not self.backlog.has_news
         )
 
@@ -80,7 +154,7 @@ class Inbox:
     def may_have_news(self) -> bool:
         """Whether it is worth taking a batch. Takes no lock."""
         live, log = self.live, self.log_side
-        return (
+        return (  # asked for every batch: log.is_idle is written out here, and in take_only
             live.is_ended
             or live.spilled_at is not None
             or log.replay is not None
@@ -195,18 +269,6 @@ class Inbox:
         progress.delivered += len(batch)
         return batch
 
-    def discard(self) -> None:
-        """End, and drop everything that was not taken."""
-        live, log = self.live, self.log_side
-        live.is_discarded = True
-        live.end()
-        with live.lock:
-            self.backlog.clear()
-        with self._taking:
-            log.ahead.clear()
-            live.spilled_at = None
-            log.stop()
-
     # ---- waiting
 
     def ready_in(self, max_rows: int | None, max_delay: float) -> float:
@@ -216,10 +278,10 @@ class Inbox:
         """
         live, log, backlog = self.live, self.log_side, self.backlog
         with live.lock:
-            if live.is_ended or log.ahead or log.gap or self.is_reading_log:
+            if live.is_ended or live.spilled_at is not None or not log.is_idle:
                 return 0.0
             enough = backlog.limit if max_rows is None else max_rows
-            if backlog.rows >= enough or live.spilled_at is not None:
+            if backlog.rows >= enough:
                 return 0.0
             if not backlog.has_news:
                 return -1.0

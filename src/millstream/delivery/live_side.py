@@ -190,6 +190,15 @@ class LiveSide:
                 self.error = error
         self.wake_up()
 
+    def end_now(self, error: Error) -> None:
+        """End with an error, at once: what only the log has cannot be read."""
+        with self.lock:
+            self.spilled_at = None
+            self.is_ended = True
+            if self.error is None and not self.is_discarded:
+                self.error = error
+        self.wake_up()
+
     # ---- waiting
 
     def wake_on_offer(self, wake: Callable[[], None]) -> bool:

@@ -102,6 +102,11 @@ class LogSide:
 
     # ---- reading
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to give, and reads nothing."""
+        return self.replay is None and not self.ahead and self.gap is None
+
     def next(self) -> ChangeBatch | None:
         """The next batch of the replay; None when there is none at the moment, or it has ended."""
         replay = self.replay
@@ -191,10 +196,4 @@ class LogSide:
             )
         elif isinstance(error, TopicNotFoundError):
             error = SubscriptionEndedError("what the subscription reads was dropped")
-        live = self._live
-        with live.lock:
-            live.spilled_at = None
-            live.is_ended = True
-            if live.error is None and not live.is_discarded:
-                live.error = error
-        live.wake_up()
+        self._live.end_now(error)

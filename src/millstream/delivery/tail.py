@@ -46,17 +46,17 @@ class LogTail:
         self._keep = keep
         plan = plan_of(topics[0]) if len(topics) == 1 else None
         if plan is not None:
-            self._feed = LogFeed(log, dispatcher, plan)
+            feed = LogFeed(log, dispatcher, plan)
         else:
-            self._feed = MultiLogFeed(
+            feed = MultiLogFeed(
                 log,
                 dispatcher,
                 lambda name: plan_of(name) if name in topics else None,
                 lambda: topics,
             )
-        self._inbox = Inbox(self._feed, Policy.parse("block"), _BUFFER_ROWS)
-        self._feed.join(self._inbox.live)
-        self._inbox.log_side.start_at(lsn + 1)
+        self._inbox = Inbox(feed, Policy.parse("block"), _BUFFER_ROWS)
+        self._inbox.open()
+        self._inbox.start(lsn + 1)
         self._news = threading.Event()
 
     @property
@@ -80,8 +80,8 @@ class LogTail:
                 f"retention has removed rows before LSN {batch.first_lsn:,}",
                 hint="CREATE OR REPLACE the view",
             )
-        if batch is None and self._inbox.is_over and self._inbox.live.error is not None:
-            raise self._inbox.live.error.again()
+        if batch is None and self._inbox.is_over and self._inbox.error is not None:
+            raise self._inbox.error.again()
         return batch if batch is None or self._keep is None else self._keep(batch)
 
     def wait(self, seconds: float) -> None:
@@ -89,7 +89,7 @@ class LogTail:
         self._news.clear()
         if self._inbox.wake_on_news(self._news.set):
             self._news.wait(seconds)
-            self._inbox.live.forget(self._news.set)
+            self._inbox.forget(self._news.set)
 
     def hand_to(self, receiver: Callable[[ChangeBatch | None], None]) -> bool:
         """Have the next batch given to a function, in the dispatcher's thread; False: take it now.
@@ -103,7 +103,7 @@ class LogTail:
 
     def wake_up(self) -> None:
         """Wake the reader if it waits, so that it checks its state."""
-        self._inbox.live.wake_up()
+        self._inbox.wake_up()
 
     def settled(self) -> int:
         """Everything up to this LSN was taken, or belongs to other logs."""
@@ -111,5 +111,5 @@ class LogTail:
 
     def close(self) -> None:
         """End, and drop what was not taken."""
-        self._feed.leave(self._inbox.live)
+        self._inbox.close()
         self._inbox.discard()

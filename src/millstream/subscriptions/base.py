@@ -126,13 +126,13 @@ class SubscriptionBase:
     def pause(self) -> None:
         """Hand over nothing until ``resume``; what comes meanwhile is kept, as the policy says."""
         self._reader.is_paused = True
-        self._inbox.live.wake_up()
+        self._inbox.wake_up()
 
     @uninterrupted
     def resume(self) -> None:
         """Go on after ``pause``."""
         self._reader.is_paused = False
-        self._inbox.live.wake_up()
+        self._inbox.wake_up()
 
     @uninterrupted
     def request(self, rows: int) -> None:
@@ -143,7 +143,7 @@ class SubscriptionBase:
         if type(rows) is not int or rows < 1:
             raise InvalidOptionError(f"request({rows!r})", hint="an integer, at least 1")
         self._reader.request(rows)
-        self._inbox.live.wake_up()
+        self._inbox.wake_up()
 
     @uninterrupted
     def cancel(self) -> None:
@@ -178,7 +178,7 @@ class SubscriptionBase:
         if not self.is_over:
             return
         self._leave()
-        error = self._inbox.live.error
+        error = self._inbox.error
         if error is not None:
             raise error.again()
         raise ClosedError("the subscription is over", hint="subscribe again; resume with its token")
@@ -197,7 +197,7 @@ class SubscriptionBase:
         if self._cancelled:
             return "cancelled"
         if self.is_over:
-            return "completed" if self._inbox.live.error is None else "failed"
+            return "completed" if self._inbox.error is None else "failed"
         return "paused" if self._reader.is_paused else "active"
 
     @property

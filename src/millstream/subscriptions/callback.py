@@ -105,7 +105,7 @@ class CallbackSubscription(Subscription):
                 except RuntimeError as error:  # too many threads
                     self._thread = None
                     ended = SubscriptionEndedError(f"the callback's thread cannot start: {error}")
-                    self._inbox.live.fail(ended)
+                    self._inbox.end(ended)
                     report_error(self._on_error, ended, self.sql)
 
     def _run(self) -> None:
@@ -131,7 +131,7 @@ class CallbackSubscription(Subscription):
             f"the callback's thread ended: {type(error).__name__}: {error}",
             hint="subscribe again; this is a bug in Millstream, please report it",
         )
-        self._inbox.live.fail(ended)
+        self._inbox.end(ended)
         self._leave()
         self._inbox.discard()
         report_error(self._on_error, ended, self.sql)
@@ -145,7 +145,7 @@ class CallbackSubscription(Subscription):
         slot = self._slot
         while self._reader.is_unlimited() and self._inbox.hand_to(slot.put):
             if not self._reader.is_unlimited():  # paused just now: take it back
-                self._inbox.live.wake_up()
+                self._inbox.wake_up()
             batch = slot.get()
             if batch is not None:
                 return batch

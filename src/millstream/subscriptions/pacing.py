@@ -99,14 +99,14 @@ class PacedReader:
         """
         inbox, options = self._inbox, self._options
         if self.is_paused or self._demand == 0:
-            registered = inbox.live.wake_on_call(wake)
+            registered = inbox.wake_on_call(wake)
             if registered and not (self.is_paused or self._demand == 0):
                 return 0.0  # resumed just now
             return None if registered else 0.0
         if options.max_delay is not None:
             delay = inbox.ready_in(options.max_rows, options.max_delay)
             if delay > 0.0:
-                return delay if inbox.live.wake_on_offer(wake) else 0.0
+                return delay if inbox.wake_on_offer(wake) else 0.0
         return None if inbox.wake_on_news(wake) else 0.0
 
     def is_unlimited(self) -> bool:

@@ -75,7 +75,7 @@ class Registry:
         inbox = Inbox(feed, options.policy(query.schema), options.buffer_rows, tenant=query.tenant)
         if options.name is not None:
             self._reserve(options.name, inbox)
-        feed.join(inbox.live)
+        inbox.open()
         try:
             query.check_exists()
             self._begin(inbox, query, options)
@@ -126,7 +126,7 @@ class Registry:
             if lsn < 0:
                 self._start(inbox, start, query)
             else:
-                inbox.log_side.start_at(lsn + 1)
+                inbox.start(lsn + 1)
             return
         self._start(inbox, start, query)
         begins_with_state = inbox.has_more_ahead
@@ -143,17 +143,17 @@ class Registry:
         if start is None:
             start = "snapshot" if query.has_state else "now"
         if start == "now":
-            inbox.log_side.start_now()
+            inbox.start("now")
         elif start == "snapshot":
-            inbox.log_side.start_snapshot()
+            inbox.start("snapshot")
         elif start == "earliest":
-            inbox.log_side.start_earliest()
+            inbox.start("earliest")
         elif isinstance(start, datetime):
-            inbox.log_side.start_at(self._lsn_at(inbox, start))
+            inbox.start(self._lsn_at(inbox, start))
         elif isinstance(start, str) and start.startswith(PREFIX):
             self._resume(inbox, start, query)
         elif type(start) is int and 0 <= start <= inbox.feed.lsn() + 1:
-            inbox.log_side.start_at(max(start, 1))
+            inbox.start(max(start, 1))
         else:
             raise InvalidOptionError(
                 f"invalid start: {reprlib.repr(start)}",
@@ -171,15 +171,13 @@ class Registry:
         lsn = self._log.resume(token)
         if lsn is None:  # a crash has lost rows that this reader has seen: begin anew
             feed = inbox.feed
-            inbox.log_side.start_snapshot(
-                Gap(feed.earliest(), max(feed.earliest(), feed.lsn()), None)
-            )
+            inbox.start("snapshot", Gap(feed.earliest(), max(feed.earliest(), feed.lsn()), None))
         elif lsn + 1 < query.born:  # the token is for a log of this name that was dropped
-            inbox.log_side.start_snapshot(Gap(lsn + 1, max(lsn + 1, query.born), None))
+            inbox.start("snapshot", Gap(lsn + 1, max(lsn + 1, query.born), None))
         elif lsn == 0 and query.has_state:
-            inbox.log_side.start_snapshot()
+            inbox.start("snapshot")
         else:
-            inbox.log_side.start_at(lsn + 1)
+            inbox.start(lsn + 1)
 
     def _acknowledging(self, name: str | None) -> dict[str, Any]:
         """The arguments with which a durable subscription acknowledges."""
@@ -202,8 +200,7 @@ class Registry:
 
     def _left(self, inbox: Inbox) -> None:
         """Remove a subscription that has ended."""
-        inbox.feed.leave(inbox.live)
-        inbox.live.end()
+        inbox.close()
         with self._lock:
             self._open.pop(inbox, None)
             self._callbacks.pop(inbox, None)
@@ -227,7 +224,7 @@ class Registry:
             inboxes, callbacks = list(self._open), list(self._callbacks.values())
             inline, self._inline = self._inline, []
         for inbox in inboxes:
-            inbox.live.end()
+            inbox.end()
         for each in inline:
             each.finish(complete=True)
         deadline = time.monotonic() + CLOSE_SECONDS

@@ -109,7 +109,7 @@ class AsyncSubscription(SubscriptionBase):
         except TimeoutError:
             pass
         finally:
-            self._inbox.live.forget(wake)
+            self._inbox.forget(wake)
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

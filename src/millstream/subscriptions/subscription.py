@@ -65,4 +65,4 @@ class Subscription(SubscriptionBase):
             if left != 0.0:
                 asleep.acquire(timeout=-1 if left is None else left)
         finally:
-            self._inbox.live.forget(wake)
+            self._inbox.forget(wake)
