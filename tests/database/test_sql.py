@@ -545,3 +545,15 @@ def test_the_caret_points_at_what_is_refused(db, sql, at):
     with pytest.raises(errors.SqlError) as caught:
         db.execute(sql)
     assert sql[caught.value.column - 1 :].startswith(at)
+
+
+def test_an_assignment_that_overflows_changes_nothing(db):
+    db.execute("CREATE TABLE prices (id BIGINT PRIMARY KEY, d DECIMAL(5, 2))")
+    db.execute("INSERT INTO prices VALUES (1, 1.005), (2, 998.5), (3, NULL)")
+    assert db.execute("UPDATE prices SET d = d + 1").rowcount == 3
+    with pytest.raises(ms.errors.ExpressionError, match="out of the range"):
+        db.execute("UPDATE prices SET d = d + 1")
+    with pytest.raises(ms.errors.SqlTypeError, match="row 1, column d: 1000 is out of the range"):
+        db.execute("INSERT INTO prices VALUES (4, 1), (5, 1000)")
+    found = db.query("SELECT * FROM prices ORDER BY id").fetchall()
+    assert [str(d) for _, d in found] == ["2.01", "999.50", "None"]

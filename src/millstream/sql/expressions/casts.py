@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millstream.errors import SchemaError, SchemaMismatchError
-from millstream.model.types import BIGINT, REAL, VARCHAR, parse_type
+from millstream.errors import SchemaError
+from millstream.model.types import BIGINT, DOUBLE, REAL, VARCHAR, parse_type
 from millstream.sql.expressions import kernels, literals
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.nodes import Datum, Literal, Node, Op, Tree, Value
@@ -86,8 +86,14 @@ def cast(node: Node, target: SqlType) -> Node | None:
     return None if op is None else call(op, node, of=target)
 
 
-def _form(python: str, arrow: Kernel | None = None, *params: Value, raises: bool = False) -> Op:
-    return Op("", "", python, arrow, params=params, raises=raises)
+def _form(
+    python: str,
+    arrow: Kernel | None = None,
+    *params: Value,
+    raises: bool = False,
+    partial: bool = False,
+) -> Op:
+    return Op("", "", python, arrow, params=params, raises=raises, partial=partial)
 
 
 def _arrow_cast(target: SqlType, *, safe: bool = False) -> Kernel:
@@ -144,7 +150,8 @@ def _to_decimal(source: SqlType, target: SqlType) -> Op:
 
 
 def _float_to_decimal(_source: SqlType, target: SqlType) -> Op:
-    return _form("float_to_decimal({0}, {p0}, {p1})", None, *unit_and_limit(target), raises=True)
+    python, params = "float_to_decimal({0}, {p0}, {p1})", unit_and_limit(target)
+    return _form(python, None, *params, raises=True, partial=True)  # NaN becomes NULL
 
 
 # --- Truth, text and time -------------------------------------------------------------------------
@@ -277,9 +284,11 @@ def target_of(binder: Binder, tree: Tree) -> SqlType:
 
 
 def assign(binder: Binder, tree: exp.Expr, node: Node, target: SqlType, where: str) -> Node:
-    """Return a node as a value of a column.
+    """Return a node as a value of a column, converted as Spark does when it stores in ANSI mode.
 
-    Known numbers are taken if the column can hold them; others only if it can hold all of them.
+    Any number goes into a column of any other type of numbers: a DECIMAL is rounded, half up, to
+    the scale, an integer gets what is before the point; what is out of range is an error. A DATE
+    goes into a TIMESTAMP and back. Text becomes a time only where it is written out.
 
     Args:
         binder: for errors.
@@ -290,61 +299,40 @@ def assign(binder: Binder, tree: exp.Expr, node: Node, target: SqlType, where: s
     """
     if node.type == target:
         return node
-    if isinstance(node, Literal):
-        return _assign_literal(binder, tree, node, target, where)
-    if _holds_all(target, node.type):
-        made = cast(node, target)
-        if made is not None:
-            return made
-    return binder.mismatch(
-        tree,
-        f"{where}: expected {target.sql}, got {node.type.sql}",
-        f"Write CAST(... AS {target.sql}) to convert it.",
-    )
+    if isinstance(node, Literal) and node.value is None:
+        return Literal(None, target)
+    if isinstance(node, Literal) and node.type == VARCHAR and target.kind in {"DATE", "TIMESTAMP"}:
+        return binder.coerce(tree, node, target)
+    op = _store_op(node.type, target)
+    if op is None:
+        known = f" {node.sql}" if isinstance(node, Literal) else ""
+        message = f"{where}: expected {target.sql}, got {node.type.sql}{known}"
+        binder.mismatch(tree, message, _assign_hint(target))
+    made = call(op, node, of=target)
+    if isinstance(node, Literal) and not isinstance(made, Literal):
+        message = f"{where}: {node.sql} is out of the range of {target.sql}"
+        binder.mismatch(tree, message, _assign_hint(target))
+    return made
 
 
-def _assign_literal(
-    binder: Binder, tree: exp.Expr, node: Literal, target: SqlType, where: str
-) -> Literal:
-    value = node.value
-    if value is not None and node.type == VARCHAR and target.kind in {"DATE", "TIMESTAMP"}:
-        coerced = binder.coerce(tree, node, target)
-        value = coerced.value if isinstance(coerced, Literal) else None
-    elif value is not None and is_decimal(node.type) and is_float(target):
-        value = float(value)  # 1.5 is a DECIMAL in SQL, and nobody would write 1.5D
-    elif value is not None and not (is_number(node.type) and is_number(target)):
-        binder.mismatch(
-            tree,
-            f"{where}: expected {target.sql}, got {node.type.sql} {node.sql}",
-            _assign_hint(target),
-        )
-    try:
-        return Literal(target.check(value), target)
-    except SchemaMismatchError:
-        binder.mismatch(
-            tree, f"{where}: {target.sql} cannot hold {node.sql} exactly", _assign_hint(target)
-        )
+def _store_op(source: SqlType, target: SqlType) -> Op | None:
+    if {source.kind, target.kind} == {"DATE", "TIMESTAMP"}:
+        return cast_op(source, target)
+    if not (is_number(source) and is_number(target)):
+        return None
+    if target == REAL and (is_integer(source) or is_decimal(source)):
+        # Not a CAST of expressions: Spark leaves that out, or not, inside of another.
+        return Op(f"STORE {source.sql} REAL", "CAST({0} AS REAL)", "nearest_single({0})")
+    widened = DOUBLE if source == REAL and is_decimal(target) else source  # as Spark does
+    return cast_op(widened, target)
 
 
 def _assign_hint(target: SqlType) -> str:
     if target.kind in {"DATE", "TIMESTAMP"}:
         return "Write '2026-01-31' or '2026-01-31 12:30:00'."
     if target == VARCHAR:
-        return "A text is written in single quotes: '...'."
+        return "A text is written in single quotes: '...'; of a number, CAST(... AS VARCHAR)."
     return f"Write a value of {target.sql}, or CAST(... AS {target.sql})."
-
-
-def _holds_all(target: SqlType, source: SqlType) -> bool:
-    """Whether every value of one type is, unchanged, a value of another."""
-    if is_integer(source) and is_integer(target):
-        return bool(source.arrow.bit_width <= target.arrow.bit_width)
-    if is_decimal(target) and (is_integer(source) or is_decimal(source)):
-        inner, outer = as_decimal(source).arrow, target.arrow
-        before = outer.precision - outer.scale >= inner.precision - inner.scale
-        return bool(before and outer.scale >= inner.scale)
-    if target.kind == "DOUBLE":
-        return source.kind in {"REAL", "TINYINT", "SMALLINT", "INTEGER"}
-    return target.kind == "TIMESTAMP" and source.kind == "DATE"
 
 
 def present(binder: Binder, tree: exp.Expr, node: Node, name: str) -> Node:

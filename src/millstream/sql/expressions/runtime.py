@@ -66,6 +66,7 @@ def missing(name: str) -> ExpressionError:
 # --- Numbers --------------------------------------------------------------------------------------
 
 _FLOAT32 = struct.Struct("<f")
+_DOUBLE = struct.Struct("<d")
 _HIGH64 = float(1 << 63)
 _WIDE = Context(prec=200, rounding=ROUND_HALF_UP)
 _JAVA = Context(prec=39, rounding=ROUND_DOWN)  # what Spark calculates with
@@ -90,6 +91,19 @@ def single(value: float) -> float:
     except OverflowError:
         return math.copysign(math.inf, value)
     return rounded
+
+
+def nearest_single(value: int | Decimal) -> float:
+    """Return the float of 32 bits that is nearest to an integer or a DECIMAL.
+
+    By the nearest of 64 bits it would be rounded twice: one that is not exact is made odd first.
+    """
+    wide = float(value)
+    if wide != value:
+        wide = math.nextafter(wide, 0.0) if (wide > value) == (wide > 0) else wide
+        if not _DOUBLE.pack(wide)[0] & 1:
+            wide = math.nextafter(wide, math.copysign(math.inf, wide))
+    return single(wide)
 
 
 def remainder(left: int, right: int) -> int:
@@ -456,6 +470,7 @@ FUNCTIONS: dict[str, Any] = {
             is_nan,
             least,
             midnight,
+            nearest_single,
             present,
             quotient,
             remainder,
