@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -61,19 +60,25 @@ def test_late_rows_streams_and_cascades(db):
 def test_wait_for_a_view_includes_its_late_rows(db, monkeypatch):
     append = LateLog.append
 
-    def append_slowly(late_log, batch):
-        time.sleep(0.1)  # time for a wait_for that ignores late rows to return too early
+    def append_later(late_log, batch):
+        """When rows of another view have come back from Spark: a wait_for that ignores late rows
+        has returned too early by then."""
+        for n in range(3):
+            db.source("other").push((n,))
+            settled(db, "back")
         append(late_log, batch)
 
-    monkeypatch.setattr(LateLog, "append", append_slowly)
+    monkeypatch.setattr(LateLog, "append", append_later)
     db.execute(
+        "CREATE SOURCE other (n BIGINT);"
+        "CREATE MATERIALIZED VIEW back AS SELECT COUNT(*) AS n FROM other;"
         "CREATE SOURCE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts);"
         "CREATE MATERIALIZED VIEW m AS SELECT COUNT(*) AS n FROM t "
         "GROUP BY TUMBLE(ts, INTERVAL '1 minute') LATE DATA TO late"
     )
     source, hour = db.source("t"), timedelta(hours=1)
     source.push((0, NOON + hour))
-    settled(db, "m")
+    settled(db, "m", "back")
     for pushed in range(1, 6):
         source.push((pushed, NOON))
         settled(db, "m")
