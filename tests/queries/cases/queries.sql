@@ -65,6 +65,14 @@ SELECT window_start AS s, COUNT(*) AS n FROM trades GROUP BY TUMBLE(ts, INTERVAL
 -- spark: SELECT window.start AS s, COUNT(*) AS n FROM trades GROUP BY window(ts, '7 seconds', '7 seconds', '3 seconds')
 SELECT HOP_START(ts, INTERVAL '20 seconds', INTERVAL '1 minute') AS s, HOP_END(ts, INTERVAL '20 seconds', INTERVAL '1 minute') AS e, symbol, COUNT(*) AS n, LAST(id) AS l FROM trades GROUP BY HOP(ts, INTERVAL '20 seconds', INTERVAL '1 minute'), symbol
 -- spark: SELECT window.start AS s, window.end AS e, symbol, COUNT(*) AS n, max_by(id, struct(ts, _lsn)) AS l FROM trades GROUP BY window(ts, '1 minute', '20 seconds'), symbol
+SELECT HOP_START(ts) AS s, HOP_END(ts, INTERVAL '20 seconds') AS e, COUNT(*) AS n FROM trades GROUP BY HOP(ts, INTERVAL '20 seconds', INTERVAL '1 minute')
+-- spark: SELECT window.start AS s, window.end AS e, COUNT(*) AS n FROM trades GROUP BY window(ts, '1 minute', '20 seconds')
+SELECT TUMBLE_START(ts) AS s, WINDOW_END(ts) AS e, COUNT(*) AS n FROM trades GROUP BY TUMBLE(ts, INTERVAL '7 seconds', INTERVAL '3 seconds')
+-- spark: SELECT window.start AS s, window.end AS e, COUNT(*) AS n FROM trades GROUP BY window(ts, '7 seconds', '7 seconds', '3 seconds')
+SELECT TUMBLE_START(ts, INTERVAL '1 minute') AS s, COUNT(*) AS n FROM trades GROUP BY 1 ORDER BY 1
+-- spark: SELECT window.start AS s, COUNT(*) AS n FROM trades GROUP BY window(ts, '1 minute') ORDER BY 1
+SELECT SESSION_START(ts) AS s, SESSION_END(ts) AS e, COUNT(*) AS n FROM trades GROUP BY SESSION_START(ts, INTERVAL '3 seconds')
+-- spark: SELECT session_window.start AS s, session_window.end AS e, COUNT(*) AS n FROM trades GROUP BY session_window(ts, '3 seconds')
 SELECT window_start AS s, window_end AS e, SUM(lot) AS n FROM trades WHERE ok GROUP BY HOP(ts, INTERVAL '25 seconds', INTERVAL '1 minute', INTERVAL '4 seconds')
 -- spark: SELECT window.start AS s, window.end AS e, SUM(lot) AS n FROM trades WHERE ok GROUP BY window(ts, '1 minute', '25 seconds', '4 seconds')
 SELECT SESSION_START(ts, INTERVAL '3 seconds') AS s, SESSION_END(ts, INTERVAL '3 seconds') AS e, COUNT(*) AS n, FIRST(id) AS f FROM trades GROUP BY SESSION(ts, INTERVAL '3 seconds')

@@ -218,6 +218,14 @@ def _from(source: str, where: str) -> str:
 # --- Binding --------------------------------------------------------------------------------------
 
 
+def as_window(tree: exp.Expr) -> exp.Anonymous | None:
+    """Return the window of a key, which may be a start or an end that says all of it."""
+    kind, _, side = time_function(tree).partition("_")
+    if kind not in TIME_WINDOWS or (side and len(tree.expressions) <= _COUNTS[kind][0]):
+        return None
+    return exp.Anonymous(this=kind, expressions=tree.expressions).update_positions(tree)
+
+
 class GroupBinder(RowBinder):
     """Binds expressions over groups of rows.
 
@@ -239,8 +247,9 @@ class GroupBinder(RowBinder):
 
     def add_key(self, tree: exp.Expr) -> None:
         """Add what rows of a group have in common: an expression, or a window."""
-        if time_function(tree) in TIME_WINDOWS:
-            self._add_window(tree)
+        window = as_window(tree)
+        if window is not None:
+            self._add_window(window)
             return
         beyond = next(beyond_rows(tree), None)
         if beyond is not None:
@@ -256,8 +265,7 @@ class GroupBinder(RowBinder):
             ref = self.draft.column("", node.type, text, nullable=node.nullable)
             self._keys.append((node, ref))
 
-    def _add_window(self, tree: exp.Expr) -> None:
-        assert isinstance(tree, exp.Anonymous)  # noqa: S101 - time_function knows no others
+    def _add_window(self, tree: exp.Anonymous) -> None:
         if self.window is not None:
             self.refuse(tree, "GROUP BY takes one window only", "Leave one of them out.")
         self.window = bind_window(self.rows, tree)
@@ -327,18 +335,25 @@ class GroupBinder(RowBinder):
         kind, _, side = time_function(tree).partition("_")
         if self.window is None or not side:
             return super().time_part(tree)
-        same = not tree.expressions or (
-            kind != "WINDOW"
-            and bind_window(self.rows, exp.Anonymous(this=kind, expressions=tree.expressions))
-            == self.window
-        )
-        if kind not in {self.window.kind, "WINDOW"} or not same:
+        if kind not in {self.window.kind, "WINDOW"} or not self._is_same(self.window, tree):
             self.refuse(
                 tree,
                 "this is not the window of GROUP BY",
                 f"Write {self.window.kind}_{side} with the same arguments.",
             )
         return self._window_parts[side]
+
+    def _is_same(self, window: TimeWindow, tree: exp.Anonymous) -> bool:
+        """Whether the arguments of a start or end are those of the window, or the first of them."""
+        args = tree.expressions
+        if len(args) > _COUNTS[window.kind][0]:
+            again = exp.Anonymous(this=window.kind, expressions=args)
+            return bind_window(self.rows, again) == window
+        if not args:
+            return True
+        time = self.rows.coerce(args[0], self.rows.bind(args[0]), TIMESTAMP)
+        lengths = [_micros(self.rows, each) for each in args[1:]]
+        return time == window.time and lengths == [window.slide, window.size][: len(lengths)]
 
     def table(self, source: str, where: str) -> str:
         """Return the SELECT that makes one row of each group.

@@ -10,7 +10,7 @@ from millstream.errors import SqlColumnError
 from millstream.sql.adhoc.binder import TIME_WINDOWS, RowBinder, needs_groups, time_function
 from millstream.sql.adhoc.draft import BoundQuery, Draft, OutputColumn
 from millstream.sql.adhoc.from_clause import FromClause, FromItem, FromScope
-from millstream.sql.adhoc.groups import GroupBinder
+from millstream.sql.adhoc.groups import GroupBinder, as_window
 from millstream.sql.adhoc.window_functions import order_text
 from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import ColumnRef, Node
@@ -96,7 +96,7 @@ def _key(rows: RowBinder, tree: exp.Select, key: exp.Expr) -> exp.Expr:
 
 def _named_item(rows: RowBinder, key: exp.Expr, item: exp.Expr) -> exp.Expr:
     found = item.this if isinstance(item, exp.Alias) else item
-    if item.is_star or needs_groups(found) or time_function(found):
+    if item.is_star or (needs_groups(found) and as_window(found) is None):
         hint = "Group by columns, expressions, or a window such as TUMBLE(ts, INTERVAL '1 minute')."
         rows.refuse(key, "GROUP BY does not take this expression", hint)
     return found
