@@ -55,7 +55,8 @@ class TestOwnRows:
 
 class TestFind:
     def test_a_tenant_sees_relations_with_a_tenant_column(self, catalog):
-        assert find(catalog, "SHARED", "acme").name == "shared"
+        definition, own = find(catalog, "SHARED", "acme")
+        assert (definition.name, own.equality[1]) == ("shared", "acme")
         assert visible_names(catalog, "acme") == ("shared",)
         assert visible_names(catalog, None) == ("private", "shared")
         with pytest.raises(TenantError):

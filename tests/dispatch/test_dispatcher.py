@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import millstream as ms
-from millstream.dispatch import Commit, loop
+from millstream.dispatch import loop
 from millstream.errors import ClosedError, DuplicateKeyError, LogFailedError, LogFullError
 from millstream.model import ChangeBatch
 from millstream.testing import TIMEOUT, Background, engine_of, inlet_of, paused, wait_until
@@ -153,7 +153,7 @@ class TestCalls:
             applied.append((placed[0].lsn, subscription.try_recv()))
 
         batch = ChangeBatch.from_rows(schema, [(1,), (2,)])
-        lsn = dispatcher.commit(Commit([("t", batch)], apply))
+        lsn = dispatcher.commit([("t", batch)], apply)
         assert applied == [(lsn, None)]
         assert subscription.recv(TIMEOUT).lsn == lsn == dispatcher.lsn
 
@@ -173,7 +173,7 @@ class TestCyclesOfOtherThreads:
     @staticmethod
     def commit_of(db, name, number):
         schema = engine_of(db).catalog[name].schema
-        return Commit([(name, ChangeBatch(schema, [(number,)], None, None))])
+        return [(name, ChangeBatch(schema, [(number,)], None, None))]
 
     def test_comes_after_what_was_pushed_before(self, db, dispatcher, commits):
         (source,) = numbers(db, "a")

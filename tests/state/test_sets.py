@@ -14,9 +14,9 @@ from millstream.model import Schema
 from millstream.model.clock import EPOCH
 from millstream.model.schema import Column
 from millstream.model.types import parse_type
+from millstream.state.emission import Emission
 from millstream.state.rows import Rows
 from millstream.state.sets import Sets
-from millstream.views.emission import Emission
 
 SCHEMA = Schema.of(start="TIMESTAMP", n="BIGINT")
 HIDDEN = (Column("_end", parse_type("TIMESTAMP")), Column("_k0", parse_type("VARCHAR")))

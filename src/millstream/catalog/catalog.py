@@ -26,7 +26,7 @@ from millstream.model.schema import Schema
 from millstream.sql import WatermarkSpec, create_source, create_table, duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from millstream.log import Log
     from millstream.model.schema import Column
@@ -127,11 +127,12 @@ class Catalog:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._objects: dict[str, Definition] = {}
-        if TOPIC not in log.topics:
+        topics = log.topics
+        if TOPIC not in topics:
             log.create_topic(TOPIC, _SCHEMA)
-        self._load()
+        self._load(topics)
 
-    def _load(self) -> None:
+    def _load(self, topics: Iterable[str]) -> None:
         entries: dict[str, dict[str, Any]] = {}
         for batch in self._log.salvage(TOPIC):
             for (text,) in batch.held_rows:
@@ -140,13 +141,13 @@ class Catalog:
                     entries.pop(entry["name"], None)
                 else:
                     entries[entry["name"]] = entry
-        for name in set(self._log.topics) & entries.keys():
+        for name in set(topics) & entries.keys():
             topic, entry = self._log.topic(name), entries[name]
             if entry.get("topic", topic.id) == topic.id:  # else it was dropped, and made anew
                 self._objects[name.lower()] = _read(entry, topic.schema)
         known = {each.name for each in self}
         is_damaged = self._log.damage(TOPIC) is not None
-        for name in self._log.topics:
+        for name in topics:
             if name.startswith(SYSTEM) or name in known:
                 continue
             if is_damaged:

@@ -81,15 +81,15 @@ def own_rows(definition: Definition, tenant: str | None) -> OwnRows | None:
     return OwnRows(definition, column, tenant)
 
 
-def find(catalog: Catalog, name: str, tenant: str | None) -> Definition:
-    """The definition of a source, table or view that a tenant may see; None: of any.
+def find(catalog: Catalog, name: str, tenant: str | None) -> tuple[Definition, OwnRows | None]:
+    """A source, table or view that a tenant may see, and its rows in it; None: of any, all rows.
 
     Raises:
         ObjectNotFoundError: there is none of that name.
         TenantError: it has no tenant column, so no tenant may see it.
     """
     if tenant is None:
-        return catalog[name]
+        return catalog[name], None
     definition = catalog.get(name)
     if definition is None:  # the catalog's own hint has names that tenants may not see
         names = ", ".join(visible_names(catalog, tenant))
@@ -97,8 +97,7 @@ def find(catalog: Catalog, name: str, tenant: str | None) -> Definition:
             f"there is no source, table or view {name!r}",
             hint=f"available to tenants: {names}" if names else "",
         )
-    own_rows(definition, tenant)
-    return definition
+    return definition, own_rows(definition, tenant)
 
 
 def visible_names(catalog: Catalog, tenant: str | None) -> tuple[str, ...]:

@@ -7,10 +7,8 @@ Never knows: how a subscriber buffers, what a table holds, Spark.
 
 from millstream.dispatch.dispatcher import Dispatcher, forked, make_durable, make_readable
 from millstream.dispatch.route import Routes, Subscriber, select
-from millstream.dispatch.tasks import Commit
 
 __all__ = [
-    "Commit",
     "Dispatcher",
     "Routes",
     "Subscriber",

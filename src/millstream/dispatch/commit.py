@@ -90,9 +90,7 @@ class Committer:
         """Add to the log what subscribers have already; before anything else is given an LSN."""
         parts, self.unwritten = self.unwritten, ()
         if parts:
-            self._appender.add(parts)
-            if write:
-                self._appender.write_soon()
+            self._appender.add(parts, write=write)
 
     def _place(self, batches: Batches, *, sync: bool) -> Error | None:
         """Give batches their place in the log; returns why they have none."""

@@ -25,6 +25,7 @@ from millstream.threads import Wakeup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.dispatch.tasks import Applied, Batches
     from millstream.errors import LogError
     from millstream.log import Log
     from millstream.sources.inlet import Inlet
@@ -71,26 +72,41 @@ class Dispatcher:
         self.inlets.remove(inlet)
         self._committer.forget(inlet.name)
 
-    def commit(self, commit: Commit) -> int:
-        """Commit changes; returns the last LSN once they are applied and handed to subscribers."""
+    def commit(
+        self,
+        batches: Batches | Callable[[], Batches],
+        applied: Applied | None = None,
+        *,
+        sync: bool = False,
+    ) -> int:
+        """Commit changes; returns the last LSN once they are applied and handed to subscribers.
+
+        Args:
+            batches: the topics and what is added to them, or a function that returns them then.
+            applied: called with the batches at their places, before any subscriber gets them.
+            sync: whether the commit is complete only when they are on the disk.
+        """
+        commit = Commit(batches, applied, sync=sync)
         self._hand_in(commit)
         commit.completion.wait()
         return commit.completion.lsn
 
-    def commit_here(self, commit: Commit) -> int:
+    def commit_here(self, batches: Batches, applied: Applied | None = None) -> int:
         """Commit changes, in this thread if no cycle is running, so that no thread is woken for it.
 
         Not in the main thread, where Ctrl-C could end a cycle anywhere. Returns the last LSN once
         they are applied and handed to subscribers.
         """
+        commit = Commit(batches, applied)
         is_main = threading.current_thread() is threading.main_thread()
         if is_main or self.is_forked or not self._loop.run_here(commit):
-            return self.commit(commit)
+            self._hand_in(commit)
         commit.completion.wait()
         return commit.completion.lsn
 
-    def post(self, commit: Commit) -> None:
+    def post(self, batches: Callable[[], Batches], applied: Applied, *, sync: bool) -> None:
         """Commit changes, some time soon; while the log takes nothing, they wait for it."""
+        commit = Commit(batches, applied, sync=sync)
         commit.is_posted = True
         self._hand_in(commit)
 

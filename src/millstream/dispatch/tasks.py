@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Batches: TypeAlias = "Sequence[tuple[str, ChangeBatch]]"
 """Topics, and what is added to each."""
 
+Applied: TypeAlias = "Callable[[list[ChangeBatch]], None]"
+"""Called with the batches of a commit once they have their places."""
+
 
 class Commit:
     """Changes that are committed as one.
@@ -35,7 +38,7 @@ class Commit:
     def __init__(
         self,
         batches: Batches | Callable[[], Batches],
-        applied: Callable[[list[ChangeBatch]], None] | None = None,
+        applied: Applied | None = None,
         *,
         sync: bool = False,
     ) -> None:

@@ -59,6 +59,10 @@ class Context:
             ObjectNotFoundError: there is none of that name.
             TenantError: it has no tenant column, so no tenant may see it.
         """
+        return self.find_own(name)[0]
+
+    def find_own(self, name: str) -> tuple[Definition, OwnRows | None]:
+        """As ``find``, and the rows that the tenant may see of it; None, without a tenant: all."""
         return tenants.find(self.engine.catalog, name, self.tenant)
 
     def own_rows(self, definition: Definition) -> OwnRows | None:

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 def insert(context: Context, statement: Insert) -> Result:
     """INSERT."""
-    definition = context.find(statement.target)
+    definition, own = context.find_own(statement.target)
     rows = plan_insert(statement, definition.schema)
-    own = context.own_rows(definition)
     if own is not None:
         own.check(rows)
     if definition.kind == "source":
@@ -61,8 +60,8 @@ def insert_batches(
 
 def source(context: Context, name: str, record: type | None) -> Source:
     """A producer's handle on a source, which refuses rows of other tenants."""
-    engine, definition = context.engine, context.find(name)
-    own = context.own_rows(definition)
+    engine = context.engine
+    definition, own = context.find_own(name)
     inlet = engine.inlets[definition]
     return Source(inlet, engine.flush, record, check=None if own is None else own.check)
 
@@ -72,18 +71,16 @@ def source(context: Context, name: str, record: type | None) -> Source:
 
 def update(context: Context, statement: Update) -> Result:
     """UPDATE."""
-    definition = context.find(statement.target)
+    definition, own = context.find_own(statement.target)
     predicate, projection = plan_update(statement, definition.schema)
-    own = context.own_rows(definition)
     count = context.engine.tables.update(definition, predicate, projection, own)
     return context.done(f"UPDATE {count}", count)
 
 
 def delete(context: Context, statement: Delete) -> Result:
     """DELETE."""
-    definition = context.find(statement.target)
+    definition, own = context.find_own(statement.target)
     predicate = plan_where(statement.where, definition.schema, statement.sql)
-    own = context.own_rows(definition)
     count = context.engine.tables.delete(definition, predicate, own)
     return context.done(f"DELETE {count}", count)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ObjectNotFoundError, WrongObjectError
 from millstream.log import Retention
@@ -39,17 +39,14 @@ class Inlets:
     def open(self, definition: Definition, watermark: int | None) -> None:
         """Let rows be pushed to a source; its event time goes on from a watermark."""
         options = definition.options
-        inlet = Inlet(
+        inlet = self._inlets[definition.name] = self._drained(
             definition.name,
             definition.schema,
-            self._dispatcher.wakeup,
             event_time=_event_time(definition, watermark),
             capacity=options.buffer_size,
             policy=options.backpressure,
             sync=options.wal_mode == "sync",
         )
-        self._inlets[definition.name] = inlet
-        self._dispatcher.add(inlet)
         if options.idle_timeout is not None and inlet.event_time.has_column:
             seconds = options.idle_timeout.total_seconds()
             self._idle[definition.name] = IdleWatch(inlet, seconds)
@@ -58,8 +55,13 @@ class Inlets:
         """The inlet of a source of the database's own, whose rows are kept for an hour."""
         if name not in self._log.topics:
             self._log.create_topic(name, schema, retention=Retention(max_age=3600.0))
-        inlet = Inlet(name, schema, self._dispatcher.wakeup)
+        inlet = self._drained(name, schema)
         self._system.append(inlet)
+        return inlet
+
+    def _drained(self, name: str, schema: Schema, **options: Any) -> Inlet:  # noqa: ANN401
+        """An inlet that the dispatcher drains; options are those of ``Inlet``."""
+        inlet = Inlet(name, schema, self._dispatcher.wakeup, **options)
         self._dispatcher.add(inlet)
         return inlet
 

@@ -19,7 +19,7 @@ from millstream.views.saver import Saver
 from millstream.views.views import Views
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from millstream.catalog import Definition
@@ -54,9 +54,10 @@ def open_engine(
     try:
         cluster = Spark(path / "spark", session=spark, master=master, options=spark_options)
         engine = assemble(log, cluster)
-        open_tables(engine)
-        open_sources(engine)
-        load_views(engine)
+        definitions = sorted(engine.catalog, key=lambda each: each.born)  # the oldest first
+        open_tables(engine, definitions)
+        open_sources(engine, definitions)
+        load_views(engine, definitions)
     except BaseException:
         log.close()
         raise
@@ -72,7 +73,7 @@ def assemble(log: Log, spark: Spark) -> Engine:
     inlets = Inlets(log, dispatcher, catalog)
     positions = Positions(log, dispatcher, inlets.watermarks)  # durable subscriptions take holds
     saver = Saver(log, dispatcher.barrier)
-    tables = Tables(log, dispatcher, catalog)
+    tables = Tables(log, dispatcher)
     views = Views(log, dispatcher, catalog, saver, spark)  # what DROP VIEW has left is dropped
     return Engine(
         log=log,
@@ -89,16 +90,16 @@ def assemble(log: Log, spark: Spark) -> Engine:
     )
 
 
-def open_tables(engine: Engine) -> None:
+def open_tables(engine: Engine, definitions: Iterable[Definition]) -> None:
     """Read the rows of the tables: those that were saved, and the changes after them."""
-    for definition in engine.catalog:
+    for definition in definitions:
         if definition.kind == "table" and not definition.broken:
             engine.open_relation(definition)
 
 
-def open_sources(engine: Engine) -> None:
+def open_sources(engine: Engine, definitions: Iterable[Definition]) -> None:
     """Let rows be pushed to the sources; event time goes on from the last watermark."""
-    for definition in engine.catalog:
+    for definition in definitions:
         if definition.kind == "source" and not definition.broken:
             engine.open_relation(definition, _last_watermark(engine, definition))
 
@@ -107,15 +108,14 @@ def _last_watermark(engine: Engine, definition: Definition) -> int | None:
     """The last watermark in the log, or the one that was stored with the positions."""
     positions = engine.positions
     stored = positions.loaded_watermarks.get(definition.name)
-    start = max(positions.loaded_lsn + 1, engine.log.topic(definition.name).low_lsn)
-    later = engine.log.watermark(definition.name, start)
+    later = engine.log.watermark(definition.name, positions.loaded_lsn + 1)
     known = [each for each in (stored, later) if each is not None]
     return max(known, default=None)
 
 
-def load_views(engine: Engine) -> None:
+def load_views(engine: Engine, definitions: Iterable[Definition]) -> None:
     """Load the views, the oldest first: a view reads only what was created before it."""
-    for definition in sorted(engine.catalog, key=lambda each: each.born):
+    for definition in definitions:
         if definition.query:
             engine.views.open(definition)
 

@@ -114,9 +114,11 @@ class Appender:
             self._writer.drain()
             self._writer.dirty.set()
 
-    def add(self, parts: Sequence[Part]) -> None:
-        """Append what was placed."""
+    def add(self, parts: Sequence[Part], *, write: bool) -> None:
+        """Append what was placed; ``write``: wake the thread that writes, if it sleeps."""
         self._queue.add(parts, parts[0].batch.committed_at)
+        if write:
+            self._queue.wake()
 
     def _parts(self, batches: Sequence[tuple[str, ChangeBatch]]) -> list[Part]:
         topics = self._segments.written.topics

@@ -418,15 +418,18 @@ class Log:
 
     def watermark(self, topic: str, start: int) -> int | None:
         """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""
-        return highest_watermark(self._segments, self._files, self.topic(topic).id, start)
+        kept = self.topic(topic)
+        first = max(start, kept.low_lsn)
+        return highest_watermark(self._segments, self._files, kept.id, first)
 
     # ---- retention
 
     @uninterrupted(undo=Hold.release)
-    def hold(self, *topics: str, lsn: int) -> Hold:
+    def hold(self, *topics: str, lsn: int, kept: bool = False) -> Hold:
         """Keep rows from an LSN on, of some topics or of all, until the hold moves or is released.
 
         A hold is not durable: take it again after opening, before the first round of retention.
+        With ``kept`` it is of what is kept by now.
 
         Raises:
             LsnNotKeptError: retention was faster.
@@ -435,7 +438,7 @@ class Log:
         with self._definitions.lock:  # no round of retention is between the look and the hold
             chosen = self._chosen(topics)
             for topic in chosen:
-                if topic.low_lsn > max(first, FIRST_LSN) and topics:
+                if topic.low_lsn > max(first, FIRST_LSN) and topics and not kept:
                     raise not_kept(topic, first)
             return self._opened.holds.take((topic.id for topic in chosen), first)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.catalog.tenants import find, own_rows
+from millstream.catalog.tenants import find
 from millstream.dispatch import select
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
@@ -95,8 +95,7 @@ class Relations:
         self, name: str, columns: Sequence[str], lsn: int, tenant: str | None
     ) -> pa.Table:
         """The current rows of a relation as one Arrow table; of a source with their LSNs."""
-        definition = find(self._catalog, name, tenant)
-        own = own_rows(definition, tenant)
+        definition, own = find(self._catalog, name, tenant)
         plan = None
         if own is not None:
             plan = plan_all(definition.name, definition.schema, own.equality)

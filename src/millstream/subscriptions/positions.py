@@ -12,7 +12,6 @@ import threading
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.dispatch import Commit
 from millstream.errors import LogFullError, SubscriptionExistsError, SubscriptionNotFoundError
 from millstream.log import Retention
 from millstream.model.batch import ChangeBatch
@@ -101,8 +100,7 @@ class Positions:
                 self._take_hold(durable)
 
     def _take_hold(self, durable: DurablePosition) -> None:
-        low = self._log.topic(durable.target).low_lsn
-        self._holds[durable.name] = self._log.hold(durable.target, lsn=max(durable.lsn + 1, low))
+        self._holds[durable.name] = self._log.hold(durable.target, lsn=durable.lsn + 1, kept=True)
 
     # ---- what there is
 
@@ -163,7 +161,7 @@ class Positions:
         try:
             self.write()
         except LogFullError:
-            self._dispatcher.post(self._commit(sync=True))
+            self._dispatcher.post(self._newest, self._written, sync=True)
 
     def drop_target(self, target: str) -> None:
         """Remove the durable subscriptions of a log that is dropped."""
@@ -181,25 +179,22 @@ class Positions:
             self._durable[name] = replace(known, lsn=lsn)
             posted, self._is_posted = self._is_posted, True
         if not posted:
-            self._dispatcher.post(self._commit(sync=False))
+            self._dispatcher.post(self._newest, self._written, sync=False)
 
     def write(self) -> None:
         """Write the state if it changed; it is on the disk when this returns."""
         if self._state() == self._last:
             return
         if self._dispatcher.is_here():
-            batch = self._batch()
-            self._log.appender.place([(TOPIC, batch)], sync=True)
-            self._written([batch])
+            batches = self._newest()
+            self._log.appender.place(batches, sync=True)
+            self._written([batch for _, batch in batches])
         else:
-            self._dispatcher.commit(self._commit(sync=True))
+            self._dispatcher.commit(self._newest, self._written, sync=True)
 
-    def _commit(self, *, sync: bool) -> Commit:
-        # The row is made as late as possible, so that it has all that was acknowledged by then.
-        return Commit(lambda: [(TOPIC, self._batch())], self._written, sync=sync)
-
-    def _batch(self) -> ChangeBatch:
-        return ChangeBatch(_SCHEMA, [(self._state(),)], None, None)
+    def _newest(self) -> list[tuple[str, ChangeBatch]]:
+        """The row to commit, made as late as possible: with all that was acknowledged by then."""
+        return [(TOPIC, ChangeBatch(_SCHEMA, [(self._state(),)], None, None))]
 
     def _state(self) -> str:
         with self._lock:

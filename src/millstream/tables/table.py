@@ -30,6 +30,7 @@ class Table:
     Args:
         name: the table, and its topic.
         schema: its columns and its key.
+        born: the LSN before which it was not there: another one of its name may have been.
 
     Attributes:
         rows: the current rows by key; changed by the dispatcher's thread only.
@@ -41,8 +42,9 @@ class Table:
         error: why its rows could not be read, or None.
     """
 
-    def __init__(self, name: str, schema: Schema) -> None:
+    def __init__(self, name: str, schema: Schema, born: int = 0) -> None:
         self.name = name
+        self.born = born
         self.changing = threading.Lock()
         self.unsettled = False
         self.lsn = 0

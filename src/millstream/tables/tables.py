@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.dispatch import Commit
 from millstream.errors import Error, ObjectNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
 from millstream.tables import changes
@@ -13,7 +12,7 @@ from millstream.tables.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.catalog import Catalog, Definition
+    from millstream.catalog import Definition
     from millstream.catalog.tenants import OwnRows
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
@@ -30,13 +29,11 @@ class Tables:
     Args:
         log: where their changes are.
         dispatcher: commits and applies the changes.
-        catalog: what exists.
     """
 
-    def __init__(self, log: Log, dispatcher: Dispatcher, catalog: Catalog) -> None:
+    def __init__(self, log: Log, dispatcher: Dispatcher) -> None:
         self._log = log
         self._dispatcher = dispatcher
-        self._catalog = catalog
         self._tables: dict[str, Table] = {}
 
     def get(self, name: str) -> Table | None:
@@ -45,7 +42,7 @@ class Tables:
 
     def open(self, definition: Definition, saved: SavedRows | None) -> Table:
         """Read a table's rows: those that were saved, and the changes that the log has since."""
-        table = Table(definition.name, definition.schema)
+        table = Table(definition.name, definition.schema, definition.born)
         table.load(self._log, saved)
         self._tables[definition.name] = table
         return table
@@ -94,10 +91,9 @@ class Tables:
             made = changes_of(table)
             batch = made.batch(table.schema)
             if batch is not None:
-                commit = self._commit_of(table, batch, definition)
                 table.unsettled = True
                 try:
-                    self._dispatcher.commit(commit)
+                    self._commit(table, batch, sync=definition.options.wal_mode == "sync")
                 except Error:
                     table.unsettled = False  # nothing of it was committed
                     raise
@@ -105,25 +101,24 @@ class Tables:
         return made.count
 
     def _changeable(self, definition: Definition) -> Table:
-        definition.check_usable()
         table = self._tables.get(definition.name)
-        if definition.kind == "table" and (table is None or not self._catalog.has(definition)):
+        if table is not None and table.born == definition.born:
+            return table
+        definition.check_usable()
+        if definition.kind == "table":
             raise ObjectNotFoundError(f"the table {definition.name} was dropped")
-        if table is None:
-            raise WrongObjectError(
-                f"{definition.name} is a {definition.kind}: its rows cannot be changed",
-                hint="CREATE TABLE with a PRIMARY KEY makes a log whose rows can be",
-            )
-        return table
+        raise WrongObjectError(
+            f"{definition.name} is a {definition.kind}: its rows cannot be changed",
+            hint="CREATE TABLE with a PRIMARY KEY makes a log whose rows can be",
+        )
 
-    def _commit_of(self, table: Table, batch: ChangeBatch, definition: Definition) -> Commit:
+    def _commit(self, table: Table, batch: ChangeBatch, *, sync: bool) -> None:
         def batches() -> list[tuple[str, ChangeBatch]]:
             if self._tables.get(table.name) is not table:
                 raise ObjectNotFoundError(f"the table {table.name} was dropped")
             return [(table.name, batch)]
 
-        sync = definition.options.wal_mode == "sync"
-        return Commit(batches, lambda placed: table.apply(placed[0]), sync=sync)
+        self._dispatcher.commit(batches, lambda placed: table.apply(placed[0]), sync=sync)
 
     # ---- damage
 
@@ -147,8 +142,7 @@ class Tables:
         first = self._log.lsn + 1
         if rows:
             batch = ChangeBatch(schema, rows, None, None)
-            commit = Commit([(table.name, batch)], lambda placed: table.apply(placed[0]), sync=True)
-            self._dispatcher.commit(commit)
+            self._commit(table, batch, sync=True)
             first = batch.first_lsn
         self._log.trim(table.name, first)
         table.error = None

@@ -17,7 +17,6 @@ from millstream.views.result_shapes import PENDING, STATE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.catalog import Catalog
     from millstream.log import Log
     from millstream.model.schema import Column
     from millstream.views.planning import PlannedView, ViewPlanner
@@ -98,9 +97,10 @@ def drop_topics(log: Log, topics: Iterable[str]) -> None:
 def remove_leftovers(storage: Storage, saver: Saver) -> None:
     """Remove what a crash has left of hidden views, and of views that were dropped."""
     _drop_orphaned_topics(storage)
-    _drop_orphaned_late_logs(storage)
-    saver.remove_others(storage.catalog)
-    _remove_orphaned_checkpoints(storage)
+    definitions = list(storage.catalog)
+    _drop_orphaned_late_logs(storage, definitions)
+    saver.remove_others(definitions)
+    _remove_orphaned_checkpoints(storage, definitions)
 
 
 def _drop_orphaned_topics(storage: Storage) -> None:
@@ -110,25 +110,25 @@ def _drop_orphaned_topics(storage: Storage) -> None:
             storage.log.drop_topic(topic)
 
 
-def _drop_orphaned_late_logs(storage: Storage) -> None:
-    catalog = storage.catalog
-    written = _late_logs(catalog)
-    for each in list(catalog):
-        if written is not None and each.is_late_log and each.name.lower() not in written:
-            storage.dispatcher.call(partial(catalog.drop, each.name))
+def _drop_orphaned_late_logs(storage: Storage, definitions: list[Definition]) -> None:
+    late = [each.name for each in definitions if each.is_late_log]
+    written = _late_logs(definitions) if late else None
+    for name in late:
+        if written is not None and name.lower() not in written:
+            storage.dispatcher.call(partial(storage.catalog.drop, name))
 
 
-def _late_logs(catalog: Catalog) -> set[str] | None:
+def _late_logs(definitions: list[Definition]) -> set[str] | None:
     """The logs that views write late rows to; None when that of some view is not known."""
     try:
-        made = [parse(each.query)[0] for each in catalog if each.query]
+        made = [parse(each.query)[0] for each in definitions if each.query]
     except Error:
         return None
     return {(each.late_to or "").lower() for each in made if isinstance(each, CreateView)}
 
 
-def _remove_orphaned_checkpoints(storage: Storage) -> None:
-    known = {storage.checkpoint_of(each).name for each in storage.catalog}
+def _remove_orphaned_checkpoints(storage: Storage, definitions: list[Definition]) -> None:
+    known = {storage.checkpoint_of(each).name for each in definitions}
     folders = storage.checkpoints.iterdir() if storage.checkpoints.is_dir() else ()
     for folder in folders:
         if folder.name not in known:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from millstream.dispatch import Commit, select
+from millstream.dispatch import select
 from millstream.model.batch import ChangeBatch
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.checkpoint import forget_beyond, offset_in
@@ -191,7 +191,7 @@ class LateLog:
         late = batch.keep_mask(pc.greater(batch.lsns_arrow(), self._lsn))
         schema = self._storage.schema_of(self._name)
         rows = ChangeBatch(schema, None, schema.conform(late.arrow), None, cause=batch.lsn)
-        self._storage.dispatcher.commit(Commit([(self._name, rows)]))
+        self._storage.dispatcher.commit([(self._name, rows)])
         self._lsn = batch.lsn
 
 

@@ -14,17 +14,17 @@ import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
 from millstream.state.bags import AppendOnlyRows, Bag
+from millstream.state.emission import Emission
 from millstream.state.rows import Rows
 from millstream.state.sets import Sets
-from millstream.views.emission import Emission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
+    from millstream.state.emission import Mode, Release
     from millstream.state.saved import SavedRows
-    from millstream.views.emission import Mode, Release
 
 STATE: Final = "__state_"
 PENDING: Final = "__pending_"

@@ -46,7 +46,7 @@ class LogHolds:
     """Keeps from retention what a view may have to read again.
 
     Attributes:
-        holds: one for each of its inputs.
+        holds: of all its inputs; none when it has failed for good.
     """
 
     holds: list[Hold]
@@ -54,7 +54,7 @@ class LogHolds:
     @staticmethod
     def of(log: Log, topics: Iterable[str], lsn: int) -> LogHolds:
         """Keep all that some topics have from an LSN on."""
-        return LogHolds([log.hold(each, lsn=max(lsn, log.topic(each).low_lsn)) for each in topics])
+        return LogHolds([log.hold(*topics, lsn=lsn, kept=True)])
 
     def advance(self, lsn: int) -> None:
         """Everything up to an LSN will not be read again."""

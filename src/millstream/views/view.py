@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from millstream.dispatch import Commit, make_durable
+from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
 from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
@@ -244,7 +244,7 @@ class View:
         """Commit changes; while the disk is full, wait for room."""
         while not self.progress.is_over:
             try:
-                self._dispatcher.commit_here(Commit(parts, applied))
+                self._dispatcher.commit_here(parts, applied)
             except (LogFailedError, RowTooLargeError):
                 raise
             except LogError as error:

@@ -14,8 +14,8 @@ from millstream.model import Schema
 from millstream.model.clock import EPOCH
 from millstream.model.schema import Column
 from millstream.model.types import parse_type
+from millstream.state.emission import Emission
 from millstream.state.rows import Rows
-from millstream.views.emission import Emission
 
 SCHEMA = Schema.of(key=("k", "start"), k="VARCHAR", start="BIGINT", n="BIGINT")
 END = Column("_end", parse_type("TIMESTAMP"))
