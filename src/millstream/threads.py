@@ -26,7 +26,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
-from millstream.errors import Error
+from millstream.errors import Error, InvalidOptionError
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
@@ -237,6 +237,30 @@ class Waiters:
         for asleep in tuple(self.asleep):
             with contextlib.suppress(RuntimeError):  # it was woken already
                 asleep.release()
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """The moment at which a timeout is up; None: never.
+
+    Raises:
+        InvalidOptionError: it is no number of seconds.
+    """
+    if timeout is None:
+        return None
+    if type(timeout) is bool or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InvalidOptionError(
+            f"timeout is {timeout!r}",
+            hint="a number of seconds, at least 0; or None, to wait without limit",
+        )
+    return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout
+
+
+def time_left(deadline: float | None, wait: float | None) -> float | None:
+    """For how many seconds to sleep: until a deadline, at most for a wait. None: no limit."""
+    if deadline is None:
+        return wait
+    left = max(0.0, deadline - time.monotonic())
+    return left if wait is None else min(left, wait)
 
 
 # ---- threads of our own

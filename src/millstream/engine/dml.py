@@ -9,7 +9,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.sources import Source
 from millstream.sql import plan_insert, plan_update, plan_where
 from millstream.sql.adhoc import plan_adhoc
-from millstream.subscriptions.pacing import deadline_of, time_left
+from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
     from millstream.catalog import Definition

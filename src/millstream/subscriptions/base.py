@@ -11,10 +11,15 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from millstream.errors import ClosedError, InvalidOptionError, InvalidTokenError
+from millstream.delivery.pacing import PacedReader
+from millstream.errors import (
+    ClosedError,
+    InvalidOptionError,
+    InvalidTokenError,
+    ReceiveTimeoutError,
+)
 from millstream.model.batch import ChangeBatch
 from millstream.model.display import one_line, public_names
-from millstream.subscriptions.pacing import PacedReader
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -100,7 +105,9 @@ class SubscriptionBase:
         self.name = options.name
         self.errors = 0
         self._inbox = inbox
-        self._reader = PacedReader(inbox, options)
+        self._reader = PacedReader(
+            inbox, max_rows=options.max_rows, max_delay=options.max_delay, demand=options.demand
+        )
         self._cancelled = False
         self._acknowledge = acknowledge
         self._acknowledged = acknowledged
@@ -270,6 +277,13 @@ class SubscriptionBase:
 
     def __dir__(self) -> list[str]:
         return public_names(self, _INTERNAL)
+
+
+def timed_out(timeout: float | None) -> ReceiveTimeoutError:
+    """The error for a wait in which nothing came."""
+    return ReceiveTimeoutError(
+        f"nothing was received within {timeout} seconds", hint="try_recv() gives None instead"
+    )
 
 
 def _lsn_of(batch: ChangeBatch | str | int, target: str, log: Log) -> int:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.display import one_line, public_names
-from millstream.subscriptions.pacing import deadline_of, time_left, timed_out
+from millstream.subscriptions.base import timed_out
+from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

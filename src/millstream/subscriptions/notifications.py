@@ -13,8 +13,7 @@ from millstream.delivery.backpressure import merge_gaps
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.model.clock import to_datetime
 from millstream.subscriptions.events import AsyncEvents, Events
-from millstream.subscriptions.pacing import deadline_of, time_left
-from millstream.threads import uninterrupted
+from millstream.threads import deadline_of, time_left, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.base import SubscriptionBase
-from millstream.subscriptions.pacing import deadline_of, time_left, timed_out
+from millstream.subscriptions.base import SubscriptionBase, timed_out
+from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ClosedError
-from millstream.subscriptions.base import SubscriptionBase
-from millstream.subscriptions.pacing import deadline_of, time_left, timed_out
+from millstream.subscriptions.base import SubscriptionBase, timed_out
+from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch

@@ -1,15 +1,13 @@
-"""The pace of a subscription: which batch is due, when to look again, how long to wait."""
+"""The pace of a reader: which batch of its inbox is due, and when to look again."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from millstream.delivery.backpressure import MERGED_ROWS
 from millstream.dispatch import forked
-from millstream.errors import InvalidOptionError, ReceiveTimeoutError
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
@@ -17,29 +15,33 @@ if TYPE_CHECKING:
 
     from millstream.delivery.inbox import Inbox
     from millstream.model.batch import ChangeBatch
-    from millstream.subscriptions.options import SubscribeOptions
 
 
 class PacedReader:
-    """Takes batches from an inbox, never waiting, as options, demand and pauses allow.
+    """Takes batches from an inbox, never waiting, as limits, demand and pauses allow.
 
     Args:
         inbox: where they come from.
-        options: of these ``max_rows``, ``max_delay`` and ``demand``.
+        max_rows: at most so many rows in a batch.
+        max_delay: wait so many seconds for ``max_rows`` rows.
+        demand: hand over only what ``request`` asks for, and so many rows to begin with.
 
     Attributes:
         is_paused: nothing is handed over for now.
         pid: the process that may read.
     """
 
-    __slots__ = ("_demand", "_demand_lock", "_inbox", "_options", "is_paused", "pid")
+    __slots__ = ("_demand", "_demand_lock", "_inbox", "_max_delay", "_max_rows", "is_paused", "pid")
 
-    def __init__(self, inbox: Inbox, options: SubscribeOptions) -> None:
+    def __init__(
+        self, inbox: Inbox, *, max_rows: int | None, max_delay: float | None, demand: int | None
+    ) -> None:
         self.is_paused = False
         self.pid = os.getpid()
         self._inbox = inbox
-        self._options = options
-        self._demand = options.demand
+        self._max_rows = max_rows
+        self._max_delay = max_delay
+        self._demand = demand
         self._demand_lock = threading.Lock()
 
     def poll(self) -> ChangeBatch | None:
@@ -72,10 +74,10 @@ class PacedReader:
     @uninterrupted
     def _take(self) -> None:
         """Take the next batch, if it is due."""
-        inbox, options, limit = self._inbox, self._options, self._options.max_rows
+        inbox, limit, max_delay = self._inbox, self._max_rows, self._max_delay
         merge = MERGED_ROWS
-        if options.max_delay is not None:
-            if inbox.ready_in(limit, options.max_delay) != 0.0:
+        if max_delay is not None:
+            if inbox.ready_in(limit, max_delay) != 0.0:
                 return
             merge = limit or inbox.backlog.limit
         with self._demand_lock:
@@ -97,25 +99,24 @@ class PacedReader:
 
         Returns for how many seconds to wait for that: None, as long as it takes; 0, not at all.
         """
-        inbox, options = self._inbox, self._options
+        inbox, max_delay = self._inbox, self._max_delay
         if self.is_paused or self._demand == 0:
             registered = inbox.wake_on_call(wake)
             if registered and not (self.is_paused or self._demand == 0):
                 return 0.0  # resumed just now
             return None if registered else 0.0
-        if options.max_delay is not None:
-            delay = inbox.ready_in(options.max_rows, options.max_delay)
+        if max_delay is not None:
+            delay = inbox.ready_in(self._max_rows, max_delay)
             if delay > 0.0:
                 return delay if inbox.wake_on_offer(wake) else 0.0
         return None if inbox.wake_on_news(wake) else 0.0
 
     def is_unlimited(self) -> bool:
         """Whether batches may be handed over at once and as they were committed."""
-        options = self._options
         return (
             self._demand is None
-            and options.max_rows is None
-            and options.max_delay is None
+            and self._max_rows is None
+            and self._max_delay is None
             and not self.is_paused
         )
 
@@ -137,34 +138,3 @@ class PacedReader:
         if inbox.taken is not None:
             return self.position
         return inbox.progress.position if inbox.is_over else lsn
-
-
-def deadline_of(timeout: float | None) -> float | None:
-    """The moment at which a timeout is up; None: never.
-
-    Raises:
-        InvalidOptionError: it is no number of seconds.
-    """
-    if timeout is None:
-        return None
-    if type(timeout) is bool or not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InvalidOptionError(
-            f"timeout is {timeout!r}",
-            hint="a number of seconds, at least 0; or None, to wait without limit",
-        )
-    return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout
-
-
-def timed_out(timeout: float | None) -> ReceiveTimeoutError:
-    """The error for a wait in which nothing came."""
-    return ReceiveTimeoutError(
-        f"nothing was received within {timeout} seconds", hint="try_recv() gives None instead"
-    )
-
-
-def time_left(deadline: float | None, wait: float | None) -> float | None:
-    """For how many seconds to sleep: until a deadline, at most for a wait. None: no limit."""
-    if deadline is None:
-        return wait
-    left = max(0.0, deadline - time.monotonic())
-    return left if wait is None else min(left, wait)
