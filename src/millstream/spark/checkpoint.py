@@ -6,6 +6,7 @@ Takes a checkpoint's folder; gives the place in the feed up to which Spark's sta
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -57,6 +58,16 @@ def offset_in(checkpoint: Path) -> Offset | None:
         if len(lines) >= 3:
             return Offset.of(lines[2])
     return None
+
+
+def offset_within(checkpoint: Path, lsn: int) -> Offset | None:
+    """The offset of a checkpoint, once what is ahead of a log that ends with an LSN was removed."""
+    forget_beyond(checkpoint, lsn)
+    place = offset_in(checkpoint)
+    if place is not None and place.lsn > lsn:
+        shutil.rmtree(checkpoint)
+        return None
+    return place
 
 
 def forget_beyond(checkpoint: Path, lsn: int) -> None:

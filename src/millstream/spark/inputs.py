@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -187,9 +187,7 @@ class FeedLogs:
         """The batches between two LSNs, both included, each with the number of its log."""
         places = {topic: place for place, topic in enumerate(self._inputs.topics)}
         keep = self._inputs.keep
-        kept = max(self._log.topic(each).low_lsn for each in places)
-        start: int | Literal["earliest"] = first if kept <= first else "earliest"
-        with self._log.read(*places, start=start) as reader:
+        with self._log.read_kept(*places, start=first)[0] as reader:
             for batch in reader:
                 if batch.first_lsn > last:
                     return

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
+from millstream.spark.bridge.server import BridgeServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -136,6 +137,8 @@ class Spark:
         self._is_ready = False
         self._is_stopped = False
         self._lock = threading.Lock()
+        self._server: BridgeServer | None = None
+        self._serving = threading.Lock()
 
     @property
     def log_file(self) -> Path:
@@ -170,8 +173,14 @@ class Spark:
         if self._is_stopped:
             raise ClosedError("the database is closed", hint="open it again")
 
-    @property
-    def address(self) -> str:
+    def server(self) -> BridgeServer:
+        """The bridge that the tasks of all views connect to; made when it is first needed."""
+        with self._serving:
+            if self._server is None:
+                self._server = BridgeServer(self._address())
+            return self._server
+
+    def _address(self) -> str:
         """Where tasks find this process: on this machine, or by the driver's address."""
         context = self.session.sparkContext
         if re.fullmatch(r"local(\[[^\]]*\])?", context.master):
@@ -242,7 +251,9 @@ class Spark:
         return session
 
     def stop(self) -> None:
-        """Stop what was started here; the user's own session goes on."""
+        """Stop what was started here; the user's own session goes on. All views have ended."""
+        if self._server is not None:
+            self._server.close()
         with self._lock:
             session, self._is_ready, self._is_stopped = self._session, False, True
             if session is None or not self._is_ours:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +9,7 @@ import pyarrow.compute as pc
 
 from millstream.dispatch import select
 from millstream.model.batch import ChangeBatch
-from millstream.spark.bridge.server import BridgeServer
-from millstream.spark.checkpoint import forget_beyond, offset_in
+from millstream.spark.checkpoint import offset_within
 from millstream.spark.columns import feed_schema, used
 from millstream.spark.feed import ViewFeed
 from millstream.spark.gears import Runner
@@ -44,21 +41,14 @@ class SparkViews:
 
     Attributes:
         spark: the Spark session of the database.
+        server: the bridge that the tasks of its views connect to.
     """
 
     def __init__(self, storage: Storage, spark: Spark) -> None:
         self.spark = spark
         self._storage = storage
-        self._server: BridgeServer | None = None
-        self._lock = threading.Lock()
+        self.server = spark.server
         self._encodings = Encodings()
-
-    def server(self) -> BridgeServer:
-        """The bridge that the tasks of all views connect to; made when it is first needed."""
-        with self._lock:
-            if self._server is None:
-                self._server = BridgeServer(self.spark.address)
-            return self._server
 
     def query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
         """The Spark query of a plan, whose feed has a name."""
@@ -96,8 +86,6 @@ class SparkViews:
 
     def close(self) -> None:
         """Stop Spark; all views have ended."""
-        if self._server is not None:
-            self._server.close()
         self.spark.stop()
 
     def _live(self, planned: PlannedView, plan: ViewPlan) -> LiveGear:
@@ -146,20 +134,15 @@ class SparkViews:
 
     def _event_time(self, name: str, column: str) -> int | None:
         """The place of a window's column, if it is the one that the log's watermark is of."""
-        mark = self._storage.catalog[name].watermark
+        definition = self._storage.definition_of(name)
+        mark = definition.watermark
         if mark is None or mark.column != column:
             return None
-        return self._storage.schema_of(name).names.index(column)
+        return definition.schema.names.index(column)
 
     def _place_of(self, definition: Definition) -> Offset | None:
         """The offset of a view's checkpoint; a checkpoint that is ahead of the log is removed."""
-        folder, lsn = self._storage.checkpoint_of(definition), self._storage.log.lsn
-        forget_beyond(folder, lsn)
-        place = offset_in(folder)
-        if place is not None and place.lsn > lsn:
-            shutil.rmtree(folder)
-            return None
-        return place
+        return offset_within(self._storage.checkpoint_of(definition), self._storage.log.lsn)
 
     def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...]) -> bool:
         """Whether rows that a view has read are kept no more."""

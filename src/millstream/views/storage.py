@@ -41,9 +41,13 @@ class Storage:
         """The batches of a log after an LSN."""
         return LogTail(self.log, self.dispatcher, (topic,), self.select_all, lsn)
 
+    def definition_of(self, name: str) -> Definition:
+        """A log that the catalog knows."""
+        return self.catalog[name]
+
     def schema_of(self, name: str) -> Schema:
         """The columns of a log that the catalog knows."""
-        return self.catalog[name].schema
+        return self.definition_of(name).schema
 
     @property
     def checkpoints(self) -> Path:
