@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from millstream.errors import PipelineError
+from millstream.errors import MissingExtraError
 from millstream.spark.bridge import server as wire_module
 from millstream.spark.bridge.security import MAGIC, make_certificate, proof
 from millstream.spark.bridge.server import BridgeServer
@@ -286,7 +286,7 @@ def test_the_end_of_an_encrypted_server_ends_all(encrypted):
 def test_without_the_package_nothing_goes_out_unencrypted(monkeypatch):
     monkeypatch.setattr(wire_module, "is_loopback", lambda host: False)
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(PipelineError) as raised:
+    with pytest.raises(MissingExtraError) as raised:
         BridgeServer()
     assert "millstream[cluster]" in raised.value.hint
 

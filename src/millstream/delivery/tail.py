@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.delivery.backpressure import Policy
 from millstream.delivery.feed import LogFeed, MultiLogFeed
 from millstream.delivery.inbox import Inbox
-from millstream.errors import PipelineError
+from millstream.errors import LsnNotKeptError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,8 +76,9 @@ class LogTail:
                 break
             batch = self._inbox.take(merge=1)  # damage that the user has chosen to skip
         if batch is not None and batch.gap is not None:
-            raise PipelineError(
+            raise LsnNotKeptError(
                 f"retention has removed rows before LSN {batch.first_lsn:,}",
+                oldest=batch.first_lsn,
                 hint="CREATE OR REPLACE the view",
             )
         if batch is None and self._inbox.is_over and self._inbox.error is not None:

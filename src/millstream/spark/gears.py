@@ -12,7 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from millstream.errors import LogCorruptError, LogError, LogFailedError, RowTooLargeError
+from millstream.errors import (
+    LogCorruptError,
+    LogError,
+    LogFailedError,
+    LsnNotKeptError,
+    RowTooLargeError,
+)
 from millstream.spark.checkpoint import offset_in
 from millstream.spark.failure import query_failure
 from millstream.spark.live import FAR_BEHIND
@@ -332,5 +338,6 @@ def _should_shift_down(lag: int) -> int:
 def _is_full(raised: BaseException) -> bool:
     """Whether the log, or Spark for its checkpoint, found no room: not the fault of any row."""
     if isinstance(raised, LogError):
-        return not isinstance(raised, LogCorruptError | LogFailedError | RowTooLargeError)
+        others = LogCorruptError | LogFailedError | LsnNotKeptError | RowTooLargeError
+        return not isinstance(raised, others)
     return "No space left on device" in str(raised)

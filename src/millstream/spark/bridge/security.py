@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import PipelineError
+from millstream.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,14 +75,14 @@ def make_certificate() -> Certificate:
     """A new key, and a certificate for it; the key is in this process's memory alone.
 
     Raises:
-        PipelineError: the package that makes keys is not installed.
+        MissingExtraError: the package that makes keys is not installed.
     """
     try:
         from cryptography import x509  # noqa: PLC0415 - only with Spark on other machines
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     except ImportError as error:
-        raise PipelineError(
+        raise MissingExtraError(
             "Spark runs on other machines, and rows are not sent there unencrypted",
             hint="pip install 'millstream[cluster]' brings what encrypts them",
         ) from error

@@ -85,7 +85,7 @@ class BridgeServer:
         certificate: what it must find here, in DER; empty when connections are not encrypted.
 
     Raises:
-        PipelineError: it is not the loopback address, and what encrypts is not installed.
+        MissingExtraError: it is not the loopback address, and what encrypts is not installed.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
