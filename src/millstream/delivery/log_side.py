@@ -22,9 +22,8 @@ from millstream.errors import (
 from millstream.model.lsn import FIRST_LSN
 
 if TYPE_CHECKING:
-    from millstream.delivery.feed import LogFeed
+    from millstream.delivery.feed import LogFeed, Replay
     from millstream.delivery.live_side import LiveSide, Progress
-    from millstream.delivery.replay import Replay
     from millstream.model.batch import ChangeBatch
     from millstream.model.change import Gap
 

@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from millstream.errors import InvalidOptionError
 from millstream.model.arguments import check_watermark, check_weights
-from millstream.model.change import Change, Commits, Gap
+from millstream.model.change import Change, Commits, Gap, changes, ops
 from millstream.model.display import pandas_frame, polars_frame, public_names
 from millstream.model.lsn import NO_LSN, ResumeToken
-from millstream.model.updates import changes, ops
 from millstream.model.weighted_rows import MaskedRows, Row, RowLsns, WeightedRows
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ Never knows: the log, LSNs, subscribers, SQL.
 
 from millstream.sources.event_time import EventTime, IdleWatch
 from millstream.sources.inlet import Inlet, InlineSubscriber, PushedBatches, PushPolicy
-from millstream.sources.source import Source
-from millstream.sources.writer import Writer
+from millstream.sources.source import Source, Writer
 
 __all__ = [
     "EventTime",

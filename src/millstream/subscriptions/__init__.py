@@ -11,8 +11,7 @@ from millstream.subscriptions.callback import (
     InlineSubscription,
     check_callback,
 )
-from millstream.subscriptions.changes import ChangeEvent, EventMaker, Include
-from millstream.subscriptions.events import AsyncEvents, Events
+from millstream.subscriptions.events import AsyncEvents, ChangeEvent, EventMaker, Events, Include
 from millstream.subscriptions.notifications import (
     AsyncListener,
     Channels,

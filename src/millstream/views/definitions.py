@@ -1,4 +1,4 @@
-"""Views in the catalog and the log: what CREATE VIEW writes, and what is found at opening."""
+"""Where views are: their log and catalog, what CREATE VIEW writes there, what opening finds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.catalog import Definition, Options
+from millstream.catalog.tenants import SelectAll
+from millstream.delivery.tail import LogTail
 from millstream.errors import Error, TopicNotFoundError, WrongObjectError
 from millstream.model.clock import system_clock
 from millstream.sql import CreateView, parse
@@ -16,15 +18,64 @@ from millstream.views.result_shapes import PENDING, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
+    from millstream.catalog import Catalog
+    from millstream.dispatch import Dispatcher
     from millstream.log import Log
-    from millstream.model.schema import Column
+    from millstream.model.schema import Column, Schema
     from millstream.views.planning import PlannedView, ViewPlanner
     from millstream.views.saver import Saver
-    from millstream.views.storage import Storage
+
 
 HIDDEN: Final = "__query_"
 """The names of hidden views begin like this: those of subscribed queries, which no CREATE made."""
+
+
+class Storage:
+    """The log of a database, what commits to it, and what exists in it.
+
+    Args:
+        log: the log.
+        dispatcher: commits to it.
+        catalog: the definitions.
+
+    Attributes:
+        log: the log.
+        dispatcher: commits to it.
+        catalog: the definitions.
+        select_all: plans of all rows of a log, or of those of one tenant.
+    """
+
+    def __init__(self, log: Log, dispatcher: Dispatcher, catalog: Catalog) -> None:
+        self.log = log
+        self.dispatcher = dispatcher
+        self.catalog = catalog
+        self.select_all = SelectAll(catalog.get)
+
+    def tail(self, topic: str, lsn: int) -> LogTail:
+        """The batches of a log after an LSN."""
+        return LogTail(self.log, self.dispatcher, (topic,), self.select_all, lsn)
+
+    def definition_of(self, name: str) -> Definition:
+        """A log that the catalog knows."""
+        return self.catalog[name]
+
+    def schema_of(self, name: str) -> Schema:
+        """The columns of a log that the catalog knows."""
+        return self.definition_of(name).schema
+
+    @property
+    def checkpoints(self) -> Path:
+        """The directory with the checkpoints of all views."""
+        return self.log.path / "views"
+
+    def checkpoint_of(self, definition: Definition) -> Path:
+        """The directory with a view's checkpoint."""
+        return self.checkpoints / definition.file_name
+
+
+# ---- CREATE VIEW
 
 
 def define(storage: Storage, planned: PlannedView, *, if_not_exists: bool) -> bool:

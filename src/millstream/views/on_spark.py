@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from millstream.spark.inputs import Keep
     from millstream.spark.session import Spark
     from millstream.sql import ViewPlan
+    from millstream.views.definitions import Storage
     from millstream.views.planning import PlannedView
-    from millstream.views.storage import Storage
     from millstream.views.view import View
 
 

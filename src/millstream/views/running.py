@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from millstream.log.retention import Hold
     from millstream.spark.feed import ViewFeed
     from millstream.sql import SelectPlan
+    from millstream.views.definitions import Storage
     from millstream.views.planning import PlannedView
     from millstream.views.result_shapes import PlainRows
-    from millstream.views.storage import Storage
     from millstream.views.view import View
 
 _IDLE_SECONDS: Final = 1.0

@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING
 from millstream.errors import ClosedError, Error, WrongObjectError
 from millstream.sql import CreateView, Emit, plan_view
 from millstream.threads import uninterrupted
-from millstream.views.definitions import HIDDEN, define, drop_topics, remove_leftovers, replan
+from millstream.views.definitions import (
+    HIDDEN,
+    Storage,
+    define,
+    drop_topics,
+    remove_leftovers,
+    replan,
+)
 from millstream.views.on_spark import SparkViews
 from millstream.views.planning import ViewPlanner
 from millstream.views.result_shapes import PENDING, STATE
 from millstream.views.running import Stalled, follow, half_dropped, unopened
-from millstream.views.storage import Storage
 from millstream.views.view import View
 
 if TYPE_CHECKING:
