@@ -232,6 +232,20 @@ class TestHolds:
             with pytest.raises(LsnNotKeptError):
                 log.hold("t", lsn=1)
 
+    def test_of_what_is_kept_by_now(self, tmp_path):
+        with Log(tmp_path, segment_bytes=2000) as log:
+            log.create_topic("t", SCHEMA, retention=Retention(max_bytes=0))
+            fill(log, "t", 100)
+            log.retain()
+            low = log.topic("t").low_lsn
+            hold = log.hold("t", lsn=1, kept=True)
+            fill(log, "t", 100)
+            log.retain()
+            assert log.topic("t").low_lsn == low
+            hold.release()
+            log.retain()
+            assert log.topic("t").low_lsn > low
+
     def test_of_one_topic_do_not_hold_another(self, tmp_path):
         with Log(tmp_path, segment_bytes=2000) as log:
             for name in "tu":

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.spark.checkpoint import Offset, forget_beyond, offset_in
+from millstream.spark.checkpoint import Offset, forget_beyond, offset_in, offset_within
 
 
 @pytest.fixture
@@ -74,6 +74,13 @@ def test_a_batch_of_rows_that_the_log_has_lost_is_forgotten(write):
     forget_beyond(folder, 0)
     assert offset_in(folder) == Offset(60, (None, 6), 6), "what was committed stays"
     forget_beyond(folder / "not there", 0)
+
+
+def test_a_checkpoint_that_is_ahead_of_the_log_is_removed(write):
+    folder = write([5, 6, 7], [5, 6])
+    assert offset_within(folder, 60) == Offset(60, (None, 6), 6)
+    assert offset_within(folder, 59) is None
+    assert not folder.exists()
 
 
 # ---- offsets
