@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from millstream.sql.expressions.functions import FUNCTIONS
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -38,6 +40,11 @@ def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
             exec(compile(code, str(page), "exec", dont_inherit=True), scope)
     if page.name == "README.md":
         assert printed.getvalue() == blocks(page, "text")[0]
+
+
+def test_the_table_of_functions_has_all_of_them():
+    words = set(re.findall(r"[A-Z][A-Z0-9_]+", (ROOT / "docs" / "sql.md").read_text()))
+    assert set(FUNCTIONS) <= words
 
 
 @pytest.mark.slow

@@ -72,6 +72,7 @@ _TEXTS = [
         "a\nb",
     ),
     *("\\", "12", " -7 ", "1.5", "true", "NaN", "1e2", "aab", "%", "\x00", "abab", "now", "today"),
+    *("2024-3", " +2024-3-9 x", "02024-03-09T", "2024-03-09x", "1-1-1", "epoch"),
     *("2024-02-29", "2024-02-30", "ǅ", "ﬁ", "\u00a0x\u2003", "t", "no", "infinity", "0x1", "+3"),
 ]
 _TIMES = [
@@ -112,6 +113,7 @@ VALUES = {
 LITERALS = (
     *("NULL", "TRUE", "FALSE", "0", "1", "-1", "2", "3", "7L", "1.5", "-0.5", "1e2", "2.5D", "3Y"),
     *("''", "' '", "'a'", "'ab'", "'A'", "'%'", "'é'", "'_'", "'12'", "'x\\\\'"),
+    *("'d.M.yy'", "'EEEE h:mm a'", "'yyyy-MM-dd HH:mm:ss.SSSSSS'", "'D MMM''s'"),
     *("'YEAR'", "'QUARTER'", "'MONTH'", "'WEEK'", "'DAY'", "'HOUR'", "'second'", "'MM'", "'dd'"),
     *("DATE '2024-02-29'", "TIMESTAMP '2026-05-17 12:30:45.5'", "INTERVAL '90' SECOND", "X'61'"),
     *("'2024-02-29'", "'now'", "'today'", "'epoch'", "YEAR", "MONTH", "DAY", "HOUR"),
@@ -136,6 +138,7 @@ _UNITS = (
 FORMS = {
     **{f"a {op} b": f"{{0}} {op} {{1}}" for op in ("+", "-", "*", "/", "%", "DIV", "||", "&", "|")},
     **{f"a {op} b": f"{{0}} {op} {{1}}" for op in ("=", "<>", "<", "<=", ">", ">=", "<=>", "^")},
+    **{f"a {op} b": f"{{0}} {op} {{1}}" for op in ("<<", ">>", ">>>")},
     **{f"CAST AS {of}": f"CAST({{0}} AS {of})" for of in _TYPES},
     **{f"TRY_CAST AS {of}": f"TRY_CAST({{0}} AS {of})" for of in _TYPES},
     **{f":: {of}": f"{{0}}::{of}" for of in ("INT", "STRING", "DATE")},
@@ -172,6 +175,29 @@ FORMS = {
 }
 """What has no name before a parenthesis: operators, and functions with words between arguments."""
 _MOST = 4
+CALLS = {
+    "ADD_MONTHS": ["{0}, i", "{0}, small", "{0}, tiny"],
+    "DATE_ADD": ["{0}, i", "{0}, small", "day, {0}"],
+    "DATE_FORMAT": ["{0}, 'yyyy-MM-dd HH:mm:ss.SSSSSS'", "{0}, 'EEE, d. MMMM yy h:m a'"],
+    "DATE_FROM_UNIX_DATE": ["small", "i", "tiny"],
+    "DATE_SUB": ["{0}, i", "{0}, small", "ts, {0}"],
+    "DATEDIFF": ["{0}, day", "ts, {0}"],
+    "DATE_DIFF": ["{0}, day", "ts, {0}"],
+    "MAKE_DATE": ["{0}, tiny, tiny", "2024, tiny, {0}", "small, 2, 29"],
+    "REGEXP": ["{0}, '^[ab]+$'", "{0}, 'a.|\\\\d'"],
+    "REGEXP_COUNT": ["{0}, 'a'", "{0}, '[^a-z]'"],
+    "REGEXP_EXTRACT": ["{0}, '(.)(b)?', 2", "{0}, '\\\\w+', 0", "{0}, '(?i)(A|é)'"],
+    "REGEXP_EXTRACT_ALL": ["{0}, '(.)(b)?', 2", "{0}, '\\\\w', 0"],
+    "REGEXP_LIKE": ["{0}, '^.$'", "{0}, '\\\\s'"],
+    "REGEXP_REPLACE": ["{0}, '(a|\\\\d)+', 'x'", "{0}, '(.)b', '$1$1'"],
+    "REGEXP_SUBSTR": ["{0}, '[a-z]+'", "{0}, '\\\\W'"],
+    "RIGHT": ["{0}, i", "{0}, 1"],
+    "RLIKE": ["{0}, '^(a|b)*$'", "{0}, '(?i)a.b'"],
+    "SPLIT": ["{0}, 'a'", "{0}, '[ab]', 2", "{0}, '\\\\s+'"],
+    "SPLIT_PART": ["{0}, u, i", "s, {0}, small", "{0}, 'a', 2", "s, u, {0}"],
+    "TRUNC": ["{0}, 'YEAR'", "{0}, 'quarter'", "{0}, 'MM'", "{0}, 'WEEK'"],
+}
+"""Arguments of functions that chance does not find."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +241,11 @@ def forms(names):
     """The texts of calls by name, with places for arguments; and all other forms."""
     made = {
         name: [
-            f"{name}({', '.join(f'{{{n}}}' for n in range(count))})" for count in range(_MOST + 1)
+            *(
+                f"{name}({', '.join(f'{{{n}}}' for n in range(count))})"
+                for count in range(_MOST + 1)
+            ),
+            *(f"{name}({arguments})" for arguments in CALLS.get(name, ())),
         ]
         for name in names
     }

@@ -14,7 +14,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 
-from millstream.sql.function_names import AGGREGATES, COUNTS
+from millstream.sql.function_names import AGGREGATES, AS_WRITTEN, COUNTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -24,6 +24,18 @@ _NO_CALLS = frozenset({"AND", "OR", "ARGMAX", "ARGMIN", "ARG_MAX", "ARG_MIN"})
 _POSITIONAL = frozenset({"ANY_VALUE", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE"})
 _TYPED = {TokenType.DATE, TokenType.TIMESTAMPTZ, TokenType.TIMESTAMPLTZ, TokenType.TIMESTAMPNTZ}
 _NOTHING = Token(TokenType.SENTINEL, "")
+
+
+_BITWISE: tuple[tuple[TokenType, int, type[exp.Expr]], ...] = (
+    (TokenType.PIPE, 1, exp.BitwiseOr),
+    (TokenType.CARET, 2, exp.BitwiseXor),
+    (TokenType.AMP, 3, exp.BitwiseAnd),
+)
+_SHIFT = 4
+
+
+def _unsigned_shift(this: exp.Expr, expression: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this="SHIFTRIGHTUNSIGNED", expressions=[this, expression])
 
 
 class MisreadError(ParseError):
@@ -96,11 +108,14 @@ class MillstreamParser(SparkParser):
     FUNCTIONS = {  # noqa: RUF012 - declared as a ClassVar in the base
         name: _counted(name, build) if name in _ALL else build
         for name, build in SparkParser.FUNCTIONS.items()
-        if name not in _NO_CALLS
+        if name not in _NO_CALLS and name not in AS_WRITTEN
     }
     FUNCTION_PARSERS = {  # noqa: RUF012 - Spark does not call these
         name: read for name, read in SparkParser.FUNCTION_PARSERS.items() if name not in _NO_CALLS
     }
+
+    # As in Spark || is one of + and -, not of the operators of bits.
+    TERM: ClassVar = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
 
     PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base
         **SparkParser.PRIMARY_PARSERS,
@@ -155,6 +170,35 @@ class MillstreamParser(SparkParser):
         if operand is not None and "start" not in operand.meta:
             operand.update_positions(token)
         return operand
+
+    def _parse_bitwise(self) -> exp.Expr | None:
+        # sqlglot has one level for all of them; in Spark shifts come first, then &, ^ and |.
+        made = [self._parse_term()]
+        waiting: list[tuple[int, Callable[..., exp.Expr]]] = []
+        while (found := self._bit_operator()) is not None:
+            while waiting and waiting[-1][0] >= found[0]:
+                self._reduce(made, waiting.pop()[1])
+            waiting.append(found)
+            made.append(self._parse_term())
+        while waiting:
+            self._reduce(made, waiting.pop()[1])
+        return made[0]
+
+    def _bit_operator(self) -> tuple[int, Callable[..., exp.Expr]] | None:
+        """Return how near an operator of bits binds, and what makes it; None: there is none."""
+        for kind, rank, operator in _BITWISE:
+            if self._match(kind):
+                return rank, operator
+        if self._match_pair(TokenType.LT, TokenType.LT):
+            return _SHIFT, exp.BitwiseLeftShift
+        if self._match_pair(TokenType.GT, TokenType.GT):
+            unsigned = self._match(TokenType.GT)
+            return _SHIFT, _unsigned_shift if unsigned else exp.BitwiseRightShift
+        return None
+
+    def _reduce(self, made: list[exp.Expr | None], operator: Callable[..., exp.Expr]) -> None:
+        right = made.pop()
+        made.append(self.expression(operator(this=made.pop(), expression=right)))
 
     def _parse_join(
         self,

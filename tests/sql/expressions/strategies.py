@@ -47,7 +47,20 @@ DOUBLES = [
 ]
 TEXTS = [
     *("", " ", "a", "A", "ab", "aB%", "a_b", "  pad ", "é", "😀", "ß", "İ", "ΑΣ", "a\nb", "\\"),
-    *("12", " -7 ", "1.5", "true", "NaN", "1e2", "aab", "%", "\x00", "abab"),
+    *(
+        "2024-2-29 x",
+        " 2024-03",
+        "12",
+        " -7 ",
+        "1.5",
+        "true",
+        "NaN",
+        "1e2",
+        "aab",
+        "%",
+        "\x00",
+        "abab",
+    ),
 ]
 
 
@@ -139,6 +152,14 @@ FORMS = {
         *("WEEKOFYEAR({date})", "CAST({double} AS INT)", "CAST({double} AS BIGINT)"),
         *("CAST({int} AS TINYINT)", "CAST({bool} AS INT)", "CAST({decimal} AS INT)"),
         *("TRY_CAST({text} AS INT)", "CAST({text} AS BIGINT)", "TRY_CAST({int} AS SMALLINT)"),
+        *("({int} & {int})", "({int} | {int})", "({int} ^ {int})", "~{int}", "BIT_COUNT({int})"),
+        *(
+            "({int} << i)",
+            "({int} >> n)",
+            "({int} >>> i)",
+            "SHIFTLEFT({int}, tiny)",
+            "INSTR({text}, {text})",
+        ),
         *("xs[{int}]", "xs[0]", "LENGTH(y)", "MOD({int}, {int})", "TRY_CAST({double} AS TINYINT)"),
     ],
     "double": [
@@ -173,6 +194,14 @@ FORMS = {
     "text": [
         *("UPPER({text})", "LOWER({text})", "TRIM({text})", "LTRIM({text})", "RTRIM({text})"),
         *("TRIM(BOTH 'ab' FROM {text})", "SUBSTRING({text}, 2, 1)", "SUBSTRING({text}, -2)"),
+        *(
+            "DATE_FORMAT({time}, 'EEE, d MMM yyyy HH:mm:ss.SSS a')",
+            "DATE_FORMAT(day, 'yyMMdd DDD')",
+        ),
+        *("REGEXP_EXTRACT({text}, '([a-c]+)(.)?', 2)", "REGEXP_REPLACE({text}, '(a|é)', '<$1>')"),
+        *("REGEXP_SUBSTR({text}, '\\\\w+$')", "SPLIT({text}, '[ab]')[0]"),
+        *("REGEXP_EXTRACT_ALL({text}, 'a.', 0)[0]", "SPLIT({text}, 'a', 2)[1]"),
+        *("RIGHT({text}, 1)", "RIGHT({text}, i)", "SPLIT_PART({text}, {text}, small)"),
         *("SUBSTRING({text}, {int}, 2)", "SUBSTRING({text}, 0, 2)", "({text} || {text})"),
         *("CONCAT({text}, {int}, {bool})", "REPLACE({text}, 'a', 'xy')", "LEFT({text}, 2)"),
         *("REPLACE({text}, {text}, {text})", "REVERSE({text})", "CAST({int} AS VARCHAR)"),
@@ -180,6 +209,7 @@ FORMS = {
         *("CAST({time} AS VARCHAR)",),
     ],
     "bool": [
+        *("({text} RLIKE '^[a-z]+$')", "({text} NOT RLIKE '(?i)a.|\\\\s')"),
         *("({bool} AND {bool})", "({bool} OR {bool})", "(NOT {bool})", "({bool} IS NULL)"),
         *("({bool} IS TRUE)", "({bool} IS NOT FALSE)", "({int} IS NOT NULL)", "ISNAN({double})"),
         *("({int} IN (1, 2, 7))", "({int} NOT IN (1, NULL))", "({text} IN ('a', '', 'é'))"),
@@ -199,6 +229,10 @@ FORMS = {
         "({date} + 1)",
         "({date} - INTERVAL '2' DAY)",
         "({date} + tiny)",
+        *("DATE_ADD({time}, i)", "DATE_SUB({date}, 1)", "ADD_MONTHS({date}, small)"),
+        *("LAST_DAY({date})", "TRUNC({date}, 'QUARTER')", "TRUNC({time}, 'WEEK')"),
+        *("MAKE_DATE(small, tiny, tiny)", "DATE_FROM_UNIX_DATE(small)", "TO_DATE({text})"),
+        *("CAST(s AS DATE)", "TRY_CAST(u AS DATE)"),
     ],
     "time": [
         *("({time} + {span})", "({time} - {span})", "CAST({date} AS TIMESTAMP)"),
@@ -208,6 +242,7 @@ FORMS = {
         ),
         *(f"DATE_TRUNC('{unit}', {{time}})" for unit in ("HOUR", "SECOND", "MILLISECOND")),
         "DATE_TRUNC('MINUTE', {date})",
+        *("TIMESTAMP_SECONDS({int})", "TIMESTAMP_MILLIS({int})", "TIMESTAMP_MICROS({int})"),
     ],
     "span": [
         "({span} + {span})",

@@ -27,7 +27,7 @@ STORES = [
 
 
 def spark_name(of):
-    return NAMES.get(of.kind, of.sql.lower().replace(", ", ","))
+    return NAMES.get(of.kind, of.sql.lower().replace(", ", ",").replace("varchar", "string"))
 
 
 @pytest.mark.parametrize(("sql", "type_name", "value"), CASES, ids=[case[0] for case in CASES])

@@ -216,6 +216,7 @@ _CASTS: tuple[tuple[Callable[[SqlType, SqlType], bool], Callable[[SqlType, SqlTy
     (lambda s, t: s == VARCHAR and is_decimal(t), _text_to_decimal),
     (_between("VARCHAR", "DOUBLE"), lambda _s, _t: _form("text_to_double({0})", raises=True)),
     (_between("VARCHAR", "BOOLEAN"), lambda _s, _t: _form("text_to_boolean({0})", raises=True)),
+    (_between("VARCHAR", "DATE"), lambda _s, _t: _form("text_to_date({0})", raises=True)),
     (_between("VARCHAR", "BINARY"), lambda _, t: _form("{0}.encode()", _arrow_cast(t))),
     (_between("DATE", "TIMESTAMP"), lambda _, t: _form("midnight({0})", _arrow_cast(t))),
     (_between("TIMESTAMP", "DATE"), lambda _, t: _form("{0}.date()", _arrow_cast(t))),

@@ -12,10 +12,21 @@ from sqlglot import exp
 
 from millstream.errors import SqlColumnError
 from millstream.sql.dialect import WRITTEN
-from millstream.sql.expressions import casts, conditions, literals, numbers, text, times
+from millstream.sql.expressions import (
+    bits,
+    casts,
+    conditions,
+    dates,
+    literals,
+    numbers,
+    patterns,
+    pieces,
+    text,
+    times,
+)
 from millstream.sql.expressions.fold import is_null
 from millstream.sql.expressions.nodes import Node, Not, Tree
-from millstream.sql.function_names import AGGREGATES, COUNTS, SYNONYMS, counts_text
+from millstream.sql.function_names import AGGREGATES, COUNTS, JAVA_ROUNDED, SYNONYMS, counts_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +51,10 @@ _BY_NAME: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {
     "ISNOTNULL": lambda binder, tree: Not(is_null(binder.bind(tree.expressions[0]))),
     "BTRIM": _btrim,
     "WEEKDAY": _weekday,
+    **bits.NAMED,
+    **dates.NAMED,
+    **patterns.NAMED,
+    **pieces.NAMED,
 }
 
 
@@ -56,19 +71,26 @@ def _by_name(binder: Binder, tree: exp.Anonymous) -> Node:
     return _BY_NAME[name](binder, tree)
 
 
+_ELSEWHERE = (
+    "docs/sql.md lists the functions that run in this process; views may have all of Spark's."
+)
+_ROUNDED = (
+    "Java rounds its last digit in a way of its own; a view, which runs on Spark, may have it."
+)
+
+
 def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
     near = difflib.get_close_matches(name, FUNCTIONS, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"Available functions: {', '.join(FUNCTIONS)}."
+    hint = f"Did you mean {near[0]}?" if near else _ELSEWHERE
+    if name in JAVA_ROUNDED:
+        hint = _ROUNDED
     binder.error(SqlColumnError, tree, f"there is no function {name}", hint)
 
 
 def _other(binder: Binder, tree: exp.Expr) -> Node:
     name = str(tree.meta.get(WRITTEN) or binder.describe(tree)).upper()
-    return binder.refuse(
-        tree,
-        f"the function {name} is not supported",
-        f"Available functions: {', '.join(FUNCTIONS)}.",
-    )
+    hint = _ROUNDED if name in JAVA_ROUNDED else _ELSEWHERE
+    return binder.refuse(tree, f"the function {name} is not supported here", hint)
 
 
 def is_admitted(tree: exp.Expr) -> bool:
@@ -80,14 +102,6 @@ def is_admitted(tree: exp.Expr) -> bool:
 def refusal(tree: exp.Expr) -> Callable[[Binder, Any], Node]:
     """Return the function that refuses a function call, with a hint for its kind."""
     return next((_REFUSALS[kind] for kind in type(tree).__mro__ if kind in _REFUSALS), _other)
-
-
-def _pattern(binder: Binder, tree: exp.RegexpLike) -> Node:
-    return binder.refuse(
-        tree,
-        "regular expressions are not supported",
-        "They differ between Java and Python; use LIKE, STARTSWITH, ENDSWITH or CONTAINS.",
-    )
 
 
 def _now(binder: Binder, tree: exp.Func) -> Node:
@@ -113,15 +127,16 @@ BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     **literals.BINDERS,
     **conditions.BINDERS,
     **numbers.BINDERS,
+    **bits.BINDERS,
     **casts.BINDERS,
     **text.BINDERS,
     **times.BINDERS,
+    **patterns.BINDERS,
     exp.Anonymous: _by_name,
 }
 """What binds each class of tree: the operators, functions and literals of all families."""
 
 _REFUSALS: dict[type, Callable[[Binder, Any], Node]] = {
-    exp.RegexpLike: _pattern,
     exp.CurrentTimestamp: _now,
     exp.CurrentDate: _now,
     exp.AggFunc: _aggregate,

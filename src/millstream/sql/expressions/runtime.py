@@ -7,7 +7,6 @@ not NULL in, a value out, unless a function says otherwise. ``FUNCTIONS`` has al
 from __future__ import annotations
 
 import math
-import re
 import struct
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
@@ -47,13 +46,6 @@ def overflow() -> ExpressionError:
 def too_large() -> NoReturn:
     """Raise the error of a value that its type cannot hold."""
     raise overflow()
-
-
-def malformed(text: str, kind: str) -> ExpressionError:
-    """Return the error of a text that cannot be read as a type."""
-    return ExpressionError(
-        f"{text!r} cannot be read as {kind}", hint="TRY_CAST gives NULL instead."
-    )
 
 
 def missing(name: str) -> ExpressionError:
@@ -297,74 +289,6 @@ def attempt(function: Callable[[Any], Any], value: Value) -> Value:
 
 # --- Text -----------------------------------------------------------------------------------------
 
-_BLANK = "".join(map(chr, range(0x21))) + "\x7f"
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
-_HEX = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[dDfF]?")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
-_SPECIAL = {
-    "inf": math.inf,
-    "+inf": math.inf,
-    "infinity": math.inf,
-    "+infinity": math.inf,
-    "-inf": -math.inf,
-    "-infinity": -math.inf,
-    "nan": math.nan,
-}
-_TRUE = frozenset({"t", "true", "y", "yes", "1"})
-_FALSE = frozenset({"f", "false", "n", "no", "0"})
-
-
-def text_to_integer(text: str, high: int, kind: str) -> int:
-    """Return the integer that a text denotes."""
-    plain = text.strip(_BLANK)
-    if not _INTEGER.fullmatch(plain) or len(plain) > 4000:
-        raise malformed(text, kind)
-    value = int(plain)
-    if not -high - 1 <= value <= high:
-        raise malformed(text, kind)
-    return value
-
-
-def text_to_double(text: str) -> float:
-    """Return the float that a text denotes, in the grammar of Java."""
-    plain = text.strip(_BLANK)
-    if _FLOAT.fullmatch(plain):
-        return float(plain.rstrip("dDfF"))
-    if plain.lower() in _SPECIAL:
-        return _SPECIAL[plain.lower()]
-    if _HEX.fullmatch(plain):
-        head, exponent = plain.lower().split("p")
-        try:
-            return float.fromhex(f"{head}p{exponent.rstrip('df')}")
-        except OverflowError:
-            return -math.inf if plain.startswith("-") else math.inf
-    raise malformed(text, "DOUBLE")
-
-
-def text_to_decimal(text: str, quantum: Decimal, limit: Decimal) -> Decimal:
-    """Return the DECIMAL that a text denotes, rounded."""
-    plain = text.strip(_BLANK)
-    if not _DECIMAL.fullmatch(plain):
-        raise malformed(text, "DECIMAL")
-    value = Decimal(plain)
-    if value.adjusted() > 60:
-        raise overflow()
-    if value.adjusted() < -60:
-        return decimal_fit(Decimal(0), quantum, limit)
-    with_room = Context(prec=len(plain) + 200, rounding=ROUND_HALF_UP)
-    return decimal_fit(with_room.quantize(value, quantum), quantum, limit)
-
-
-def text_to_boolean(text: str) -> bool:
-    """Return the BOOLEAN that a text denotes."""
-    plain = text.strip(_BLANK).lower()
-    if plain in _TRUE:
-        return True
-    if plain in _FALSE:
-        return False
-    raise malformed(text, "BOOLEAN")
-
 
 def timestamp_to_text(value: datetime) -> str:
     """Return a time as text, with as many digits of its second as it needs."""
@@ -483,10 +407,6 @@ FUNCTIONS: dict[str, Any] = {
             single,
             square_root,
             substring,
-            text_to_boolean,
-            text_to_decimal,
-            text_to_double,
-            text_to_integer,
             timestamp_to_text,
             too_large,
             truncate,

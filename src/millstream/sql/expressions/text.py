@@ -267,9 +267,9 @@ def trim(binder: Binder, tree: exp.Trim) -> Node:
 
 def _substring(binder: Binder, tree: exp.Substring) -> Node:
     text, length = text_of(binder, tree.this), tree.args.get("length")
-    args = [_integer(binder, tree.args.get("start"))]
+    args = [integer_of(binder, tree.args.get("start"))]
     if length is not None:
-        args.append(_integer(binder, length))
+        args.append(integer_of(binder, length))
     return _part(text, *args)
 
 
@@ -280,10 +280,13 @@ def _part(text: Node, *args: Node) -> Node:
 
 
 def _left(binder: Binder, tree: exp.Left) -> Node:
-    return _part(text_of(binder, tree.this), Literal(1, INTEGER), _integer(binder, tree.expression))
+    return _part(
+        text_of(binder, tree.this), Literal(1, INTEGER), integer_of(binder, tree.expression)
+    )
 
 
-def _integer(binder: Binder, tree: exp.Expr | None) -> Node:
+def integer_of(binder: Binder, tree: exp.Expr | None) -> Node:
+    """Return the node of a tree that must be an INTEGER, or a smaller one."""
     node = binder.bind(tree)
     place = tree or exp.Null()
     if node.type.kind not in {"NULL", "TINYINT", "SMALLINT", "INTEGER"}:

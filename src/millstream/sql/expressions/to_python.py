@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import SqlUnsupportedError
+from millstream.sql.expressions import runtime
 from millstream.sql.expressions.nodes import (
     And,
     Call,
@@ -29,7 +30,7 @@ from millstream.sql.expressions.nodes import (
     conjuncts,
     disjuncts,
 )
-from millstream.sql.expressions.runtime import FUNCTIONS
+from millstream.sql.expressions.text_values import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ Function = Any
 AnyNode = Any
 """A node of the class that a method is registered for."""
 
+_FUNCTIONS = runtime.FUNCTIONS | READERS
 _INLINE = (bool, int, str, bytes)
 
 
@@ -54,7 +56,7 @@ class PythonForm:
     """
 
     def __init__(self, column: Callable[[ColumnRef], str] | None = None) -> None:
-        self.names: dict[str, Any] = dict(FUNCTIONS)
+        self.names: dict[str, Any] = dict(_FUNCTIONS)
         self._column = column or (lambda node: f"row[{node.index}]")
         self._count = 0
 
@@ -297,7 +299,7 @@ def compile_elements(node: Node, columns: Sequence[str]) -> Callable[..., list[A
 def one_value(op: Op) -> Callable[[Any], Any]:
     """Return an operation of one argument, which is not NULL, as a Python function."""
     params = {f"p{place}": f"k{place}" for place in range(len(op.params))}
-    names = FUNCTIONS | {f"k{place}": each for place, each in enumerate(op.params)}
+    names = _FUNCTIONS | {f"k{place}": each for place, each in enumerate(op.params)}
     text = op.python.format("value", **params)
     made: Callable[[Any], Any] = compile_function("value", text, names, raises=op.raises)
     return made

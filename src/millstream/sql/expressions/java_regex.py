@@ -1,0 +1,231 @@
+r"""Regular expressions of Java, read, and written for Python, as far as both mean the same.
+
+Taken are characters, ``.``, ``^``, ``$``, classes, ``\d \w \s`` and their opposites, groups,
+alternatives, and quantifiers, greedy and lazy. Where the two differ (which characters end a line,
+which are digits) the Python form says what Java means. All else is refused: boundaries of words,
+references to groups, what looks around, possessive quantifiers, classes within classes, flags but
+for ``(?i)`` in front, and a quantifier of what can match nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_DIGIT, _WORD, _BLANK = "0-9", "a-zA-Z0-9_", r" \t\n\x0b\f\r"
+_SETS = {"d": _DIGIT, "w": _WORD, "s": _BLANK}
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ENDS = r"\n\r\x85\u2028\u2029"
+_ANY = f"[^{_ENDS}]"
+# At the end, or before a line's end that is the last; not between the two parts of one.
+_END = r"(?:\Z|(?=\r\n\Z)|(?=[\r\x85\u2028\u2029]\Z)|(?<!\r)(?=\n\Z))"
+_SPECIAL = frozenset("\\^$.|?*+()[]{}")
+_COUNT = re.compile(r"\{([0-9]{1,3})(,([0-9]{1,3})?)?\}")
+
+
+class JavaRegexError(ValueError):
+    """A regular expression that is not taken; the text says for what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """A regular expression.
+
+    Attributes:
+        python: the same for Python.
+        groups: how many groups it has.
+        repeated: the numbers of the groups that may match several times; the last one is kept.
+        empty: whether it can match nothing.
+    """
+
+    python: re.Pattern[str]
+    groups: int
+    repeated: frozenset[int]
+    empty: bool
+
+
+@lru_cache(maxsize=256)
+def read_regex(text: str) -> Regex:
+    """Return a regular expression of Java.
+
+    >>> read_regex("^[a-c]+$").python.search("abc") is not None
+    True
+
+    Raises:
+        JavaRegexError: Python's may mean another, or it is none.
+    """
+    ignored = text.startswith("(?i)")
+    reader = _Reader(text[4:] if ignored else text)
+    python, empty = reader.alternatives()
+    if reader.place < len(reader.text):
+        raise JavaRegexError(f"{reader.text[reader.place]} without its beginning")
+    flags = re.ASCII | (re.IGNORECASE if ignored else 0)
+    return Regex(re.compile(python, flags), reader.groups, frozenset(reader.repeated), empty)
+
+
+class _Reader:
+    """Reads one expression from left to right; each method gives Python's text of a part.
+
+    Of what may match nothing, the second value is true.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.place = 0
+        self.groups = 0
+        self.repeated: set[int] = set()
+
+    def _next(self) -> str:
+        return self.text[self.place] if self.place < len(self.text) else ""
+
+    def _take(self) -> str:
+        found = self._next()
+        if not found:
+            raise JavaRegexError("an end where more must follow")
+        self.place += 1
+        return found
+
+    def alternatives(self) -> tuple[str, bool]:
+        """Read up to a parenthesis that closes, or to the end."""
+        parts, empty = [], False
+        while True:
+            part, nothing = self._sequence()
+            parts.append(part)
+            empty = empty or nothing
+            if self._next() != "|":
+                return "|".join(parts), empty
+            self.place += 1
+
+    def _sequence(self) -> tuple[str, bool]:
+        made, empty = "", True
+        while self._next() not in {"", "|", ")"}:
+            part, nothing = self._term()
+            made, empty = made + part, empty and nothing
+        return made, empty
+
+    def _term(self) -> tuple[str, bool]:
+        before = self.groups
+        atom, empty, countable = self._atom()
+        count, optional = self._quantifier()
+        if not count:
+            return atom, empty
+        if empty or not countable:
+            raise JavaRegexError("a quantifier of what can match nothing")
+        if count[0] != "?":
+            self.repeated.update(range(before + 1, self.groups + 1))
+        return atom + count, optional
+
+    def _quantifier(self) -> tuple[str, bool]:
+        mark = self._next()
+        if mark and mark in "*+?":
+            self.place += 1
+            return mark + self._laziness(), mark != "+"
+        if mark != "{":
+            return "", False
+        found = _COUNT.match(self.text, self.place)
+        if found is None:
+            raise JavaRegexError("{ without a count")
+        least, most = int(found[1]), found[3]
+        if most is not None and int(most) < least:
+            raise JavaRegexError(f"the count {found[0]}")
+        self.place = found.end()
+        return found[0] + self._laziness(), least == 0
+
+    def _laziness(self) -> str:
+        following = self._next()
+        if following and following in "+*{":
+            raise JavaRegexError("a possessive quantifier, or one after another")
+        if following != "?":
+            return ""
+        self.place += 1
+        if self._next() and self._next() in "?*+{":
+            raise JavaRegexError("one quantifier after another")
+        return "?"
+
+    def _atom(self) -> tuple[str, bool, bool]:
+        """Return the text, whether it can match nothing, and whether it may be counted."""
+        mark = self._take()
+        if mark == "(":
+            inner, empty = self._group()
+            return inner, empty, True
+        if mark in "^$":
+            return (r"\A" if mark == "^" else _END), True, False
+        if mark == ".":
+            return _ANY, False, True
+        if mark == "[":
+            return self._class(), False, True
+        if mark == "\\":
+            return self._escape(), False, True
+        if mark in _SPECIAL:
+            raise JavaRegexError(f"{mark} where nothing stands before it")
+        return re.escape(mark), False, True
+
+    def _group(self) -> tuple[str, bool]:
+        head = "("
+        if self._next() == "?":
+            if self.text[self.place : self.place + 2] != "?:":
+                raise JavaRegexError("a group that begins with (? and not with (?:")
+            self.place += 2
+            head = "(?:"
+        else:
+            self.groups += 1
+        inner, empty = self.alternatives()
+        if self._take() != ")":
+            raise JavaRegexError("( without )")
+        return f"{head}{inner})", empty
+
+    def _escape(self) -> str:
+        mark = self._take()
+        if mark.lower() in _SETS:
+            return f"[{'^' if mark.isupper() else ''}{_SETS[mark.lower()]}]"
+        return re.escape(self._character(mark))
+
+    def _character(self, mark: str) -> str:
+        """Return the character that an escape stands for."""
+        if mark in _CONTROLS:
+            return _CONTROLS[mark]
+        if mark.isascii() and not mark.isalnum():
+            return mark
+        raise JavaRegexError(f"\\{mark}")
+
+    def _class(self) -> str:
+        made = "["
+        if self._next() == "^":
+            self.place += 1
+            made = "[^"
+        count = 0
+        while self._next() != "]":
+            made += self._item(first=count == 0)
+            count += 1
+        self.place += 1
+        if not count:
+            raise JavaRegexError("a class of nothing")
+        return made + "]"
+
+    def _item(self, *, first: bool) -> str:
+        mark = self._take()
+        if mark == "\\":
+            mark = self._take()
+            if mark in _SETS:
+                return _SETS[mark]
+            low = self._character(mark)
+        elif mark == "-":
+            if not first and self._next() != "]":
+                raise JavaRegexError("- between others in a class")
+            return r"\-"
+        elif mark in "[&" or (mark == "^" and first):
+            raise JavaRegexError(f"{mark} in a class")
+        else:
+            low = mark
+        if self._next() != "-" or self.text[self.place + 1 : self.place + 2] == "]":
+            return re.escape(low)
+        self.place += 1
+        high = self._take()
+        if high == "\\":
+            high = self._character(self._take())
+        elif high in "[&":
+            raise JavaRegexError(f"{high} in a class")
+        if high < low:
+            raise JavaRegexError(f"the range {low}-{high}")
+        return f"{re.escape(low)}-{re.escape(high)}"

@@ -1,0 +1,90 @@
+"""Regular expressions of Java: what is taken means the same in Python, the rest is refused."""
+
+import pytest
+
+from millstream.errors import SqlUnsupportedError
+from millstream.model import Schema
+from millstream.sql.expressions import bind
+from millstream.sql.expressions.java_regex import JavaRegexError, read_regex
+from millstream.sql.statements.parse import parse_expression
+
+SCHEMA = Schema.of(s="VARCHAR", u="VARCHAR")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            r"\bword\b",
+            r"(a)\1",
+            "(?=a)b",
+            "(?<!a)b",
+            "(?<name>a)",
+            "a(?i)b",
+            "(?s).",
+            "a++",
+            "a*+",
+        ),
+        *("(a*)*", "(a|)+", "(?:a?)+", "^*", "$+", "()+", "a*+", "a**", "a+{2}", "a+??", "a{"),
+        *("a{3,2}", "a{1000}", "*a", "+", "(a", "a)", "[a", "[]", "[]a]", "[^]", "[z-a]"),
+        *("a{,3}", "[a&&b]"),
+        *(
+            "[[a]b]",
+            "[a-c-e]",
+            "[^^]",
+            r"[\D]",
+            r"\Qa.b\E",
+            r"\p{L}",
+            r"\x41",
+            "\\u0041",
+            "a]",
+            "}",
+        ),
+        *("\\", "[\\", "[a-", r"\A", r"\z", r"\R", r"\h"),
+    ],
+)
+def test_refused(pattern):
+    with pytest.raises(JavaRegexError):
+        read_regex(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "groups", "repeated", "empty"),
+    [
+        ("", 0, set(), True),
+        ("^$", 0, set(), True),
+        ("a|b", 0, set(), False),
+        ("a|", 0, set(), True),
+        ("(a)(?:b)(c)?", 2, set(), False),
+        ("((a)b)+(c){2}", 3, {1, 2, 3}, False),
+        ("(?i)a{0,2}", 0, set(), True),
+    ],
+)
+def test_what_is_known_of_it(pattern, groups, repeated, empty):
+    regex = read_regex(pattern)
+    assert (regex.groups, regex.repeated, regex.empty) == (groups, repeated, empty)
+    assert regex.python.groups == groups
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("s RLIKE u", "must be a constant"),
+        ("REGEXP_LIKE(s, 'a++')", "a possessive quantifier"),
+        ("REGEXP_COUNT(s, 'a*')", "can match nothing"),
+        ("REGEXP_REPLACE(s, 'a?', '')", "can match nothing"),
+        ("SPLIT(s, '')", "can match nothing"),
+        ("REGEXP_EXTRACT(s, 'a')", "there is no group 1"),
+        ("REGEXP_EXTRACT(s, '(a)+', 1)", "a quantifier repeats it"),
+        ("REGEXP_EXTRACT(s, '(a)', LENGTH(u))", "a constant number"),
+        ("REGEXP_REPLACE(s, '(a)', '$2')", r"\$2 in what replaces it"),
+        ("REGEXP_REPLACE(s, '(a)', '$12')", r"\$1 in what replaces it"),
+        ("REGEXP_REPLACE(s, '(a)', '${x}')", r"\$ in what replaces it"),
+        (r"REGEXP_REPLACE(s, 'a', 'b\\')", "in what replaces it"),
+        ("REGEXP_REPLACE(s, 'a', u)", "must be a constant"),
+    ],
+)
+def test_refused_with_a_hint(sql, message):
+    with pytest.raises(SqlUnsupportedError, match=message) as caught:
+        bind(parse_expression(sql), SCHEMA, sql=sql)
+    assert caught.value.hint
