@@ -19,6 +19,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -127,13 +128,16 @@ public class ChangeSink implements TableProvider {
     private static final long serialVersionUID = 1L;
     private final Address address;
     private final StructType schema;
+    private final boolean line;
     private final String keys;
     private final int hash;
     private final boolean live;
 
     Writers(LogicalWriteInfo info) {
       address = new Address(info.options());
-      schema = info.schema();
+      String columns = info.options().get("columns");
+      line = columns != null;
+      schema = line ? (StructType) DataType.fromJson(columns) : info.schema();
       keys = info.options().get("keys");
       hash = info.options().getInt("hash", -1);
       live = info.options().getBoolean("live", false);
@@ -142,7 +146,8 @@ public class ChangeSink implements TableProvider {
     public DataWriter createWriter(int partition, long task, long epoch) {
       try {
         Wire wire = address.connect("sink", epoch + "\t" + task);
-        return new ChangeWriter(wire, schema, Pending.of(schema, keys, hash), task, live);
+        Pending pending = Pending.of(schema, keys, hash);
+        return new ChangeWriter(wire, schema, pending, task, live, line);
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }

@@ -3,11 +3,15 @@ package millstream.bridge;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
+import millstream.line.Line;
 import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.execution.arrow.ArrowWriter;
@@ -40,13 +44,22 @@ public class ChangeWriter implements DataWriter {
   private final VectorUnloader unloader;
   private final long task;
   private final boolean live;
+  private final boolean line;
+  private final int columns;
   private long since;
   private long shown = -1;
   private int unanswered = 0;
 
-  ChangeWriter(Wire wire, StructType schema, Pending pending, long task, boolean live)
+  /**
+   * @param schema the columns of the result; of a line's, _lsn and _weight are the last.
+   * @param line whether the rows are those that leave a line of operators.
+   */
+  ChangeWriter(
+      Wire wire, StructType schema, Pending pending, long task, boolean live, boolean line)
       throws IOException {
     this.live = live;
+    this.line = line;
+    this.columns = schema.size() - 2;
     this.wire = wire;
     this.pending = pending;
     this.task = task;
@@ -71,8 +84,23 @@ public class ChangeWriter implements DataWriter {
   public void write(Object row) throws IOException {
     if (live && LiveReader.ofThisThread() == null) throw apart();
     if (pending.size() == 0) since = System.nanoTime();
-    pending.add((InternalRow) row);
+    InternalRow found = (InternalRow) row;
+    if (line) {
+      if (found.getInt(0) == Line.MARK) return;
+      found = result(found);
+    }
+    pending.add(found);
     if (pending.size() >= FULL && shown < 0) sendRows();
+  }
+
+  /** The row that leaves a line, in the columns of the result. */
+  private InternalRow result(InternalRow row) {
+    if (row.getInt(0) != Line.SINK) throw new IllegalStateException("a row missed its operator");
+    UnsafeRow values = new UnsafeRow(columns);
+    byte[] bytes = row.getBinary(4);
+    values.pointTo(bytes, bytes.length);
+    Object[] hidden = {Long.valueOf(row.getLong(1)), Long.valueOf(row.getLong(2))};
+    return new JoinedRow(values, new GenericInternalRow(hidden));
   }
 
   /** All that the log up to an LSN led to has been written here. */

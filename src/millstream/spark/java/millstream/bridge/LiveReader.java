@@ -1,6 +1,7 @@
 package millstream.bridge;
 
 import java.io.IOException;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -13,14 +14,23 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 public class LiveReader implements SupportsRealTimeRead {
   private static final ThreadLocal CURRENT = new ThreadLocal();
 
+  /** So many rows of a frame, at most, wait in the operators of a line before these work. */
+  private static final int MOST_UNMARKED = 1 << 16;
+
   private final Frames frames;
+  private final LogRows line;
   private String reached;
   private ColumnarBatch batch;
   private int row = -1;
   private int rows = 0;
+  private boolean atMark;
+  private boolean ended;
+  private int unmarked;
 
-  LiveReader(Frames frames, String start) {
+  /** A reader for a line of operators if that is not null. */
+  LiveReader(Frames frames, String start, LogRows line) {
     this.frames = frames;
+    this.line = line;
     this.reached = start;
     CURRENT.set(this);
   }
@@ -40,7 +50,13 @@ public class LiveReader implements SupportsRealTimeRead {
   }
 
   public boolean next() throws IOException {
+    atMark = false;
+    if (line != null && unmarked >= MOST_UNMARKED && row + 1 < rows) return mark();
     while (++row >= rows) {
+      if (batch != null && line != null && !ended) {
+        ended = true;
+        return mark();
+      }
       if (batch != null) taken();
       if (!frames.next()) {
         reached = frames.offset();
@@ -52,7 +68,15 @@ public class LiveReader implements SupportsRealTimeRead {
       batch = frames.batch();
       rows = batch.numRows();
       row = -1;
+      ended = false;
     }
+    unmarked++;
+    return true;
+  }
+
+  private boolean mark() {
+    unmarked = 0;
+    atMark = true;
     return true;
   }
 
@@ -65,11 +89,13 @@ public class LiveReader implements SupportsRealTimeRead {
   }
 
   public Object get() {
-    return batch.getRow(row);
+    if (atMark) return line.mark(frames.lsn());
+    InternalRow found = batch.getRow(row);
+    return line == null ? found : line.of(found);
   }
 
   public PartitionOffset getOffset() {
-    if (row + 1 < rows) throw new IllegalStateException("the batch was ended within a commit");
+    if (row + 1 < rows || (batch != null && line != null && !ended)) throw new IllegalStateException("the batch was ended within a commit");
     return new LogStream.Reached(reached);
   }
 

@@ -18,7 +18,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** The feed of a view as a streaming table: micro-batches of LSN ranges, or real-time mode. */
 public class LogSource implements TableProvider {
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return (StructType) DataType.fromJson(options.get("columns"));
+    return options.containsKey("logs") ? LogRows.SCHEMA : structOf(options, "columns");
+  }
+
+  /** The columns that an option names; null when it is not given. */
+  private static StructType structOf(CaseInsensitiveStringMap options, String name) {
+    String json = options.get(name);
+    return json == null ? null : (StructType) DataType.fromJson(json);
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
@@ -47,7 +53,14 @@ public class LogSource implements TableProvider {
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
       boolean live = options.getBoolean("live", false);
-      return new Reading(schema, new Address(options), live, options.getLong("lateness", -1L));
+      Address address = new Address(options);
+      LogStream.Readers readers =
+          new LogStream.Readers(
+              address,
+              LogSource.structOf(options, "columns"),
+              LogSource.structOf(options, "logs"),
+              live);
+      return new Reading(schema, address, readers, live, options.getLong("lateness", -1L));
     }
   }
 
@@ -55,12 +68,19 @@ public class LogSource implements TableProvider {
   public static class Reading implements ScanBuilder, Scan {
     private final StructType columns;
     private final Address address;
+    private final LogStream.Readers readers;
     private final boolean live;
     private final long lateness;
 
-    Reading(StructType columns, Address address, boolean live, long lateness) {
+    Reading(
+        StructType columns,
+        Address address,
+        LogStream.Readers readers,
+        boolean live,
+        long lateness) {
       this.columns = columns;
       this.address = address;
+      this.readers = readers;
       this.live = live;
       this.lateness = lateness;
     }
@@ -78,7 +98,7 @@ public class LogSource implements TableProvider {
     }
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new LogStream(address, String.join("\u001f", columns.fieldNames()), live, lateness);
+      return new LogStream(address, readers, live, lateness);
     }
   }
 }

@@ -11,6 +11,7 @@ import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+import org.apache.spark.sql.types.StructType;
 
 /**
  * The driver's side of a feed. What offsets mean, where batches end and how they are split is the
@@ -19,14 +20,14 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
 public class LogStream
     implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode {
   private final Address address;
-  private final String columns;
+  private final Readers readers;
   private final boolean live;
   private final long lateness;
   private Wire control;
 
-  LogStream(Address address, String columns, boolean live, long lateness) {
+  LogStream(Address address, Readers readers, boolean live, long lateness) {
     this.address = address;
-    this.columns = columns;
+    this.readers = readers;
     this.live = live;
     this.lateness = lateness;
   }
@@ -79,7 +80,7 @@ public class LogStream
   }
 
   public PartitionReaderFactory createReaderFactory() {
-    return new Readers(address, columns, live);
+    return readers;
   }
 
   public void commit(Offset end) {
@@ -137,12 +138,18 @@ public class LogStream
   public static class Readers implements PartitionReaderFactory {
     private static final long serialVersionUID = 1L;
     private final Address address;
-    private final String columns;
+    private final StructType columns;
+    private final StructType logs;
     private final boolean live;
 
-    Readers(Address address, String columns, boolean live) {
+    /**
+     * @param columns what the database sends.
+     * @param logs the columns of each log, for a line of operators; null when it is for none.
+     */
+    Readers(Address address, StructType columns, StructType logs, boolean live) {
       this.address = address;
       this.columns = columns;
+      this.logs = logs;
       this.live = live;
     }
 
@@ -151,7 +158,8 @@ public class LogStream
     }
 
     public PartitionReader createReader(InputPartition part) {
-      return new LiveReader(open((Part) part), ((Part) part).what);
+      LogRows line = logs == null ? null : new LogRows(columns, logs);
+      return new LiveReader(open((Part) part), ((Part) part).what, line);
     }
 
     public PartitionReader createColumnarReader(InputPartition part) {
@@ -160,7 +168,8 @@ public class LogStream
 
     private Frames open(Part part) {
       try {
-        return new Frames(address.connect(part.role, columns + "\t" + part.what));
+        String names = String.join("\u001f", columns.fieldNames());
+        return new Frames(address.connect(part.role, names + "\t" + part.what));
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }

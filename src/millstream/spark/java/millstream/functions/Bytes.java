@@ -4,61 +4,61 @@ import java.nio.ByteBuffer;
 import java.util.Arrays;
 
 /** A byte array that grows while it is written, and is read from a place that moves on. Big-endian. */
-final class Bytes {
-  byte[] array;
-  int at;
+public final class Bytes {
+  public byte[] array;
+  public int at;
   private ByteBuffer view;
 
   /** To write. */
-  Bytes(int capacity) { this(new byte[capacity], 0); }
+  public Bytes(int capacity) { this(new byte[capacity], 0); }
 
   /** To read. */
-  Bytes(byte[] array, int at) {
+  public Bytes(byte[] array, int at) {
     this.array = array;
     this.at = at;
     this.view = ByteBuffer.wrap(array);
   }
 
-  void putByte(int value) {
+  public void putByte(int value) {
     reserve(1);
     array[at++] = (byte) value;
   }
 
-  void putInt(int value) {
+  public void putInt(int value) {
     reserve(4);
     view.putInt(at, value);
     at += 4;
   }
 
-  void putLong(long value) {
+  public void putLong(long value) {
     reserve(8);
     view.putLong(at, value);
     at += 8;
   }
 
-  void put(byte[] from, int start, int length) {
+  public void put(byte[] from, int start, int length) {
     reserve(length);
     System.arraycopy(from, start, array, at, length);
     at += length;
   }
 
-  byte getByte() { return array[at++]; }
+  public byte getByte() { return array[at++]; }
 
-  int getInt() {
+  public int getInt() {
     at += 4;
     return view.getInt(at - 4);
   }
 
-  long getLong() {
+  public long getLong() {
     at += 8;
     return view.getLong(at - 8);
   }
 
   /** What was written; nothing may be written after. */
-  byte[] written() { return at == array.length ? array : copy(); }
+  public byte[] written() { return at == array.length ? array : copy(); }
 
   /** A copy of what was written so far. */
-  byte[] copy() { return Arrays.copyOf(array, at); }
+  public byte[] copy() { return Arrays.copyOf(array, at); }
 
   private void reserve(int more) {
     if (array.length - at >= more) return;

@@ -1,0 +1,16 @@
+package millstream.line;
+
+/** A row that comes to an operator, or goes from it, by its weight. */
+final class Change {
+  final int port;
+  final byte[] row;
+  long lsn;
+  long weight;
+
+  Change(int port, byte[] row, long lsn, long weight) {
+    this.port = port;
+    this.row = row;
+    this.lsn = lsn;
+    this.weight = weight;
+  }
+}

@@ -1,0 +1,109 @@
+package millstream.line;
+
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import scala.collection.immutable.Seq;
+
+/**
+ * The way from one operator to the port of the next: the filters and projections of the plan that
+ * lie between the two, then the key and the row that the next one wants. Each step binds to its
+ * input by position, so the pipes of a union's children may share their steps.
+ */
+public class Pipe implements Serializable {
+  /** A key with NULLs is one as any other: that of a group. */
+  public static final int NULLS_MATCH = 0;
+
+  /** A row whose key has a NULL is dropped: it has no match, and gives nothing without one. */
+  public static final int NULLS_DROP = 1;
+
+  /** A row whose key has a NULL is kept, and has no match: the preserved side of an outer join. */
+  public static final int NULLS_APART = 2;
+
+  static final byte[] NOTHING = new byte[0];
+  private static final long serialVersionUID = 1L;
+
+  private final int port;
+  private final Step[] steps;
+  private final Seq key;
+  private final Seq row;
+  private final Seq input;
+  private final int nulls;
+  private transient UnsafeProjection keyOf;
+  private transient UnsafeProjection rowOf;
+
+  /**
+   * @param port where it leads.
+   * @param steps of {@link Step}, in order.
+   * @param key the expressions of the key, over the input.
+   * @param row the expressions of the row, over the input.
+   * @param input the attributes that the last step gives.
+   * @param nulls what a NULL in the key means.
+   */
+  public Pipe(int port, List steps, Seq key, Seq row, Seq input, int nulls) {
+    this.port = port;
+    this.steps = (Step[]) steps.toArray(new Step[0]);
+    this.key = key;
+    this.row = row;
+    this.input = input;
+    this.nulls = nulls;
+  }
+
+  /** Send a row; what arrives, a row of the line each, is added to a list. */
+  void send(InternalRow in, long lsn, long weight, ArrayList out) {
+    if (weight == 0L) return;
+    if (rowOf == null) {
+      for (int i = 0; i < steps.length; i++) steps[i].open();
+      if (key.size() > 0) keyOf = UnsafeProjection.create(key, input);
+      rowOf = UnsafeProjection.create(row, input);
+    }
+    send(0, in, lsn, weight, out);
+  }
+
+  private void send(int from, InternalRow in, long lsn, long weight, ArrayList out) {
+    for (int i = from; i < steps.length; i++) {
+      if (steps[i].gives() != 1) {
+        ArrayList all = new ArrayList();
+        steps[i].all(in, all);
+        for (int j = 0; j < all.size(); j++) send(i + 1, (InternalRow) all.get(j), lsn, weight, out);
+        return;
+      }
+      in = steps[i].one(in);
+      if (in == null) return;
+    }
+    byte[] k = NOTHING;
+    if (keyOf != null) {
+      UnsafeRow found = keyOf.apply(in);
+      k = bytes(found);
+      if (nulls != NULLS_MATCH && found.anyNull()) {
+        if (nulls == NULLS_DROP) return;
+        k = Arrays.copyOf(k, k.length + 1); // unlike any key of the other side
+      }
+    }
+    out.add(
+        RowFactory.create(
+            new Object[] {
+              Integer.valueOf(port),
+              Long.valueOf(lsn),
+              Long.valueOf(weight),
+              k,
+              bytes(rowOf.apply(in))
+            }));
+  }
+
+  /** A copy: a projection's own bytes are overwritten by the next row. */
+  static byte[] bytes(UnsafeRow row) {
+    return row.copy().getBytes();
+  }
+
+  static UnsafeRow row(byte[] bytes, int columns) {
+    UnsafeRow row = new UnsafeRow(columns);
+    row.pointTo(bytes, bytes.length);
+    return row;
+  }
+}

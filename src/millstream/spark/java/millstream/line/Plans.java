@@ -1,0 +1,95 @@
+package millstream.line;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.TreeSet;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
+import scala.collection.Iterator;
+
+/** What is asked of a plan, in one call each. */
+public final class Plans {
+  private Plans() {}
+
+  /** The names of the classes of all expressions in a plan, and in its subqueries. */
+  public static List expressions(LogicalPlan plan) {
+    TreeSet names = new TreeSet();
+    ArrayList plans = all(plan);
+    for (int i = 0; i < plans.size(); i++) {
+      Iterator each = ((LogicalPlan) plans.get(i)).expressions().iterator();
+      while (each.hasNext()) add((Expression) each.next(), names);
+    }
+    return new ArrayList(names);
+  }
+
+  private static void add(Expression expression, TreeSet names) {
+    names.add(expression.getClass().getSimpleName());
+    Iterator each = expression.children().iterator();
+    while (each.hasNext()) add((Expression) each.next(), names);
+  }
+
+  /** Which columns of each leaf of a plan are used: a list of {leaf, places}. */
+  public static List used(LogicalPlan plan) {
+    HashSet ids = new HashSet();
+    addAll(plan.output().iterator(), ids);
+    ArrayList plans = all(plan);
+    for (int i = 0; i < plans.size(); i++) {
+      LogicalPlan each = (LogicalPlan) plans.get(i);
+      addAll(each.references().iterator(), ids);
+      boolean byPlace = each instanceof Union; // which refers to no column by its name
+      Iterator children = each.children().iterator();
+      while (byPlace && children.hasNext()) {
+        addAll(((LogicalPlan) children.next()).output().iterator(), ids);
+      }
+      Iterator subqueries = each.subqueries().iterator();
+      while (subqueries.hasNext()) {
+        addAll(((LogicalPlan) subqueries.next()).output().iterator(), ids);
+      }
+    }
+    ArrayList found = new ArrayList();
+    for (int i = 0; i < plans.size(); i++) {
+      LogicalPlan leaf = (LogicalPlan) plans.get(i);
+      if (leaf.children().size() > 0) continue;
+      ArrayList places = new ArrayList();
+      for (int j = 0; j < leaf.output().size(); j++) {
+        if (ids.contains(idOf(leaf.output().apply(j)))) places.add(Integer.valueOf(j));
+      }
+      found.add(new Object[] {leaf, places});
+    }
+    return found;
+  }
+
+  private static void addAll(Iterator attributes, HashSet ids) {
+    while (attributes.hasNext()) ids.add(idOf(attributes.next()));
+  }
+
+  private static Long idOf(Object attribute) {
+    return Long.valueOf(((Attribute) attribute).exprId().id());
+  }
+
+  /** A key in the form that equal keys have in common: as to -0.0 and the kinds of NaN. */
+  public static Expression normalized(Expression key) {
+    return NormalizeFloatingNumbers$.MODULE$.normalize(key);
+  }
+
+  /** A plan and all plans in it, those of subqueries included. */
+  private static ArrayList all(LogicalPlan plan) {
+    ArrayList found = new ArrayList();
+    ArrayDeque left = new ArrayDeque();
+    left.add(plan);
+    while (!left.isEmpty()) {
+      LogicalPlan next = (LogicalPlan) left.poll();
+      found.add(next);
+      Iterator children = next.children().iterator();
+      while (children.hasNext()) left.add(children.next());
+      Iterator subqueries = next.subqueries().iterator();
+      while (subqueries.hasNext()) left.add(subqueries.next());
+    }
+    return found;
+  }
+}
