@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.model.weighted_rows import Row
     from millstream.sql import Delete, Insert, Query, Select, Update
     from millstream.tables import Conflict
+    from millstream.views import Views
 
 
 # ---- adding rows
@@ -105,10 +106,23 @@ def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None
     if lsn is None:
         lsn = engine.dispatcher.barrier(complete=True)
     definition = context.find(view)
-    running = engine.views.opened(definition)
+    engine.views.opened(definition)
     with context.filtered_errors():
-        running.wait_for(lsn, time_left(deadline, None))
+        _wait_through(engine.views, definition.name, lsn, deadline)
     return lsn
+
+
+def _wait_through(views: Views, name: str, lsn: int, deadline: float | None) -> int:
+    """Wait until a view includes everything up to an LSN, by way of the views that it reads, too.
+
+    Returns the LSN of its own last change.
+    """
+    running = views[name]
+    for each in running.planned.inputs:
+        if each in views:
+            lsn = max(lsn, _wait_through(views, each, lsn, deadline))
+    running.wait_for(lsn, time_left(deadline, None))
+    return running.view.lsn
 
 
 def query(context: Context, statement: Query) -> Result:

@@ -8,7 +8,7 @@ from millstream.engine.ddl import check_replacement
 from millstream.errors import SqlError
 from millstream.model.result import Result
 from millstream.model.schema import Schema
-from millstream.sql import CreateView, Emit, Query, duration_text, plan_view
+from millstream.sql import CreateView, Emit, Query, duration_text, plan_query
 from millstream.sql.adhoc import plan_adhoc
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def explain(context: Context, statement: Explain) -> Result:
     if isinstance(inner, Query):
         inputs = context.inputs()
         adhoc = _or_error(lambda: plan_adhoc(inner, inputs))
-        view = _or_error(lambda: plan_view(inner, inputs))
+        view = _or_error(lambda: plan_query(inner, inputs))
         if isinstance(adhoc, SqlError) and isinstance(view, SqlError):
             raise view
         return _explain_query(adhoc, view, inner.emit or Emit())
@@ -68,6 +68,7 @@ def _explain_select(definition: Definition, plan: SelectPlan) -> Result:
 def _explain_view(planned: PlannedView) -> Result:
     if planned.plan is not None:
         lines = list(_on_spark(planned.plan, planned.statement.emit))
+        lines += [f"operator {n}: {each}" for n, each in enumerate(planned.operators, 1)]
     elif planned.select is not None:
         lines = [f"follow {planned.select.target}: in process; no Spark"]
     else:
@@ -102,11 +103,17 @@ def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
     if plan.window is not None:
         yield f"window {plan.window.kind} over {plan.window.column}"
     yield f"Spark SQL: {plan.spark_sql}"
-    both = "catch-up (micro-batch, in parallel) and live (real-time mode, row by row)"
-    yield f"gears: {both if plan.live else 'micro-batch only'}: {plan.why}"
+    yield f"gears: {_gears(plan)}: {plan.why}"
     keys = f" by {', '.join(plan.keys)}" if plan.keys else ""
     yield f"result: {plan.shape}{keys}"
     yield f"emit {emit.mode if emit.every is None else 'every ' + duration_text(emit.every)}"
+
+
+def _gears(plan: ViewPlan) -> str:
+    if plan.line:
+        return "live (real-time mode)"
+    both = "catch-up (micro-batch, in parallel) and live (real-time mode, row by row)"
+    return both if plan.live else "micro-batch only"
 
 
 def _lines(lines: list[str]) -> Result:

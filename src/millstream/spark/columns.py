@@ -32,6 +32,9 @@ WEIGHT: Final = "_weight"
 WATERMARK: Final = "_wm"
 ROW_LSN: Final = "_row_lsn"
 
+BEGINNING: Final = -2
+"""In place of a log: see ``Line.BEGINNING`` in Java."""
+
 _FEW: Final = 64
 _TIME = pa.timestamp("us", "UTC")
 
@@ -150,6 +153,14 @@ class FeedColumns:
         places: dict[str, int | str] = {name: place for place, name in enumerate(names)}
         places |= {name: name for name in (LOG, LSN, WEIGHT, WATERMARK)}
         return [(places.get(field.name, ""), field.type) for field in self.schema]
+
+    def beginning(self, lsn: int) -> pa.RecordBatch:
+        """The row that says, to a line of operators, that nothing was read before."""
+        values = {LOG: BEGINNING, LSN: lsn, WEIGHT: 0}
+        return pa.RecordBatch.from_arrays(
+            [pa.array([values.get(each.name)], each.type) for each in self.schema],
+            schema=self.schema,
+        )
 
     def none(self) -> pa.RecordBatch:
         """No rows."""

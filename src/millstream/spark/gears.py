@@ -241,6 +241,9 @@ class Runner:
             self._follow("micro-batch", "micro-batch", lambda: 0)
             return
         wanted, self._wanted = self._wanted, None
+        if self._query.plan.line:  # which is fast enough in one thread, and has only that
+            self._follow("live", "live", lambda: 0)
+            return
         behind = self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP)
         if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None):
             self._catch_up()

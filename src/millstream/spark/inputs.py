@@ -48,6 +48,7 @@ class FeedInputs:
         start: the first LSN that is read.
         lookups: joins with tables.
         keep: filters each batch before anything else sees it; None: all rows are read.
+        line: whether a line of operators reads it: a first row says that it begins.
     """
 
     topics: tuple[str, ...]
@@ -58,6 +59,12 @@ class FeedInputs:
     start: int = 1
     lookups: tuple[Lookup, ...] = ()
     keep: Keep | None = None
+    line: bool = False
+
+    @property
+    def beginning(self) -> int:
+        """The LSN before the first row; of a line, before the row that says that it begins."""
+        return self.start - (2 if self.line else 1)
 
 
 class WatermarkTracker:
@@ -181,7 +188,7 @@ class FeedLogs:
     @property
     def beginning(self) -> Offset:
         """The place before the first row that the view reads."""
-        return Offset(self._inputs.start - 1, (None,) * len(self._inputs.topics))
+        return Offset(self._inputs.beginning, (None,) * len(self._inputs.topics))
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, ChangeBatch]]:
         """The batches between two LSNs, both included, each with the number of its log."""

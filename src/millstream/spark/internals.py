@@ -122,10 +122,31 @@ def empty_frame(session: Any, columns: str) -> Any:  # noqa: ANN401
     return frame_of(session, rows)
 
 
+def unknown_frame(session: Any, columns: str) -> Any:  # noqa: ANN401
+    """Rows of some columns, given as JSON, of which Spark's optimizer knows nothing.
+
+    ``JavaSparkContext.emptyRDD`` and ``createDataFrame`` in Java.
+    """
+    schema = jvm_of(session).org.apache.spark.sql.types.DataType.fromJson(columns)
+    rows = session.sparkContext._jsc.emptyRDD()  # noqa: SLF001
+    return frame_of(session, java_session(session).createDataFrame(rows, schema))
+
+
+def rdd_id(frame: Any) -> int:  # noqa: ANN401
+    """The id of the RDD that a frame made of one reads (Catalyst's ``LogicalRDD``)."""
+    plan = optimized_plan(frame)
+    return int(plan.rdd().id())
+
+
+def optimized_plan(frame: Any) -> Any:  # noqa: ANN401
+    """The optimized logical plan of a result (``queryExecution``)."""
+    return java_frame(frame).queryExecution().optimizedPlan()
+
+
 def has_python_function(frame: Any) -> bool:  # noqa: ANN401
     """Whether a result takes a Python function (Catalyst's ``TreePattern.PYTHON_UDF``)."""
     patterns = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
-    return bool(_analyzed(frame).containsPattern(patterns.PYTHON_UDF()))
+    return bool(analyzed_plan(frame).containsPattern(patterns.PYTHON_UDF()))
 
 
 def depends_on_clock(frame: Any) -> bool:  # noqa: ANN401
@@ -136,12 +157,12 @@ def depends_on_clock(frame: Any) -> bool:  # noqa: ANN401
     plan if there is any.
     """
     rules = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.optimizer
-    plan = rules.ReplaceExpressions.apply(_analyzed(frame))
+    plan = rules.ReplaceExpressions.apply(analyzed_plan(frame))
     clocks = (rules.SpecialDatetimeValues, rules.ComputeCurrentTime)
     return not all(rule.apply(plan).fastEquals(plan) for rule in clocks)
 
 
-def _analyzed(frame: Any) -> Any:  # noqa: ANN401
+def analyzed_plan(frame: Any) -> Any:  # noqa: ANN401
     """The analyzed logical plan of a result (``queryExecution``)."""
     return java_frame(frame).queryExecution().analyzed()
 

@@ -17,13 +17,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, Error
 from millstream.spark.bridge.frames import END, FAILED, HEADER, ROWS
 from millstream.spark.checkpoint import Offset
-from millstream.spark.columns import FeedColumns
+from millstream.spark.columns import LSN, FeedColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,9 @@ class LiveGear:
         late: how many rows came too late.
         batch_rows: how many rows the batch at hand has had.
         on_far_behind: called, again and again, while the reader is far behind.
+        shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
+            it again; no frame goes beyond it that begins before it, so that the results of a line
+            of operators can be told apart: those of commits that were sent together are one.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class LiveGear:
         self.is_ending = False
         self.batch_rows = 0
         self.on_far_behind: Callable[[], None] = lambda: None
+        self.shown_lsn: Callable[[], int] = lambda: 0
         self._plan_of = plan_of
         self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -134,10 +139,12 @@ class LiveGear:
             wire.read(1)  # nothing comes on it: it ends when the task is stopped
             return
         columns = FeedColumns(self.inputs.schemas, names)
-        tail = self._tail_at(start.lsn)
+        tail = self._tail_at(max(start.lsn, self.inputs.start - 1))
         wire.send(columns.schema.serialize())
         batch = _LiveBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
         try:
+            if start.lsn < self.inputs.start - 1:
+                batch.begin()
             batch.run()
         except ClosedError:
             return
@@ -244,8 +251,14 @@ class _LiveBatch:
         self._woken = threading.Event()
         self._spare: ChangeBatch | None = None  # handed over, and not sent by the dispatcher
         self._missed: list[ChangeBatch] = []  # came too late, not reported yet
+        self._shown = gear.shown_lsn()
         self._unsent = b""  # the rest of a frame that the socket did not take
         self._trouble: Exception | None = None
+
+    def begin(self) -> None:
+        """Send the first row of all."""
+        lsn = self._tail.position
+        self._wire.send(*self._frame(lsn, self._columns.beginning(lsn)))
 
     def run(self) -> None:
         """Send until the batch ends."""
@@ -315,12 +328,23 @@ class _LiveBatch:
         if ready:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
             self._report_late()
+            data = self._send_shown(lsn, data)
             self._wire.send(*self._frame(lsn, data))
             if rows >= _MERGED and self._gear.lag() > FAR_BEHIND:
                 self._gear.on_far_behind()
         self._rows += rows
         self._gear.batch_rows = self._rows
         return rows
+
+    def _send_shown(self, lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:
+        """Send what has led to results that were taken already; returns the rest."""
+        shown, inputs = self._shown, self._gear.inputs
+        if not (inputs.line and self._gear.sent_lsn < shown < lsn):
+            return data
+        lsns = data.column(self._columns.names.index(LSN))
+        count = pc.sum(pc.less_equal(lsns, shown)).as_py() or 0
+        self._wire.send(*self._frame(shown, data.slice(0, count)))
+        return data.slice(count)
 
     def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
         """What a batch means for Spark."""

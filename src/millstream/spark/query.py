@@ -6,26 +6,32 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import pyarrow as pa
+
+from millstream.errors import Error
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
-from millstream.spark.columns import arrow_of, columns_json
+from millstream.spark.columns import LOG, LSN, WEIGHT, arrow_of, columns_json, name_in_feed
 from millstream.spark.failure import SparkError, sql_error
-from millstream.sql.views.plan import FEED
+from millstream.spark.lowering import check_plan, lower
+from millstream.sql.views.plan import FEED, log_relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pyarrow as pa
-
     from millstream.spark.bridge.server import BridgeServer
+    from millstream.spark.lowering import Line
     from millstream.spark.session import Spark
     from millstream.sql.views.plan import ViewPlan
 
 Gear = Literal["live", "catch-up", "micro-batch"]
 _FOR_EVER: Final = "10000 hours"
 """The database ends live batches, not Spark's clock."""
+
+_HEAD: Final = (LOG, LSN, WEIGHT)
+_FINGERPRINT: Final = "line.sha256"
 
 
 @dataclass(slots=True)
@@ -36,9 +42,12 @@ class SparkQuery:
         spark: the session's owner.
         plan: what it does.
         columns: what its feed has.
+        logs: the columns of each input.
         checkpoint: where Spark keeps its state.
         server: where its tasks connect to, once Spark runs.
         feed: the name under which the server knows it.
+        operators: of a line, what each of them does; known once it was planned.
+        keys: of a line, the places of the columns that distinguish rows; known once it was planned.
         needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
     """
 
@@ -48,6 +57,9 @@ class SparkQuery:
     checkpoint: Path
     server: Callable[[], BridgeServer]
     feed: str
+    logs: tuple[pa.Schema, ...] = ()
+    operators: tuple[str, ...] = ()
+    keys: tuple[int, ...] = ()
     needs_exchange: bool = False
     _session: Any = None
     _python: bool | None = None
@@ -57,14 +69,15 @@ class SparkQuery:
         """The view's own session."""
         current = self.spark.session.sparkContext
         if self._session is None or self._session.sparkContext is not current:
-            self._session = self.spark.for_view()
+            self._session = self.spark.for_view(line=self.plan.line)
         return self._session
 
     @property
     def is_live(self) -> bool:
         """Whether the live gear can run it: not when a Python function gets rows in blocks."""
         if self._python is None:
-            self._python = internals.has_python_function(self.streaming_result("live"))
+            frame = self._line_result() if self.plan.line else self.streaming_result("live")
+            self._python = internals.has_python_function(frame)
         return self.plan.live and not self._python and not self.needs_exchange
 
     def start(self, gear: Gear) -> RunningQuery:
@@ -76,11 +89,13 @@ class SparkQuery:
         if offset_in(self.checkpoint) is None:
             # Of a first batch that was never committed Spark finds some state, and gives up.
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-        result = self.streaming_result(gear)
+        result = self._line() if self.plan.line else self.streaming_result(gear)
         names = result.columns
+        keys = () if self.plan.line else self.plan.keys
         writer = (
             result.writeStream.format(bridge.SINK_FORMAT)
-            .options(**self._address(), keys=",".join(str(names.index(k)) for k in self.plan.keys))
+            .options(**self._address(), keys=",".join(str(names.index(each)) for each in keys))
+            .options(**self._line_columns())
             .option("hash", names.index("_hash") if "_hash" in names else -1)
             .option("live", str(gear == "live").lower())
             .option("checkpointLocation", str(self.checkpoint))
@@ -111,6 +126,85 @@ class SparkQuery:
             self._session = None  # the next try sees what the user's session has by then
             raise
 
+    # ---- a line of operators
+
+    def _line(self) -> Any:  # noqa: ANN401 - a DataFrame
+        """What leaves the line of operators that the query's plan becomes.
+
+        Raises:
+            SparkError: Spark does not understand the query.
+            SqlUnsupportedError: there is no operator for some part of it.
+        """
+        session = self.session
+        jvm = internals.jvm_of(session)
+        line = self.lowered()
+        self._keep_state_of(line)
+        named = [self._in_feed(log) for log in range(len(self.logs))]
+        used = [named[log][place] for log in sorted(line.used) for place in sorted(line.used[log])]
+        columns = pa.schema([*(self.columns.field(name) for name in _HEAD), *used])
+        logs = pa.schema([(f"log{log}", pa.struct(fields)) for log, fields in enumerate(named)])
+        rows = (
+            session.readStream.format(bridge.SOURCE_FORMAT)
+            .options(**self._address(), live="true", columns=columns_json(columns))
+            .option("logs", columns_json(logs))
+            .load()
+        )
+        connected = jvm.millstream.line.Line.connect(
+            internals.java_frame(rows), line.entry, line.operators
+        )
+        return internals.frame_of(session, connected)
+
+    def _keep_state_of(self, line: Line) -> None:
+        """Remove the checkpoint of another line: its state is not of these operators.
+
+        Another version of Spark, say, may plan the query in another way.
+        """
+        noted = self.checkpoint / _FINGERPRINT
+        if not noted.exists() or noted.read_text() != line.fingerprint:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
+            self.checkpoint.mkdir(parents=True)
+            noted.write_text(line.fingerprint)
+
+    def lowered(self) -> Line:
+        """The line of operators of the query.
+
+        Raises:
+            SparkError: Spark does not understand the query.
+            SqlUnsupportedError: there is no operator for some part of it.
+        """
+        jvm = internals.jvm_of(self.session)
+        frame = self._line_result()
+        check_plan(jvm, internals.analyzed_plan(frame))
+        relations = {
+            internals.rdd_id(self.session.table(log_relation(log))): (log, len(schema))
+            for log, schema in enumerate(self.logs)
+        }
+        return lower(jvm, internals.optimized_plan(frame), relations)
+
+    def _line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
+        """The query over relations that Spark knows nothing of but their columns."""
+        for log, schema in enumerate(self.logs):
+            frame = internals.unknown_frame(self.session, columns_json(schema))
+            frame.createOrReplaceTempView(log_relation(log))
+        try:
+            return _sql(self.session, self.plan.spark_sql)
+        except Exception:
+            self._session = None
+            raise
+
+    def _in_feed(self, log: int) -> list[pa.Field]:
+        """The columns of a log, named as in the feed."""
+        count = len(self.logs)
+        return [each.with_name(name_in_feed(log, each.name, count)) for each in self.logs[log]]
+
+    def _line_columns(self) -> dict[str, str]:
+        """The option that has the sink decode what leaves a line."""
+        if not self.plan.line:
+            return {}
+        columns = arrow_of(self._line_result().schema, self.plan.spark_sql)
+        hidden = [self.columns.field(LSN), self.columns.field(WEIGHT)]
+        return {"columns": columns_json(pa.schema([*columns, *hidden]))}
+
     def _address(self) -> dict[str, str]:
         return bridge.share_secret(self.session, self.server()) | {"feed": self.feed}
 
@@ -122,11 +216,16 @@ class SparkQuery:
         """
         try:
             result = self._empty_result()
+            if self.plan.line:
+                line = self.lowered()
+                self.operators, self.keys = tuple(line.names), line.keys
             columns = arrow_of(result.schema, self.plan.spark_sql)
             if not rows:
                 return columns, None
             _value(_calls(self.session).collect(internals.java_frame(result)))
             return columns, result.toArrow()
+        except Error:
+            raise
         except Exception as error:
             raise sql_error(error, self.plan.spark_sql) from error
 
@@ -136,6 +235,8 @@ class SparkQuery:
 
     def _empty_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The view's result over a feed without rows."""
+        if self.plan.line:
+            return self._line_result()
         nothing = internals.empty_frame(self.session, columns_json(self.columns))
         nothing.createOrReplaceTempView(FEED)
         return _sql(self.session, self.plan.spark_sql)

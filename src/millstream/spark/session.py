@@ -78,6 +78,14 @@ TUNING: Final = {
 }
 """What every view's own session is set to."""
 
+LINE_TUNING: Final = {
+    # Spark refuses operators with state in a row in update mode; they work.
+    _STREAMING + "unsupportedOperationCheck": "false",
+    # Each operator has a RocksDB of its own; they share one cache.
+    _STREAMING + "stateStore.rocksdb.boundedMemoryUsage": "true",
+}
+"""What the session of a line of operators is set to besides."""
+
 
 class _Users:
     """How many databases of this process use the Spark that one of them has started."""
@@ -194,10 +202,14 @@ class Spark:
         _end_java(gateway)
         self._session, self._is_ready = None, False
 
-    def for_view(self) -> Any:  # noqa: ANN401
-        """A session for one view: its own settings and relations, the functions of the user's."""
+    def for_view(self, *, line: bool = False) -> Any:  # noqa: ANN401
+        """A session for one view: its own settings and relations, the functions of the user's.
+
+        Args:
+            line: whether it runs a line of operators.
+        """
         view = internals.cloned_session(self.session)
-        for name, value in TUNING.items():
+        for name, value in (TUNING | (LINE_TUNING if line else {})).items():
             view.conf.set(name, self._options.get(name, value))
         return view
 

@@ -46,8 +46,9 @@ from millstream.sql.statements.statement import (
     Update,
     WatermarkSpec,
 )
+from millstream.sql.views.line import plan_query
 from millstream.sql.views.plan import FEED, Lookup, ViewPlan, Window
-from millstream.sql.views.view import clock_place, plan_view
+from millstream.sql.views.view import clock_place
 
 __all__ = [
     "FEED",
@@ -93,8 +94,8 @@ __all__ = [
     "parse_expression",
     "plan_all",
     "plan_insert",
+    "plan_query",
     "plan_select",
     "plan_update",
-    "plan_view",
     "plan_where",
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from millstream.model.schema import Schema
+    from millstream.sql.statements.statement import CreateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,9 @@ class Input:
         schema: its columns.
         retracts: whether it retracts: rows of it may be updated or deleted.
         event_time: the column that its watermark follows, or None.
+        view: of a view whose rows are those of its query at each LSN, the statement that created
+            it: a query that reads others beside it can read what the view reads instead, and shows
+            no state in which one is ahead of the other.
     """
 
     name: str
@@ -26,3 +30,4 @@ class Input:
     schema: Schema
     retracts: bool = False
     event_time: str | None = None
+    view: CreateView | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.dispatch import select
@@ -53,8 +54,15 @@ class SparkViews:
     def query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
         """The Spark query of a plan, whose feed has a name."""
         schemas = [self._storage.schema_of(each) for each in plan.inputs]
-        columns = used(feed_schema(schemas), plan.spark_sql)
-        return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed)
+        columns = feed_schema(schemas)
+        if not plan.line:
+            columns = used(columns, plan.spark_sql)
+            return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed)
+        logs = tuple(
+            pa.schema(list(schema.arrow)[:width])
+            for schema, width in zip(schemas, plan.widths, strict=True)
+        )
+        return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed, logs)
 
     def connect(self, planned: PlannedView, plan: ViewPlan, view: View) -> RunningView:
         """A view with its feed and its query, ready to start.
@@ -79,6 +87,9 @@ class SparkViews:
             plan, f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         )
         runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
+        feed.live.shown_lsn = lambda: view.cause
+        if place is None and plan.line:
+            view.progress.reached = -1  # even over no rows it has a result, which is to come
         if place is not None:
             feed.live.late = place.late
             view.progress.caught_up(place.lsn)  # its results were on the disk before Spark noted it
@@ -118,6 +129,7 @@ class SparkViews:
             planned.definition.begins,
             plan.lookups,
             None if tenant is None else self._rows_of(tenant),
+            plan.line,
         )
 
     def _rows_of(self, tenant: str) -> Keep:

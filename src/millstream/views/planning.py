@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from millstream.catalog import Definition, options_of
-from millstream.errors import SqlError, SqlOptionError, SqlUnsupportedError
+from millstream.errors import SqlColumnError, SqlError, SqlOptionError, SqlUnsupportedError
 from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
-from millstream.sql import Input, Select, clock_place, plan_select, plan_view
+from millstream.sql import Input, Select, clock_place, plan_query, plan_select
 from millstream.views.result_shapes import GroupedRows, PlainRows
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class PlannedView:
         shape: its rows.
         nothing: its result over no rows; None unless it is a global aggregate.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
+        operators: of a line of operators, what each of them does.
     """
 
     statement: CreateView
@@ -48,6 +49,7 @@ class PlannedView:
     shape: GroupedRows | PlainRows
     nothing: pa.Table | None = None
     tenant: str | None = None
+    operators: tuple[str, ...] = ()
 
     @property
     def keeps_rows(self) -> bool:
@@ -58,6 +60,18 @@ class PlannedView:
     def retracts(self) -> bool:
         """Whether rows of it may be retracted."""
         return self.shape.retracts if self.plan is None else self.plan.retracts
+
+    @property
+    def expands(self) -> bool:
+        """Whether its rows are, at each LSN, those of its query over all that is in its inputs."""
+        timed = self.plan is not None and self.plan.window is not None
+        early = self.definition.options.start == "now"
+        return self.statement.emit.mode == "changes" and not timed and not early
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """What it reads, and the views of which it reads the inputs."""
+        return self.inputs if self.plan is None else (*self.plan.inputs, *self.plan.through)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -93,9 +107,10 @@ class ViewPlanner:
     def input(self, name: str) -> Input:
         """What planners need to know of a log."""
         definition = self._catalog[name]
-        retracts = definition.kind == "table"
+        retracts, view = definition.kind == "table", None
         if definition.query:
-            retracts = self._planned_of(definition.name).retracts
+            planned = self._planned_of(definition.name)
+            retracts, view = planned.retracts, planned.statement if planned.expands else None
         mark = definition.watermark
         return Input(
             definition.name,
@@ -103,10 +118,22 @@ class ViewPlanner:
             definition.schema,
             retracts,
             None if mark is None else mark.column,
+            view,
         )
 
-    def plan(self, statement: CreateView, name: str | None = None) -> PlannedView:
+    def _log_of(self, name: str) -> Input:
+        """What planners need to know of a log, and not what leads to it."""
+        return replace(self.input(name), view=None)
+
+    def plan(
+        self, statement: CreateView, name: str | None = None, tenant: str | None = None
+    ) -> PlannedView:
         """What a statement asks for, checked as far as it can be without running it.
+
+        Args:
+            statement: the statement.
+            name: the view's, if it is not that of the statement.
+            tenant: whose rows it reads; None: all rows.
 
         Raises:
             SqlError: it cannot be answered exactly; it says why, and what to write instead.
@@ -117,9 +144,14 @@ class ViewPlanner:
             planned = self._in_process(statement, query, name, self.input)
             if planned is not None:
                 return planned
-        plan = plan_view(statement, self.input)
+        # Of a view a tenant may see rows, and nothing of what it reads.
+        plan = plan_query(statement, self.input if tenant is None else self._log_of)
         self._check_room()
-        columns, nothing = self._empty_result(plan, statement)
+        spark_query = self._query_of(plan)
+        columns, nothing = self._empty_result(spark_query, statement)
+        if spark_query.keys:
+            keys = tuple(columns.names[place] for place in spark_query.keys)
+            plan = replace(plan, shape="groups", keys=keys)
         schema, hidden = self._split(plan, statement, columns)
         options = options_of(statement.options, schema, statement.sql, "view")
         definition = Definition(
@@ -136,7 +168,8 @@ class ViewPlanner:
                 hint="leave it out: late rows are counted, see SHOW VIEWS",
             )
         shape = self._shape(plan, statement, definition, hidden)
-        return PlannedView(statement, definition, plan, None, shape, nothing)
+        operators = spark_query.operators
+        return PlannedView(statement, definition, plan, None, shape, nothing, tenant, operators)
 
     def _in_process(
         self, statement: CreateView, query: Select, name: str, inputs: Callable[[str], Input]
@@ -190,12 +223,11 @@ class ViewPlanner:
             )
 
     def _empty_result(
-        self, plan: ViewPlan, statement: CreateView
+        self, query: SparkQuery, statement: CreateView
     ) -> tuple[pa.Schema, pa.Table | None]:
         """The result's columns, and the row of a global aggregate over no rows."""
-        query = self._query_of(plan)
         try:
-            found = query.result_of_nothing(rows=plan.is_global)
+            found = query.result_of_nothing(rows=query.plan.is_global)
         except SqlError as error:
             raise type(error)(
                 error.message,
@@ -224,7 +256,10 @@ class ViewPlanner:
             fields = [*members, *(each for each in columns if each.name.startswith("_k"))]
         else:
             fields = list(columns)
-        shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
+        shown = fields
+        if not plan.line:
+            shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
+        _check_unique([each.name for each in shown], statement)
         made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
         wanted = {*plan.keys, *plan.match}
         if statement.emit.closes:
@@ -290,7 +325,7 @@ class ViewPlanner:
         def as_it_was(name: str) -> Input:
             """A log with the columns that it had then: others may have been added since."""
             now = self.input(name)
-            columns = now.schema.columns[: widths[now.name]]
+            columns = now.schema.columns[: widths.get(now.name)]  # a view has those it began with
             return replace(now, schema=Schema(columns, now.schema.key))
 
         query = statement.query
@@ -299,6 +334,23 @@ class ViewPlanner:
             if planned is not None:
                 planned.definition = definition
                 return planned
-        plan = plan_view(statement, as_it_was)
+        plan = plan_query(statement, as_it_was)
+        if plan.line and definition.schema.key:
+            plan = replace(plan, shape="groups", keys=definition.schema.key)
         shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(statement, definition, plan, None, shape)
+
+
+def _check_unique(names: Sequence[str], statement: CreateView) -> None:
+    """Refuse two columns of one name, as SELECT * of a join may have them."""
+    known: set[str] = set()
+    for name in names:
+        if name.lower() in known:
+            raise SqlColumnError(
+                f"two columns are named {name!r}",
+                sql=statement.sql,
+                line=statement.query.line or statement.line,
+                column=statement.query.column or statement.column,
+                hint="name the columns, and give each another alias",
+            )
+        known.add(name.lower())

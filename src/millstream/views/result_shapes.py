@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from millstream.model.batch import ChangeBatch
 from millstream.state.bags import AppendOnlyRows, Bag
 from millstream.state.emission import Emission
+from millstream.state.result_reader import SHOWN, WEIGHT
 from millstream.state.rows import Rows
 from millstream.state.sets import Sets
 
@@ -83,6 +84,7 @@ class GroupedRows:
         every_key = (*keys, *(match or ()))
         self._emission = Emission(mode, rows, every_key, lateness=lateness, every=every)
         self._rows = rows
+        self._cause = -1
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -98,6 +100,8 @@ class GroupedRows:
         """What the newest results of some groups change; None when nothing."""
         batch = _one_batch(rows)
         emission = self._emission
+        if batch is not None and WEIGHT in batch.schema.names:
+            batch = self._newest(batch)
         if batch is None:
             if emission.mode == "changes":
                 return None
@@ -106,6 +110,13 @@ class GroupedRows:
         if self._sets is not None:
             batch = self._sets.keyed(batch, emission.visible, emission.pending)
         return self._update(emission.take(batch, lsn=lsn, watermark=watermark, now=now))
+
+    def _newest(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Of a line of operators: rows that come and go as the newest of their groups."""
+        batch = _in_log_order(batch, self._cause)
+        if not batch.num_rows:
+            return None
+        return batch.append_column(SHOWN, pc.greater(batch.column(WEIGHT), 0))
 
     def advance(self, watermark: int | None, now: int) -> ViewUpdate | None:
         """What of the pending output is due at a watermark and a time; None when nothing is."""
@@ -120,7 +131,12 @@ class GroupedRows:
             parts.append((STATE + self._name, release.stored))
         if release.stored_pending is not None:
             parts.append((PENDING + self._name, release.stored_pending))
-        return ViewUpdate(parts, lambda: self._emission.apply(release))
+
+        def apply() -> None:
+            self._emission.apply(release)
+            self._cause = release.lsn
+
+        return ViewUpdate(parts, apply)
 
     def load(self, log: Log, saved: SavedRows | None) -> tuple[int, int]:
         """Read saved rows, and what was committed after them.
@@ -136,6 +152,8 @@ class GroupedRows:
             pending = _Part(PENDING + self._name, emission.pending.schema, load, load)
             parts[_PENDING] = pending
         emission.lsn, rows_read = _load(log, parts, saved)
+        if rows_read or saved is not None:
+            self._cause = emission.lsn
         return emission.lsn, rows_read
 
     def capture(self) -> dict[str, Callable[[], pa.Table]]:
@@ -167,7 +185,7 @@ class PlainRows:
         self._store: Bag | AppendOnlyRows | None = None
         if kept:
             self._store = Bag(schema) if retracts else AppendOnlyRows(schema)
-        self._cause = 0
+        self._cause = -1  # over no rows, too, there may be results: those of LSN 0, say
 
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)
@@ -239,8 +257,10 @@ class PlainRows:
             part = _Part(self._name, store.captured_schema, store.load, store.load_captured)
         elif store is not None:
             part = _Part(self._name, self._schema, store.load, store.load)
-        self._cause, rows_read = _load(log, {_ROWS: part}, saved)
-        return self._cause, rows_read
+        cause, rows_read = _load(log, {_ROWS: part}, saved)
+        if rows_read or saved is not None:
+            self._cause = cause
+        return cause, rows_read
 
     def capture(self) -> dict[str, Callable[[], pa.Table]] | None:
         """The rows of this moment, to be saved; None for append-only rows: the log has them."""

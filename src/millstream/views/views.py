@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import ClosedError, Error, WrongObjectError
-from millstream.sql import CreateView, Emit, plan_view
+from millstream.sql import CreateView, Emit, plan_query
 from millstream.threads import uninterrupted
 from millstream.views.definitions import (
     HIDDEN,
@@ -140,7 +140,7 @@ class Views:
         return failed + [
             each.view.name
             for each in self
-            if name in each.planned.inputs
+            if name in each.planned.depends_on
             or (each.planned.statement.late_to or "").lower() == lower
         ]
 
@@ -150,14 +150,16 @@ class Views:
 
     # ---- CREATE VIEW, and opening
 
-    def plan(self, statement: CreateView, name: str | None = None) -> PlannedView:
+    def plan(
+        self, statement: CreateView, name: str | None = None, tenant: str | None = None
+    ) -> PlannedView:
         """What a statement asks for, checked; nothing is written.
 
         Raises:
             SqlError: it cannot be answered exactly; it says why, and what to write instead.
         """
         try:
-            return self.planner.plan(statement, name)
+            return self.planner.plan(statement, name, tenant)
         except Exception:
             self.spark_views.spark.check()  # raises when Spark is being stopped just now
             raise
@@ -289,14 +291,14 @@ class SharedViews:
             statement = CreateView(
                 name="", kind="view", query=query, emit=query.emit or Emit(), sql=query.sql
             )
-            plan = plan_view(statement, inputs)
+            plan = plan_query(statement, inputs)
             text = f"{plan.fingerprint} {statement.emit} {plan.inputs} {tenant!r}"
             name = HIDDEN + hashlib.sha256(text.encode()).hexdigest()[:16]
             running = self._views.get(name)
             if running is None or running.view.progress.error is not None:
                 if running is not None:
                     self._drop(running)
-                planned = replace(self._views.plan(statement, name), tenant=tenant)
+                planned = replace(self._views.plan(statement, name, tenant), tenant=tenant)
                 self._views.create(planned)
                 running = self._views[name]
             running.users += 1

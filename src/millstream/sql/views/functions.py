@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.sql.views.errors import ErrorReporter
 
 _AGGREGATES_TEXT = """
@@ -53,11 +55,14 @@ _OVER = "Write GROUP BY with an aggregate, such as MAX_BY(x, ts) for the newest 
 OWN_VIEW = "CREATE MATERIALIZED VIEW for the inner query, and read that one."
 """What to do instead of a query that needs the result of another."""
 
-_NEVER = (
-    (_WINDOW_ONLY, _OVER),
+_UNREPEATABLE = (
     (_CLOCKS, "A view is a function of its log: push the time as a column."),
     (_DICE, "A view is a function of its log: push the value as a column."),
     (_OUTSIDE, "A view is a function of its log: write the value itself."),
+)
+_NEVER = (
+    (_WINDOW_ONLY, _OVER),
+    *_UNREPEATABLE,
     (_OTHER_GENERATORS, "Write EXPLODE, POSEXPLODE or INLINE."),
     (frozenset({"window", "session_window", "window_time"}), "Write TUMBLE, HOP or SESSION."),
 )
@@ -86,9 +91,25 @@ def check_function(tree: exp.Expr, errors: ErrorReporter) -> None:
         errors.refuse(tree, "a subquery in an expression is not supported in a view", hint)
     if isinstance(tree, exp.Window):
         errors.refuse(tree, "a window function (OVER) is not supported in a view", _OVER)
+    _check_name(tree, _NEVER, errors)
+
+
+def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
+    """Refuse a query with a function whose value is another one each time.
+
+    Raises:
+        SqlUnsupportedError: at its place, with what to write instead.
+    """
+    for each in tree.walk():
+        _check_name(each, _UNREPEATABLE, errors)
+
+
+def _check_name(
+    tree: exp.Expr, refused: Sequence[tuple[frozenset[str], str]], errors: ErrorReporter
+) -> None:
     name = function_name(tree)
     is_clock = name == "unix_timestamp" and not tree.expressions
-    for names, hint in _NEVER:
+    for names, hint in refused:
         if name in names or (is_clock and names is _CLOCKS):
             errors.refuse(tree, f"{name.upper()} is not supported in a view", hint)
 

@@ -11,7 +11,12 @@ from typing import Literal
 Shape = Literal["rows", "groups", "sets"]
 WindowKind = Literal["tumble", "hop", "session", "cumulate"]
 FEED = "__feed"
-"""The relation that ``ViewPlan.spark_sql`` reads."""
+"""The relation that ``ViewPlan.spark_sql`` reads, but for lines of operators."""
+
+
+def log_relation(log: int) -> str:
+    """The relation that is one of the inputs, in the SQL of a line of operators."""
+    return f"__log{log}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,10 @@ class ViewPlan:
         live: whether the live gear can run it.
         why: why it can or cannot, in a few words for people.
         fingerprint: equal for queries that mean the same.
+        line: whether Spark's plan of it is made a line of operators: then ``spark_sql`` reads the
+            relations ``__log0`` ..., one for each input, and ``columns`` are known to Spark only.
+        through: of a line, the views of which it reads the inputs instead.
+        widths: of a line, how many columns each input had when the view was created.
         match: of "sets": the user's columns by which a new row of a group is paired with an old
             one, as an update; its keys and the start of the session, as far as they are selected.
     """
@@ -88,6 +97,9 @@ class ViewPlan:
     why: str = ""
     fingerprint: str = ""
     match: tuple[str, ...] = ()
+    line: bool = False
+    through: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
 
     @property
     def is_global(self) -> bool:

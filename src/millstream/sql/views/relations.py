@@ -13,7 +13,7 @@ from millstream.sql.views.flow import Flow, Ground, Origin, feed_name, feed_tabl
 from millstream.sql.views.trees import column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.sql.inputs import Input
     from millstream.sql.views.errors import ErrorReporter
@@ -61,11 +61,12 @@ def read_logs(tree: exp.Query, inputs: Callable[[str], Input], errors: ErrorRepo
         if name.lower() not in found:
             found[name.lower()] = inputs(name)
     made = tuple(found.values())
-    _check_names(made, errors)
+    check_names(made, errors)
     return Logs(made, _feed(made))
 
 
-def _check_names(inputs: tuple[Input, ...], errors: ErrorReporter) -> None:
+def check_names(inputs: Iterable[Input], errors: ErrorReporter) -> None:
+    """Refuse inputs with a column whose name the feed or the planner uses itself."""
     for each in inputs:
         for name in each.schema.names:
             if _KEPT.fullmatch(name):

@@ -100,7 +100,7 @@ def select(
     return made
 
 
-def nested(query: exp.Select) -> exp.Subquery:
+def nested(query: exp.Query) -> exp.Subquery:
     """Return a query as what another one reads from."""
     return exp.Subquery(this=query)
 

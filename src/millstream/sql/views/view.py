@@ -51,7 +51,7 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
         SqlColumnError: a column that is not there.
         SqlTypeError: types without a common one.
     """
-    view = statement if isinstance(statement, CreateView) else _as_view(statement)
+    view = as_view(statement)
     query = view.query
     errors = ErrorReporter(query.sql, query.line, query.column)
     tree = read_tree(query)
@@ -75,6 +75,9 @@ def clock_place(view: CreateView) -> tuple[int, int]:
 _CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow|epoch)\b.*", re.IGNORECASE | re.DOTALL)
 
 
-def _as_view(statement: Query | Select) -> CreateView:
+def as_view(statement: CreateView | Query | Select) -> CreateView:
+    """Return a query as the statement that creates a view of it."""
+    if isinstance(statement, CreateView):
+        return statement
     emit = statement.emit if isinstance(statement, Query) else None
     return CreateView(name="", kind="view", query=statement, emit=emit or Emit(), sql=statement.sql)

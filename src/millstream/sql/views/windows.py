@@ -9,13 +9,14 @@ from sqlglot import exp
 
 from millstream.errors import Error
 from millstream.sql.statements.durations import parse_duration
+from millstream.sql.views.flow import Origin
 from millstream.sql.views.plan import Window
 from millstream.sql.views.trees import call, column, moved, number, text
 from millstream.sql.views.trees import cast as cast_to
 
 if TYPE_CHECKING:
     from millstream.sql.views.errors import ErrorReporter
-    from millstream.sql.views.flow import Ground, Origin
+    from millstream.sql.views.flow import Ground
     from millstream.sql.views.plan import WindowKind
 
 _SHAPES = {
@@ -73,6 +74,27 @@ def window_of(tree: exp.Expr, ground: Ground, errors: ErrorReporter) -> Window:
     window = _made(kind, lengths, origin)
     _check(window, tree, errors, hint)
     return window
+
+
+def spark_call(tree: exp.Expr, errors: ErrorReporter) -> exp.Expr:
+    """Return Spark's own window for a TUMBLE or a HOP over any expression.
+
+    Raises:
+        SqlUnsupportedError: it is another window, or its lengths do not fit.
+    """
+    kind = str(tree.this).upper()
+    count, shape = _SHAPES[kind]
+    hint = f"Write {shape}."
+    if kind not in {"TUMBLE", "HOP"}:
+        hint = "Write TUMBLE or HOP, or GROUP BY it in a view of its own over one log."
+        errors.refuse(tree, f"{kind} is not supported in such a query yet", hint)
+    time, *args = tree.expressions
+    if not count <= len(args) <= count + 1:
+        errors.refuse(tree, f"{kind} has too few or too many arguments", hint)
+    lengths = [_microseconds(each, errors, hint) for each in args]
+    window = _made(kind, lengths, Origin(None, {}))
+    _check(window, tree, errors, hint)
+    return spark_window(time, window)
 
 
 def _made(kind: str, lengths: list[int], origin: Origin) -> Window:

@@ -1,0 +1,529 @@
+"""Lowering: from Spark's optimized plan of a query to a line of operators, see ``java/.../line``.
+
+Each Join and Aggregate of the plan becomes one operator, in the order of the tree from its leaves
+up; the filters, projections and unions between two of them become the pipe from the one to a port
+of the other. Expressions are Spark's own, used as they stand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from millstream.errors import SqlUnsupportedError
+
+_SINK: Final = 0
+_NULLS_MATCH, _NULLS_DROP, _NULLS_APART = 0, 1, 2
+
+_DROPS_LEFT: Final = ("Inner", "Cross", "LeftSemi", "RightOuter")
+_KEEPS_RIGHT: Final = ("RightOuter", "FullOuter")
+_JOINS: Final = ("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti")
+
+_UNORDERED: Final = {
+    "AnyValue": "ANY_VALUE",
+    "ApproximatePercentile": "PERCENTILE_APPROX",
+    "CollectList": "COLLECT_LIST",
+    "CollectSet": "COLLECT_SET",
+    "First": "FIRST",
+    "HistogramNumeric": "HISTOGRAM_NUMERIC",
+    "Last": "LAST",
+    "ListAgg": "LISTAGG",
+    "Mode": "MODE",
+}
+"""Aggregates whose result depends on the order of their input, which rows do not have."""
+
+_UNREPEATABLE: Final = {
+    "InputFileName": "INPUT_FILE_NAME",
+    "MonotonicallyIncreasingID": "MONOTONICALLY_INCREASING_ID",
+    "Rand": "RAND",
+    "Randn": "RANDN",
+    "RandStr": "RANDSTR",
+    "Shuffle": "SHUFFLE",
+    "SparkPartitionID": "SPARK_PARTITION_ID",
+    "Uniform": "UNIFORM",
+    "Uuid": "UUID",
+}
+
+_AGGREGATES: Final = {"Sum": "sum", "Average": "avg", "Count": "count", "Min": "min", "Max": "max"}
+"""The aggregates that the line knows itself, and Spark's names of them; others are run again over
+the values of the group."""
+
+_NODES: Final = {
+    "ArrowEvalPython": "a Python function",
+    "BatchEvalPython": "a Python function",
+    "Deduplicate": "DISTINCT here",
+    "Offset": "OFFSET",
+    "Sample": "TABLESAMPLE",
+    "Tail": "LIMIT",
+    "UnionLoop": "WITH RECURSIVE",
+    "Window": "OVER",
+    "WindowGroupLimit": "OVER",
+}
+"""Nodes that no operator does, by what the user wrote."""
+
+_DIGITS_OF_A_LONG: Final = 18
+
+Pipes = Callable[[list[Any]], Any]
+"""Gives the pipe to a consumer, for the steps on the way to it."""
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of operators; all objects are of Java.
+
+    Attributes:
+        entry: from the feed onto the line.
+        operators: in order.
+        names: what each of them does, for people.
+        keys: the places of the result's columns that distinguish its rows; empty when none do.
+        fingerprint: equal for plans whose operators have the same state.
+        used: for each log, the places of the columns that the line reads.
+    """
+
+    entry: Any
+    operators: Any
+    names: list[str] = field(default_factory=list)
+    keys: tuple[int, ...] = ()
+    fingerprint: str = ""
+    used: dict[int, set[int]] = field(default_factory=dict)
+
+
+def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
+    """Raise unless a query has one answer, whatever the order of its input.
+
+    Args:
+        jvm: the classes of Java.
+        plan: the analyzed plan of the query.
+
+    Raises:
+        SqlUnsupportedError: it has not.
+    """
+    for name in jvm.millstream.line.Plans.expressions(plan):
+        if name in _UNREPEATABLE:
+            raise SqlUnsupportedError(
+                f"{_UNREPEATABLE[name]} gives another value each time",
+                hint="a view is a function of its input: push the value as a column",
+            )
+        if name in _UNORDERED:
+            raise SqlUnsupportedError(
+                f"{_UNORDERED[name]} depends on the order of rows, and they have none here",
+                hint="use MIN, MAX, MIN_BY or MAX_BY",
+            )
+
+
+def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, int]]) -> Line:  # noqa: ANN401
+    """The line of operators of a plan.
+
+    Args:
+        jvm: the classes of Java.
+        plan: the optimized plan; its leaves are RDDs.
+        logs: what each RDD stands for, by its id: which log, and how many columns it has.
+
+    Raises:
+        SqlUnsupportedError: there is a node that no operator does.
+    """
+    lowering = _Lowering(jvm, logs)
+    columns = plan.output()
+    lowering.node(plan, [], lambda steps: lowering.pipe(_SINK, steps, [], columns, columns))
+    lowering.line.keys = _keys_of(plan)
+    lowering.line.fingerprint = _fingerprint(str(plan.toString()))
+    for leaf, places in jvm.millstream.line.Plans.used(plan):
+        if _kind(leaf) == "LogicalRDD":
+            log = logs[leaf.rdd().id()][0]
+            lowering.line.used.setdefault(log, set()).update(places)
+    return lowering.line
+
+
+def _keys_of(plan: Any) -> tuple[int, ...]:  # noqa: ANN401
+    """The places of the columns that are the keys of the groups which a plan gives, if it does."""
+    node, shown = plan, [_id(each) for each in _each(plan.output())]
+    while _kind(node) in {"Sort", "Filter", "Project"}:
+        if _kind(node) == "Project":
+            below = {_id(each): _id(_inner(each)) for each in _each(node.projectList())}
+            shown = [below.get(each, -1) for each in shown]
+        node = node.child()
+    if _kind(node) != "Aggregate":
+        return ()
+    columns, places = _each(node.aggregateExpressions()), list[int]()
+    for key in _each(node.groupingExpressions()):
+        found = [_id(each) for each in columns if _inner(each).semanticEquals(key)]
+        place = next((shown.index(each) for each in found if each in shown), None)
+        if place is None or _is_nested(key.dataType()):
+            return ()
+        places.append(place)
+    return tuple(sorted(set(places)))
+
+
+def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
+    return str(kind.typeName()) in {"array", "map", "struct", "variant"}
+
+
+def _inner(expression: Any) -> Any:  # noqa: ANN401
+    """What an expression with a name is of."""
+    return expression.child() if _kind(expression) == "Alias" else expression
+
+
+def _id(expression: Any) -> int:  # noqa: ANN401
+    """The number of a column; -1 of an expression that is none."""
+    kind = _kind(expression)
+    return int(expression.exprId().id()) if kind in {"Alias", "AttributeReference"} else -1
+
+
+def _fingerprint(plan: str) -> str:
+    """A hash of a plan's text, in which the numbers of columns are those of their order."""
+    numbers: dict[str, int] = {}
+    text = re.sub(r"#\d+", lambda found: f"#{numbers.setdefault(found[0], len(numbers))}", plan)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Lowering:
+    """Walks a plan. A node is lowered with the steps that follow it, nearest first."""
+
+    def __init__(self, jvm: Any, logs: dict[int, tuple[int, int]]) -> None:  # noqa: ANN401
+        self._jvm = jvm
+        self._java = jvm.millstream.line
+        self._catalyst = jvm.org.apache.spark.sql.catalyst
+        self._logs = logs
+        self._ports = _SINK
+        widths = [width for _, width in sorted(set(logs.values()))]
+        self.line = Line(self._java.Entry(self._list(widths)), jvm.java.util.ArrayList())
+        self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
+            "Aggregate": self._aggregate,
+            "Expand": self._expand,
+            "Filter": self._filter,
+            "Generate": self._generate,
+            "GlobalLimit": self._top,
+            "Join": self._join,
+            "LocalLimit": self._child,  # a hint for the limit above
+            "LocalRelation": self._constants,
+            "LogicalRDD": self._log,
+            "OneRowRelation": self._one_row,
+            "Project": self._project,
+            "Sort": self._child,  # which no limit reads
+            "Union": self._union,
+        }
+
+    def node(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        """Lower a node: have its rows go through the steps, and the pipe to its consumer."""
+        kind = _kind(node).removesuffix("$")
+        if kind not in self._lowerings:
+            raise SqlUnsupportedError(
+                f"{_NODES.get(kind, kind)} is not supported in a view yet",
+                hint="leave it out, and do it with db.query() over the view",
+            )
+        self._lowerings[kind](node, steps, pipes)
+
+    def pipe(  # noqa: PLR0917 - as the class in Java
+        self,
+        port: int,
+        steps: list[Any],
+        key: list[Any],
+        row: Any,  # noqa: ANN401
+        columns: Any,  # noqa: ANN401
+        nulls: int = _NULLS_MATCH,
+    ) -> Any:  # noqa: ANN401
+        """The pipe to a port, by steps that give some columns."""
+        return self._java.Pipe(port, self._list(steps), self._seq(key), row, columns, nulls)
+
+    def _child(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        self.node(node.child(), steps, pipes)
+
+    # ---- leaves
+
+    def _log(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        self.line.entry.addLog(self._logs[node.rdd().id()][0], pipes(steps))
+
+    def _constants(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        self.line.entry.addConstants(node.data(), pipes(steps))
+
+    def _one_row(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        del node
+        self.line.entry.addConstants(self._seq([self._catalyst.InternalRow.empty()]), pipes(steps))
+
+    # ---- steps
+
+    def _filter(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        below = node.child()
+        child, [condition] = self._without_subqueries(below, [node.condition()])
+        before = [self._step("Filter")(condition, child.output())]
+        if child is not below:
+            before.append(self._step("Project")(below.output(), child.output()))
+        self.node(child, before + steps, pipes)
+
+    def _project(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        child, columns = self._without_subqueries(node.child(), _each(node.projectList()))
+        step = self._step("Project")(self._seq(columns), child.output())
+        self.node(child, [step, *steps], pipes)
+
+    def _expand(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        lists = self._list(_each(node.projections()))
+        step = self._step("Expand")(lists, node.child().output())
+        self.node(node.child(), [step, *steps], pipes)
+
+    def _generate(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        made = node.generatorOutput().size()
+        step = self._step("Generate")(
+            node.generator(),
+            node.requiredChildOutput(),
+            node.child().output(),
+            self._seq([*_each(node.requiredChildOutput()), *_each(node.generatorOutput())]),
+            made,
+            node.outer(),
+        )
+        self.node(node.child(), [step, *steps], pipes)
+
+    def _union(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        for child in _each(node.children()):
+            self.node(child, steps, pipes)
+
+    # ---- operators
+
+    def _join(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        kind, condition = str(node.joinType().toString()), node.condition()
+        if kind not in _JOINS and not kind.startswith("ExistenceJoin"):
+            raise SqlUnsupportedError(
+                "a subquery that may give several rows is not supported as a value",
+                hint="use an aggregate in it, such as MAX",
+            )
+        keys: tuple[list[Any], list[Any]] = ([], [])
+        equal = self._catalyst.planning.ExtractEquiJoinKeys.unapply(node)
+        if equal.isDefined():
+            _, left, right, condition, *_ = _parts(equal.get())
+            keys = (_each(left), _each(right))
+        sides = (node.left(), node.right())
+        nulls = (
+            _NULLS_DROP if kind in _DROPS_LEFT else _NULLS_APART,
+            _NULLS_APART if kind in _KEEPS_RIGHT else _NULLS_DROP,
+        )
+        ports = [self._port(), self._port()]
+        for side, key, port, null in zip(sides, keys, ports, nulls, strict=True):
+            self._into(side, port, key, side.output(), null)
+        pair = self._seq([*_each(sides[0].output()), *_each(sides[1].output())])
+        widths = [side.output().size() for side in sides]
+        test = condition.get() if condition.isDefined() else None
+        by = f" by {_text(keys[0])}" if keys[0] else ""
+        name = f"{kind} join{by}{'' if test is None else f' where {_text([test])}'}"
+        self._add(name, self._java.Join(*ports, *widths, kind, test, pair, pipes(steps)))
+
+    def _aggregate(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        found = _parts(self._catalyst.planning.PhysicalAggregation.unapply(node).get())
+        grouping, functions = _each(found[0]), _each(found[1])
+        results, child = found[2], found[3]
+        port, inputs = self._port(), list[Any]()
+        made, evaluate, buffers = list[Any](), list[Any](), list[Any]()
+        for function in functions:
+            aggregate, results_of, own = self._function(function, inputs)
+            made.append(aggregate)
+            evaluate.append(results_of)
+            buffers += own
+        keys = [self._java.Plans.normalized(each) for each in grouping]
+        self._into(child, port, keys, self._seq(inputs), _NULLS_MATCH)
+        if not grouping:
+            self.line.entry.addGlobal(port)
+        output = [each.toAttribute() for each in grouping]
+        output += [each.resultAttribute() for each in functions]
+        step = self._step("Project")(results, self._seq(output))
+        by = f" by {_text(grouping)}" if grouping else ""
+        self._add(
+            f"aggregate{by}: {_text(functions)}",
+            self._java.Group(
+                port,
+                len(grouping),
+                len(inputs),
+                self._list(made),
+                self._seq(evaluate),
+                self._seq(buffers),
+                pipes([step, *steps]),
+            ),
+        )
+
+    def _function(
+        self,
+        function: Any,  # noqa: ANN401
+        inputs: list[Any],
+    ) -> tuple[Any, Any, list[Any]]:
+        """An aggregate, the expression of its result, and the attributes of its buffers.
+
+        Args:
+            function: an AggregateExpression.
+            inputs: the columns of the group's rows; those of this one are added.
+        """
+        body = function.aggregateFunction()
+        kind = _kind(body)
+        known = _AGGREGATES.get(kind) == str(body.prettyName())
+        children = _each(body.children())
+        named = [self._alias(each) for each in children if known or not each.foldable()]
+        at, types = len(inputs), self._list([each.dataType() for each in named])
+        inputs += named
+        filtered = function.filter().isDefined()
+        if filtered:
+            inputs.append(self._alias(function.filter().get()))
+        distinct = function.isDistinct()
+        if not known:
+            attributes = [each.toAttribute() for each in named]
+            left = iter(attributes)
+            replaced = [each if each.foldable() else next(left) for each in children]
+            result = function.resultAttribute()
+            made = self._java.Replay(
+                at,
+                types,
+                filtered,
+                distinct,
+                body.withNewChildren(self._seq(replaced)),
+                self._seq(attributes),
+                result.dataType(),
+            )
+            return made, result, [result]
+        own = _each(body.aggBufferAttributes())
+        if kind in ("Min", "Max"):
+            made = self._java.Extreme(at, types, filtered, kind == "Max")
+        elif kind == "Count":
+            made = self._aggregate_class("Count")(at, types, filtered, distinct)
+        else:
+            sum_type, average = own[0].dataType(), kind == "Average"
+            made = self._aggregate_class("Sum")(
+                at, types, filtered, distinct, sum_type, len(own), average
+            )
+        return made, body.evaluateExpression(), own
+
+    def _top(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        child = node.child().child()  # GlobalLimit, LocalLimit
+        if _kind(child) == "Project" and _kind(child.child()) == "Sort":
+            step = self._step("Project")(child.projectList(), child.child().output())
+            steps, child = [step, *steps], child.child()
+        order: list[Any] = []
+        if _kind(child) == "Sort":
+            order, child = _each(child.order()), child.child()
+        elif not _is_constant(child):  # as those of EXISTS are
+            raise SqlUnsupportedError(
+                "LIMIT without ORDER BY could give any rows, and OFFSET is not supported yet",
+                hint="say which rows come first: ORDER BY ... LIMIT n",
+            )
+        columns, port = child.output(), self._port()
+        self._into(child, port, [], columns, _NULLS_MATCH)
+        prefix, flags = self._prefix(order)
+        limit, width = node.limitExpr().eval(None), columns.size()
+        self._add(
+            f"first {limit} by {_text(order)}",
+            self._java.Top(
+                port, width, limit, *flags, prefix, self._seq(order), columns, pipes(steps)
+            ),
+        )
+
+    def _prefix(self, order: list[Any]) -> tuple[Any, tuple[bool, bool, bool]]:
+        """Spark's sort prefix of an order, and how it is compared, see ``Top.java``."""
+        if not order:
+            return self._seq([]), (False, False, False)
+        first, expressions = order[0], self._catalyst.expressions
+        is_null = self._alias(expressions.IsNull(first.child()))
+        prefix = self._seq([is_null, self._alias(expressions.SortPrefix(first))])
+        descending = first.direction().sql() == "DESC"
+        nulls_first = first.nullOrdering().sql() == "NULLS FIRST"
+        return prefix, (descending, nulls_first, _has_unsigned_prefix(first.dataType()))
+
+    def _into(self, node: Any, port: int, key: list[Any], row: Any, nulls: int) -> None:  # noqa: ANN401
+        """Lower the child of an operator, which takes some row at a port."""
+        columns = node.output()
+        self.node(node, [], lambda steps: self.pipe(port, steps, key, row, columns, nulls))
+
+    def _add(self, name: str, operator: Any) -> None:  # noqa: ANN401
+        self.line.names.append(name)
+        self.line.operators.add(operator)
+
+    # ---- subqueries
+
+    def _without_subqueries(self, child: Any, expressions: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401
+        """A child that has the value of each scalar subquery as a column; and these expressions."""
+        found = [query for each in expressions for query in _find(each, "ScalarSubquery")]
+        if not found:
+            return child, expressions
+        replace = self._java.Replace()
+        logical, plans = self._catalyst.plans.logical, self._catalyst.plans
+        outer = getattr(plans, "LeftOuter$").__getattr__("MODULE$")
+        for query in found:
+            most = query.plan().maxRows()
+            if not most.isDefined() or most.get() > 1:
+                raise SqlUnsupportedError(
+                    "a subquery that may give several rows is not supported as a value",
+                    hint="use an aggregate in it, such as MAX",
+                )
+            column = self._alias(query.plan().output().head())
+            one = logical.Project(self._seq([column]), query.plan())
+            nothing = self._jvm.scala.Option.empty()
+            child = logical.Join(child, one, outer, nothing, logical.JoinHint.NONE())
+            replace.put(query, column.toAttribute())
+        return child, [each.transform(replace) for each in expressions]
+
+    # ---- Java and Scala
+
+    def _port(self) -> int:
+        self._ports += 1
+        return self._ports
+
+    def _step(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._java, f"Step${name}")
+
+    def _aggregate_class(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._java, f"Aggregate${name}")
+
+    def _alias(self, expression: Any) -> Any:  # noqa: ANN401
+        expressions, none = self._catalyst.expressions, self._seq([])
+        new = expressions.NamedExpression.newExprId()
+        return expressions.Alias(
+            expression, "value", new, none, self._jvm.scala.Option.empty(), none
+        )
+
+    def _list(self, items: list[Any]) -> Any:  # noqa: ANN401
+        made = self._jvm.java.util.ArrayList()
+        for item in items:
+            made.add(item)
+        return made
+
+    def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(self._list(items)).toSeq()
+
+
+def _each(items: Any) -> list[Any]:  # noqa: ANN401
+    """The items of a Seq of Scala."""
+    return [items.apply(place) for place in range(items.size())]
+
+
+def _parts(items: Any) -> list[Any]:  # noqa: ANN401
+    """The parts of a tuple of Scala."""
+    return [items.productElement(place) for place in range(items.productArity())]
+
+
+def _kind(node: Any) -> str:  # noqa: ANN401
+    return str(node.getClass().getSimpleName())
+
+
+def _text(expressions: list[Any]) -> str:
+    """Expressions for people, without the numbers of their columns."""
+    return ", ".join(re.sub(r"#\d+L?", "", str(each.toString())) for each in expressions)
+
+
+def _is_constant(node: Any) -> bool:  # noqa: ANN401
+    """Whether all rows of a node are equal."""
+    if _kind(node) in {"LocalLimit", "Filter"}:
+        return _is_constant(node.child())
+    if _kind(node) == "Union":
+        return all(map(_is_constant, _each(node.children())))
+    return _kind(node) == "Project" and all(each.foldable() for each in _each(node.projectList()))
+
+
+def _has_unsigned_prefix(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
+    """Whether Spark's sort prefix of a type is compared as an unsigned number."""
+    name = str(kind.typeName())
+    if name.startswith("decimal"):
+        return int(kind.precision()) - int(kind.scale()) > _DIGITS_OF_A_LONG
+    return name in {"string", "binary", "double", "float"}
+
+
+def _find(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401
+    """The expressions of a class within one."""
+    if _kind(expression) == kind:
+        return [expression]
+    return [found for child in _each(expression.children()) for found in _find(child, kind)]
