@@ -136,7 +136,7 @@ class Relations:
         def snapshot() -> Snapshot:
             table, lsn = view.snapshot()
             states = []
-            for part in table.to_batches():
+            for part in table.combine_chunks().to_batches():  # one: a reader never sees a part
                 kept = select(_arrow_state(self._log, view.name, view.schema, part, lsn), plan)
                 if kept is not None:
                     states.append(kept)
