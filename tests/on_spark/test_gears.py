@@ -52,6 +52,8 @@ SETUP = """
 """
 KEYED = {"sums": 1, "minutes": 2, "closed": 2, "all_of_them": 0, "named": 1, "over": 0}
 VIEWS = tuple(KEYED)
+SHIFTING = tuple(name for name in VIEWS if name != "named")
+"""All but a line of operators, which has one gear."""
 
 
 class Market(threading.Thread):
@@ -185,7 +187,7 @@ def test_forced_shifts_while_rows_come(db):
             shift(db, gear, *VIEWS)
             mirrors.append(subscribers(db))
     check(db, mirrors)
-    assert all(runner_of(db, name).shifts >= 6 for name in VIEWS)
+    assert all(runner_of(db, name).shifts >= 6 for name in SHIFTING)
     assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
 
 
@@ -195,7 +197,7 @@ def test_shifts_by_itself_while_rows_come(db, monkeypatch):
     mirrors = [subscribers(db)]
 
     def all_are(state):
-        return all(runner_of(db, name).state == state for name in VIEWS)
+        return all(runner_of(db, name).state == state for name in SHIFTING)
 
     wait_until(lambda: all_are("live"))
     with Market(db, seed=2):
@@ -208,7 +210,7 @@ def test_shifts_by_itself_while_rows_come(db, monkeypatch):
             monkeypatch.setattr(gears, "SHIFT_DOWN", 400_000)
             wait_until(lambda: all_are("live"), "the live gear")
     check(db, mirrors)
-    assert all(runner_of(db, name).shifts >= 4 for name in VIEWS)
+    assert all(runner_of(db, name).shifts >= 4 for name in SHIFTING)
     assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
 
 

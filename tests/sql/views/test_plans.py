@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from millstream.model import Schema
-from millstream.sql import Input, Lookup, Window, as_query, parse, plan_view
+from millstream.sql import Input, Lookup, Window, as_query, parse
 from millstream.sql.statements.statement import Select
+from millstream.sql.views.view import plan_view
 
 from .logs import find
 

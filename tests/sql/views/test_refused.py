@@ -7,7 +7,8 @@ import pytest
 from millstream import errors
 from millstream.errors import ObjectNotFoundError, SqlError
 from millstream.model import Schema
-from millstream.sql import Input, parse, plan_view
+from millstream.sql import Input, parse
+from millstream.sql.views.view import plan_view
 
 from .logs import LOGS, find
 

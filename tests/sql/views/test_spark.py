@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.spark.session import Spark
-from millstream.sql import parse, plan_view
+from millstream.sql import parse
+from millstream.sql.views.view import plan_view
 
 from .feeds import feed_table, plain, types_of, visible
 from .logs import LOGS, ROWS, at, changes, find

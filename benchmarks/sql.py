@@ -1,0 +1,216 @@
+"""The figures of views that are lines of operators: latency of a change, rows a second to catch up.
+
+    python benchmarks/sql.py                  about three minutes
+    python benchmarks/sql.py --only join,q4
+
+Beside the catch-up of joins: plain Spark's own streaming join of the same rows, by files, in the
+same Java; and a Spark batch where it has no streaming form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+import millstream as ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream import ChangeBatch, Database
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AUCTIONS = "id BIGINT, seller BIGINT, category BIGINT, reserve BIGINT, ts TIMESTAMP, ends TIMESTAMP"
+BIDS = "auction BIGINT, bidder BIGINT, price BIGINT, ts TIMESTAMP"
+JOIN = "SELECT a.id, a.category, b.bidder, b.price FROM auctions a JOIN bids b ON a.id = b.auction"
+Q4 = """SELECT category, AVG(final) AS average FROM (
+    SELECT a.id, a.category, MAX(b.price) AS final FROM auctions a JOIN bids b
+        ON a.id = b.auction AND b.ts BETWEEN a.ts AND a.ends GROUP BY a.id, a.category) q
+    GROUP BY category"""
+ITEMS = (
+    "SELECT i.kind, SUM(s.qty * i.price) AS value FROM sales s JOIN items i ON s.item = i.id "
+    "GROUP BY i.kind"
+)
+WARM = 1500
+PINGS = 2000
+ROWS = 300_000
+TABLE = 1_000_000
+
+
+def auction(number: int) -> tuple[object, ...]:
+    """An auction of an hour."""
+    return (number, number % 100, number % 10, 1, NOON, NOON + timedelta(hours=1))
+
+
+def bid(number: int, auctions: int) -> tuple[object, ...]:
+    """A bid that is within the time of its auction."""
+    return (number % auctions, number % 50, 100 + number, NOON + timedelta(minutes=30))
+
+
+class Pings:
+    """Makes one change after the other, and waits for what each leads to."""
+
+    def __init__(self, db: Database, view: str, change: Callable[[int], None]) -> None:
+        self._change = change
+        self._came = threading.Event()
+        db.subscribe_callback(f"SELECT * FROM {view}", self._take, start="now")
+
+    def _take(self, batch: ChangeBatch) -> None:
+        del batch
+        self._came.set()
+
+    def many(self, count: int, pause: float = 0.002) -> list[float]:
+        """The milliseconds from each change to its callback."""
+        times = []
+        for number in range(count):
+            self._came.clear()
+            began = time.perf_counter()
+            self._change(number)
+            if not self._came.wait(60):
+                raise TimeoutError("a change did not come")
+            times.append((time.perf_counter() - began) * 1e3)
+            time.sleep(pause)
+        return times
+
+
+def latency(db: Database, view: str, change: Callable[[int], None]) -> str:
+    """p50 and p99 of changes, warm."""
+    pings = Pings(db, view, change)
+    pings.many(WARM, 0)
+    times = sorted(pings.many(PINGS))
+    return f"p50 {statistics.median(times):.2f} ms, p99 {times[int(len(times) * 0.99)]:.2f} ms"
+
+
+def nexmark(path: Path) -> Database:
+    """A database with auctions and bids."""
+    db = ms.open(path)
+    db.execute(f"CREATE SOURCE auctions ({AUCTIONS}); CREATE SOURCE bids ({BIDS})")
+    return db
+
+
+def live(path: Path, sql: str, goal: str, name: str) -> tuple[str, str, str]:
+    """Push to callback, of a bid that has its auction."""
+    with nexmark(path) as db:
+        db.insert("auctions", [auction(n) for n in range(1000)])
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+        db.wait_for("v")
+        source = db.source("bids")
+        return name, latency(db, "v", lambda n: source.push(bid(n, 1000))), goal
+
+
+def table_update(path: Path) -> tuple[str, str, str]:
+    """An update of a large table, to the aggregate that is corrected."""
+    with ms.open(path) as db:
+        db.execute(
+            "CREATE TABLE items (id BIGINT PRIMARY KEY, kind BIGINT, price BIGINT);"
+            "CREATE SOURCE sales (item BIGINT, qty BIGINT)"
+        )
+        rows = pa.table(
+            {"id": range(TABLE), "kind": [n % 10 for n in range(TABLE)], "price": [1] * TABLE}
+        )
+        for batch in rows.to_batches(max_chunksize=50_000):
+            db.insert("items", batch)
+        db.source("sales").push_batch([(n % TABLE, 1) for n in range(200_000)])
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {ITEMS}")
+        db.wait_for("v")
+
+        def update(number: int) -> None:
+            db.execute("UPDATE items SET price = ? WHERE id = ?", [number + 2, number % 1000])
+
+        name = f"UPDATE of a table of {TABLE:,} rows, joined and summed"
+        return name, latency(db, "v", update), "p50 2 ms"
+
+
+def catch_up(path: Path, sql: str, name: str, *, streaming: bool) -> tuple[str, str, str]:
+    """Rows a second of a new view over what is there, and of plain Spark."""
+    auctions = ROWS // 10
+    with nexmark(path / "db") as db:
+        for first in range(0, auctions, 10_000):
+            db.insert("auctions", [auction(n) for n in range(first, first + 10_000)])
+        for first in range(0, ROWS, 50_000):
+            db.insert("bids", [bid(n, auctions) for n in range(first, first + 50_000)])
+        db.flush()
+        db.execute("CREATE MATERIALIZED VIEW warm AS SELECT COUNT(*) AS n FROM auctions a, bids b")
+        db.wait_for("warm")
+        began = time.perf_counter()
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+        db.wait_for("v")
+        ours = (ROWS + auctions) / (time.perf_counter() - began)
+        for each in ("auctions", "bids"):
+            pq.write_table(db.query(f"SELECT * FROM {each}").to_arrow(), path / f"{each}.parquet")
+    theirs = plain_spark(path, sql, streaming=streaming)
+    kind = "streaming" if streaming else "batch"
+    figure = f"{ours:,.0f} rows/s, plain Spark {kind} {(ROWS + auctions) / theirs:,.0f} rows/s"
+    return f"catch up: {name}", f"{figure}: {ours * theirs / (ROWS + auctions):.0%}", "80%"
+
+
+def plain_spark(path: Path, sql: str, *, streaming: bool) -> float:
+    """The seconds that plain Spark takes for the same, warm, from files."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    took = 0.0
+    for attempt in range(2):
+        for each in ("auctions", "bids"):
+            schema = spark.read.parquet(str(path / f"{each}.parquet")).schema
+            reader = spark.readStream.schema(schema) if streaming else spark.read.schema(schema)
+            reader.parquet(str(path / f"{each}.parquet*")).createOrReplaceTempView(each)
+        began = time.perf_counter()
+        result = spark.sql(sql)
+        if streaming:
+            writer = result.writeStream.format("noop").outputMode("append")
+            writer = writer.option("checkpointLocation", str(path / f"checkpoint{attempt}"))
+            writer.trigger(availableNow=True).start().awaitTermination()
+        else:
+            result.write.format("noop").mode("overwrite").save()
+        took = time.perf_counter() - began
+    spark.stop()
+    return took
+
+
+BENCHMARKS: dict[str, Callable[[Path], tuple[str, str, str]]] = {
+    "join": lambda path: live(path, JOIN, "p50 1 ms", "stream-stream join, one match"),
+    "q4": lambda path: live(path, Q4, "p50 1.5 ms", "Nexmark q4: join, MAX, AVG over it"),
+    "table": table_update,
+    "catchup": lambda path: catch_up(path, JOIN, "stream-stream join", streaming=True),
+    "catchup4": lambda path: catch_up(path, Q4, "Nexmark q4", streaming=False),
+}
+
+
+def main() -> None:
+    """Run the benchmarks, and print their table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(BENCHMARKS))
+    chosen = parser.parse_args().only.split(",")
+    table = Table("work", "figure", "must reach", title="benchmarks/sql.py")
+    console = Console(width=120)
+    for name in chosen:
+        with tempfile.TemporaryDirectory() as folder, console.status(name):
+            table.add_row(*BENCHMARKS[name](Path(folder)))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
