@@ -82,3 +82,25 @@ def test_as_if_opened_from_the_complete_log(tmp_path, spark, loaded):
     with ms.open(path, spark=spark) as db:
         push(db, 80, 90)
         assert shown(db) == expected
+
+
+def test_a_view_that_an_older_version_kept_on_spark_stays_there(tmp_path, spark, monkeypatch):
+    """This version could select its rows without Spark, and names other columns NOT NULL."""
+
+    def refused(*_args):
+        raise ms.errors.SqlUnsupportedError("not yet")
+
+    path, sql = tmp_path / "db", "SELECT n & 3 AS low FROM s WHERE n & 1 = 1"
+    with ms.open(path, spark=spark) as db, monkeypatch.context() as older:
+        older.setattr("millstream.views.planning.plan_select", refused)
+        db.execute("CREATE SOURCE s (n INT NOT NULL)")
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+        db.insert("s", [(n,) for n in range(6)])
+        settle(db, "v")
+    with ms.open(path, spark=spark) as db:
+        assert rows_of(db, "v") == {(1,): 2, (3,): 1}
+        db.insert("s", [(n,) for n in range(6, 9)])
+        db.execute(f"CREATE MATERIALIZED VIEW here AS {sql}")
+        settle(db, "v", "here")
+        assert rows_of(db, "v") == {(1,): 2, (3,): 2} == rows_of(db, "here")
+        assert len(list((path / "views").iterdir())) == 1, "only one of them has a checkpoint"

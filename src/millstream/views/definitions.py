@@ -201,4 +201,5 @@ def replan(storage: Storage, planner: ViewPlanner, definition: Definition) -> Pl
     state = STATE + definition.name
     if state in storage.log.topics:  # hidden columns follow those that are shown
         hidden = storage.log.topic(state).schema.columns[len(definition.schema.columns) :]
-    return planner.replan(statement, definition, hidden)
+    on_spark = storage.checkpoint_of(definition).exists()
+    return planner.replan(statement, definition, hidden, on_spark=on_spark)

@@ -12,6 +12,7 @@ from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.sql import Input, Select, clock_place, plan_query, plan_select
+from millstream.sql.expressions import Projection
 from millstream.views.result_shapes import GroupedRows, PlainRows
 
 if TYPE_CHECKING:
@@ -172,8 +173,17 @@ class ViewPlanner:
         return PlannedView(statement, definition, plan, None, shape, nothing, tenant, operators)
 
     def _in_process(
-        self, statement: CreateView, query: Select, name: str, inputs: Callable[[str], Input]
+        self,
+        statement: CreateView,
+        query: Select,
+        name: str,
+        inputs: Callable[[str], Input],
+        known: Schema | None = None,
     ) -> PlannedView | None:
+        """A view without Spark; None when it needs Spark.
+
+        ``known`` are the columns of a view that exists: what may be NULL was settled then.
+        """
         if query.limit is not None:
             return None  # the planner for Spark raises the error
         source = inputs(query.target)
@@ -184,7 +194,9 @@ class ViewPlanner:
         plan = replace(plan, target=source.name)
         # A computed column may have the name of a key column without being one.
         key = source.schema.key if plan.projection is None else ()
-        schema = Schema(plan.schema.columns, key)
+        schema = Schema(plan.schema.columns, key) if known is None else known
+        if plan.projection is not None and plan.projection.schema != schema:
+            plan = replace(plan, projection=Projection(plan.projection.nodes, schema))
         options = options_of(statement.options, schema, statement.sql, "view")
         definition = Definition(
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
@@ -311,7 +323,12 @@ class ViewPlanner:
         )
 
     def replan(
-        self, statement: CreateView, definition: Definition, hidden: Sequence[Column]
+        self,
+        statement: CreateView,
+        definition: Definition,
+        hidden: Sequence[Column],
+        *,
+        on_spark: bool,
     ) -> PlannedView:
         """The plan of a view that exists; its columns are known, so Spark is not needed.
 
@@ -319,6 +336,8 @@ class ViewPlanner:
             statement: the statement that created it.
             definition: what the catalog has.
             hidden: the columns that it stores and does not show.
+            on_spark: whether Spark has kept it so far; then it goes on from Spark's checkpoint,
+                even if this version could do without.
         """
         widths = dict(definition.widths)
 
@@ -329,8 +348,9 @@ class ViewPlanner:
             return replace(now, schema=Schema(columns, now.schema.key))
 
         query = statement.query
-        if isinstance(query, Select) and statement.emit.mode == "changes":
-            planned = self._in_process(statement, query, definition.name, as_it_was)
+        if isinstance(query, Select) and statement.emit.mode == "changes" and not on_spark:
+            name, schema = definition.name, definition.schema
+            planned = self._in_process(statement, query, name, as_it_was, schema)
             if planned is not None:
                 planned.definition = definition
                 return planned
