@@ -183,6 +183,7 @@ FORMS = {
     "decimal": [
         *("({decimal} + {decimal})", "({decimal} - {int})", "({decimal} * {decimal})"),
         *("({decimal} / {decimal})", "({decimal} % {decimal})", "-({decimal})", "ABS({decimal})"),
+        *("EXTRACT(SECOND FROM {time})", "DATE_PART('SECOND', {date})"),
         *("CEIL({decimal})", "FLOOR({decimal})", "ROUND({decimal}, 1)", "(cents * {int})"),
         *("CAST({int} AS DECIMAL(38, 2))", "CAST({decimal} AS DECIMAL(20, 3))"),
         *(
@@ -199,6 +200,7 @@ FORMS = {
             "DATE_FORMAT(day, 'yyMMdd DDD')",
         ),
         *("REGEXP_EXTRACT({text}, '([a-c]+)(.)?', 2)", "REGEXP_REPLACE({text}, '(a|é)', '<$1>')"),
+        "TRANSLATE({text}, 'aé', 'x')",
         *("REGEXP_SUBSTR({text}, '\\\\w+$')", "SPLIT({text}, '[ab]')[0]"),
         *("REGEXP_EXTRACT_ALL({text}, 'a.', 0)[0]", "SPLIT({text}, 'a', 2)[1]"),
         *("RIGHT({text}, 1)", "RIGHT({text}, i)", "SPLIT_PART({text}, {text}, small)"),

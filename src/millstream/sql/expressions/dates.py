@@ -271,6 +271,13 @@ def _to_date(binder: Binder, tree: exp.Anonymous) -> Node:
     return call(TO_DATE, node, of=DATE)
 
 
+def _date_part(binder: Binder, tree: exp.Anonymous) -> Node:
+    name, time = tree.expressions
+    if not name.is_string:
+        binder.refuse(tree, "the part of a time must be a constant", "Write EXTRACT(YEAR FROM ts).")
+    return times.part(binder, tree, name.name.upper(), time)
+
+
 def _unix_date(binder: Binder, tree: exp.Anonymous) -> Node:
     node = binder.bind(tree.expressions[0])
     if node.type != DATE:
@@ -323,6 +330,7 @@ NAMED: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {
     "DATE_DIFF": _of_dates(DATEDIFF, INTEGER),
     "DATE_FORMAT": _date_format,
     "DATE_FROM_UNIX_DATE": _of_integers(DATE_FROM_UNIX_DATE),
+    **dict.fromkeys(("DATEPART", "DATE_PART"), _date_part),
     "DATE_SUB": _moved("-"),
     "LAST_DAY": _of_dates(LAST_DAY, DATE),
     "MAKE_DATE": _of_integers(MAKE_DATE),

@@ -53,6 +53,7 @@ _BY_NAME: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {
     "WEEKDAY": _weekday,
     **bits.NAMED,
     **dates.NAMED,
+    **numbers.NAMED,
     **patterns.NAMED,
     **pieces.NAMED,
 }

@@ -22,6 +22,7 @@ from millstream.sql.expressions import kernels, literals
 from millstream.sql.expressions.casts import cast, target_of
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.nodes import Literal, Node, Op, Tree
+from millstream.sql.expressions.runtime import remainder
 from millstream.sql.expressions.times import NEGATIVE_INTERVAL, time_arithmetic
 from millstream.sql.expressions.type_rules import (
     as_decimal,
@@ -79,6 +80,32 @@ def _remainder(of: SqlType) -> Op:
     if is_integer(of):
         return Op(name, text, "remainder({0}, {1})", kernels.remainder, raises=True, backwards=True)
     return Op(name, text, "float_remainder({0}, {1})", raises=True, backwards=True)
+
+
+def positive_remainder(left: int, right: int, bits: int) -> int:
+    """Return what is left after a division, made positive by the divisor, as Java adds it.
+
+    >>> positive_remainder(-7, 3, 32), positive_remainder(-7, -3, 32)
+    (2, -1)
+    """
+    rest = remainder(left, right)
+    if rest >= 0:
+        return rest
+    half = 1 << (bits - 1)
+    return remainder((rest + right + half) % (2 * half) - half, right)
+
+
+def pmod(of: SqlType) -> Op:
+    """Return PMOD of two integers of one type."""
+    bits = max(of.arrow.bit_width, 32)  # Java has no arithmetic of fewer
+    return Op(
+        f"PMOD {of.sql}",
+        "PMOD({0}, {1})",
+        "{p0}({0}, {1}, {p1})",
+        params=(positive_remainder, bits),
+        raises=True,
+        backwards=True,
+    )
 
 
 DIVIDE = Op("/ DOUBLE", "{0} / {1}", "{0} / {1}", pc.divide_checked, raises=True, backwards=True)
@@ -362,6 +389,15 @@ def _is_nan(binder: Binder, tree: exp.IsNan) -> Node:
     return call(IS_NAN, node, of=BOOLEAN)
 
 
+def _pmod(binder: Binder, tree: exp.Anonymous) -> Node:
+    left, right = (binder.bind(each) for each in tree.expressions)
+    left, right = _typed(left, right), _typed(right, left)
+    if not (is_integer(left.type) and is_integer(right.type)):
+        binder.refuse(tree, "PMOD is for integers", "CAST both sides to BIGINT.")
+    of = common_type([left.type, right.type]) or BIGINT
+    return _same_type(binder, tree, pmod(of), (left, right), of)
+
+
 def number_of(binder: Binder, tree: exp.Expr) -> Node:
     """Return the node of a tree that must be a number."""
     node = binder.bind(tree)
@@ -381,3 +417,4 @@ BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     exp.Sign: _of_double(SIGN),
     exp.IsNan: _is_nan,
 }
+NAMED: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {"PMOD": _pmod}

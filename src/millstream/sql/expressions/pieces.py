@@ -1,4 +1,4 @@
-"""Pieces of text: RIGHT, INSTR and SPLIT_PART, each operation with its binding."""
+"""Pieces of text: RIGHT, INSTR, SPLIT_PART, TRANSLATE, each operation with its binding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import ExpressionError
 from millstream.model.types import INTEGER, VARCHAR
 from millstream.sql.expressions.fold import call
-from millstream.sql.expressions.nodes import Node, Op
+from millstream.sql.expressions.nodes import Literal, Node, Op
 from millstream.sql.expressions.text import integer_of, text_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,15 @@ def split_part(text: str, mark: str, place: int) -> str:
     return parts[at] if 0 <= at < len(parts) else ""
 
 
+def translation(old: str, new: str) -> dict[int, str]:
+    """Return what each character becomes: that of its first place, or nothing.
+
+    >>> "abc".translate(translation("bc", "x"))
+    'ax'
+    """
+    return {ord(mark): new[place : place + 1] for place, mark in reversed(list(enumerate(old)))}
+
+
 RIGHT = Op("RIGHT", "RIGHT({0}, {1})", "{p0}({0}, {1})", params=(last_characters,))
 INSTR = Op("INSTR", "INSTR({0}, {1})", "{0}.find({1}) + 1")
 SPLIT_PART = Op(
@@ -71,8 +80,29 @@ def _split_part(binder: Binder, tree: exp.Anonymous) -> Node:
     return call(SPLIT_PART, *args, of=VARCHAR)
 
 
+def _translate(binder: Binder, tree: exp.Anonymous) -> Node:
+    text, *others = tree.expressions
+    node, (old, new) = text_of(binder, text), (text_of(binder, each) for each in others)
+    if not isinstance(old, Literal) or not isinstance(new, Literal):
+        binder.refuse(
+            tree, "TRANSLATE needs constant characters", "Write TRANSLATE(s, 'ab', 'xy')."
+        )
+    if old.value is None or new.value is None:
+        return Literal(None, VARCHAR)
+    shown = f"{old.sql}, {new.sql}".replace("{", "{{").replace("}", "}}")
+    table = translation(old.value, new.value)
+    op = Op(
+        f"TRANSLATE {shown}",
+        f"TRANSLATE({{0}}, {shown})",
+        "{0}.translate({p0})",
+        params=(table,),
+    )
+    return call(op, node, of=VARCHAR)
+
+
 NAMED: dict[str, Callable[[Binder, exp.Anonymous], Node]] = {
     "INSTR": _instr,
     "RIGHT": _right,
     "SPLIT_PART": _split_part,
+    "TRANSLATE": _translate,
 }

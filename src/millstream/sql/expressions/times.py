@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millstream.model.types import DATE, INTEGER, INTERVAL, TIMESTAMP, SqlType
+from millstream.model.types import DATE, INTEGER, INTERVAL, TIMESTAMP, SqlType, decimal_type
 from millstream.sql.expressions import kernels, literals
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.nodes import Datum, Literal, Node, Op, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from millstream.sql.expressions.bind import Binder
 
@@ -124,6 +126,14 @@ def field_op(name: str, of: SqlType) -> Op | None:
         return pc.cast(kernel(value), pa.int32())
 
     return Op(f"{name} {of.sql}", f"{name}({{0}})", python, arrow)
+
+
+def seconds(value: datetime) -> Decimal:
+    """Return the seconds of a time, with its microseconds."""
+    return Decimal(value.second * 1_000_000 + value.microsecond).scaleb(-6)
+
+
+SECONDS = Op("SECONDS", "EXTRACT(SECOND FROM {0})", "{p0}({0})", params=(seconds,))
 
 
 UNITS = {
@@ -239,14 +249,21 @@ _EXTRACT = {
 
 
 def _extract(binder: Binder, tree: exp.Extract) -> Node:
-    name = _EXTRACT.get(tree.this.name.upper())
-    if name is None:
+    return part(binder, tree, tree.this.name.upper(), tree.expression)
+
+
+def part(binder: Binder, tree: exp.Expr, name: str, time: exp.Expr) -> Node:
+    """Return the part of a time that EXTRACT names; its seconds have microseconds."""
+    if name == "SECOND":
+        node = binder.coerce(time, time_of(binder, time), TIMESTAMP)
+        return call(SECONDS, node, of=decimal_type(8, 6))
+    if name not in _EXTRACT:
         binder.refuse(
             tree,
-            f"EXTRACT({tree.this.name.upper()} ...) is not supported",
-            f"EXTRACT takes {', '.join(_EXTRACT)}; for whole seconds, use SECOND(time).",
+            f"EXTRACT({name} ...) is not supported",
+            f"EXTRACT takes {', '.join(_EXTRACT)}, SECOND.",
         )
-    return field(binder, tree, name, time_of(binder, tree.expression))
+    return field(binder, tree, _EXTRACT[name], time_of(binder, time))
 
 
 def _truncate(binder: Binder, tree: exp.TimestampTrunc) -> Node:
