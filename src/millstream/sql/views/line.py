@@ -15,7 +15,12 @@ from millstream.errors import SqlUnsupportedError
 from millstream.sql.refusals import common_of
 from millstream.sql.views.errors import ErrorReporter
 from millstream.sql.views.faithful_reader import read_tree
-from millstream.sql.views.functions import check_repeatable, function_name
+from millstream.sql.views.functions import (
+    check_repeatable,
+    function_name,
+    has_aggregate,
+    is_aggregate,
+)
 from millstream.sql.views.plan import ViewPlan, log_relation
 from millstream.sql.views.relations import check_names
 from millstream.sql.views.trees import alias, column, nested, rendered, select
@@ -34,14 +39,15 @@ _IN_LOG_ORDER = frozenset(
 )
 """Aggregates that go by the order of the log, which the rows on a line do not keep."""
 
+_SPARK_WINDOWS = ("tumble", "hop")
+_COMPARISONS = (exp.Predicate, exp.Connector, exp.Not, exp.Paren)
 _WHY = "a line of operators, one feed, one partition"
 
 
 def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
     """Return the plan of a view, or of a query that is to be kept up to date.
 
-    One aggregate over one feed is Spark's own; anything else is a line of operators, and so is
-    what joins, or reads a view beside another log.
+    One aggregate over one feed is Spark's own; anything else is a line of operators.
 
     Args:
         statement: what was read.
@@ -56,14 +62,43 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
         if not _is_immediate(as_view(statement)):
             raise
         return plan_line(statement, inputs)
-    if len(plan.inputs) == 1 or not _is_immediate(as_view(statement)):
-        return plan
-    tree = read_tree(as_view(statement).query)
-    if any(function_name(each) in _IN_LOG_ORDER for each in tree.walk()):
-        return plan
-    if plan.lookups or any(inputs(each).view is not None for each in plan.inputs):
+    if _is_immediate(as_view(statement)) and _needs_line(statement, plan, inputs):
         return plan_line(statement, inputs)
     return plan
+
+
+def _needs_line(
+    statement: CreateView | Query | Select, plan: ViewPlan, inputs: Callable[[str], Input]
+) -> bool:
+    """Whether a view that Spark's own aggregate could keep is better a line of operators.
+
+    A join, since a change of a table would have the log read again. A view beside another log,
+    which may be ahead of it. Where rows come and go, or a value is computed from aggregates, since
+    what lies in the middle of a commit must not be computed: it may fail, or overflow.
+    """
+    tree = read_tree(as_view(statement).query)
+    if any(function_name(each) in _IN_LOG_ORDER for each in tree.walk()):
+        return False
+    if plan.window is not None and plan.window.kind not in _SPARK_WINDOWS:
+        return False
+    given = [inputs(each) for each in plan.inputs]
+    if plan.lookups or (any(each.retracts for each in given) and plan.shape != "rows"):
+        return True
+    if len(given) > 1 and any(each.view is not None for each in given):
+        return True
+    return plan.window is None and any(map(_computes, tree.find_all(exp.Select)))
+
+
+def _computes(query: exp.Select) -> bool:
+    """Whether a SELECT computes a value from those of aggregates, which may fail."""
+    having = query.args.get("having")
+    items = [each.unalias() for each in query.expressions] + ([having.this] if having else [])
+    nodes = [node for each in items for node in each.walk(prune=is_aggregate)]
+    return any(not isinstance(each, _COMPARISONS) and _is_over_aggregates(each) for each in nodes)
+
+
+def _is_over_aggregates(tree: exp.Expr) -> bool:
+    return has_aggregate(tree) and not is_aggregate(tree)
 
 
 def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
@@ -82,16 +117,12 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     _check_emit(view, errors)
     tree = read_tree(query)
     check_repeatable(tree, errors)
-    through: set[str] = set()
-    if len({each.name.lower() for each in _tables(tree)}) > 1:
-        through = _expand_views(tree, inputs)
+    # A view alone is read by its log, which is never ahead of itself.
+    several = len({each.name.lower() for each in _tables(tree)}) > 1
+    relations = _Relations(inputs, expand=several)
+    relations.rename(tree)
     _name_columns(tree)
-    found: dict[str, Input] = {}
-    for table in _tables(tree):
-        name = table.name.lower()
-        if name not in found:
-            found[name] = inputs(table.name)
-        _rename(table, log_relation(list(found).index(name)))
+    found = relations.found
     for each in list(tree.find_all(exp.Select)):
         _rewrite_windows(each, errors)
     try:
@@ -112,7 +143,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         why=_WHY,
         fingerprint=hashlib.sha256(meaning.encode()).hexdigest(),
         line=True,
-        through=tuple(sorted(through)),
+        through=tuple(sorted(relations.through)),
         widths=tuple(len(each.schema.columns) for each in found.values()),
     )
 
@@ -123,24 +154,48 @@ def _tables(tree: exp.Expr) -> list[exp.Table]:
     return sorted(tables, key=lambda each: each.this.meta.get("start", 0))
 
 
-def _expand_views(tree: exp.Query, inputs: Callable[[str], Input]) -> set[str]:
-    """Have a query read, instead of views, what these read; returns the names of the views.
+class _Relations:
+    """Has queries read relations of Spark instead of the logs that they name.
 
-    So all that it reads are logs of which each has the newest rows, at every LSN.
+    Args:
+        inputs: gives what a log is by its name.
+        expand: whether they read, instead of views, what these read. So all that they read are
+            logs of which each has the newest rows, at every LSN.
+
+    Attributes:
+        found: the logs, by their names in small letters; the first is ``__log0``, and so on.
+        through: the views of which the inputs are read.
     """
-    names: set[str] = set()
-    for table in _tables(tree):
-        found = inputs(table.name)
-        if found.view is None:
-            continue
-        inner = read_tree(found.view.query)
-        names |= {found.name, *_expand_views(inner, inputs)}
+
+    def __init__(self, inputs: Callable[[str], Input], *, expand: bool) -> None:
+        self._inputs = inputs
+        self._expand = expand
+        self.found: dict[str, Input] = {}
+        self.through: set[str] = set()
+
+    def rename(self, tree: exp.Query) -> None:
+        """Have a query read the relations."""
+        for table in _tables(tree):
+            given = self._inputs(table.name)
+            if self._expand and given.view is not None:
+                self.through.add(given.name)
+                table.replace(self._expanded(table, given, given.view))
+                continue
+            self.found.setdefault(table.name.lower(), given)
+            place = list(self.found).index(table.name.lower())
+            table.set("alias", _known_as(table))
+            table.set("this", exp.to_identifier(log_relation(place), quoted=True))
+
+    def _expanded(self, table: exp.Table, given: Input, view: CreateView) -> exp.Subquery:
+        """The query of a view, in place of its name."""
+        inner = read_tree(view.query)
+        self.rename(inner)  # before it is where the names of another query hold
         _name_columns(inner)
-        shown = select([column(each) for each in found.schema.names], nested(inner))
+        shown = select([column(each) for each in given.schema.names], nested(inner))
         made = exp.Subquery(this=shown, alias=_known_as(table))
-        made.set("joins", table.args.get("joins"))
-        table.replace(made)
-    return names
+        for part in ("joins", "laterals", "pivots", "sample"):
+            made.set(part, table.args.get(part))
+        return made
 
 
 def _name_columns(tree: exp.Query) -> None:
@@ -152,12 +207,6 @@ def _name_columns(tree: exp.Query) -> None:
             item.replace(alias(item, item.name if isinstance(item, exp.Column) else f"_c{place}"))
         elif not isinstance(item, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
             item.replace(alias(item, f"_c{place}"))
-
-
-def _rename(table: exp.Table, name: str) -> None:
-    """Have a table read another relation, under the name by which the query knows it."""
-    table.set("alias", _known_as(table))
-    table.set("this", exp.to_identifier(name, quoted=True))
 
 
 def _known_as(table: exp.Table) -> exp.Expr:

@@ -1,0 +1,217 @@
+"""Views that are lines of operators: what lies within a commit, restarts, keys, errors."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import millstream as ms
+from millstream.spark.query import _FINGERPRINT
+from millstream.testing import TIMEOUT, Mirror, engine_of
+
+from .observing import rows_of, settle
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+MOST = 2**63 - 1
+
+
+def shown(db, view):
+    db.wait_for(view, timeout=TIMEOUT)
+    return sorted(db.query(f"SELECT * FROM {view}").fetchall(), key=repr)
+
+
+class TestWithinACommit:
+    """What lies in the middle of a commit is not computed."""
+
+    def test_a_division_by_what_is_0_for_a_moment(self, db):
+        db.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, k VARCHAR, v INT, w INT);"
+            "INSERT INTO t VALUES (1, 'a', 10, 1), (2, 'a', 10, 0);"
+            "CREATE MATERIALIZED VIEW v AS SELECT SUM(v) / SUM(w) AS r FROM t;"
+            "CREATE MATERIALIZED VIEW h AS"
+            "    SELECT k, COUNT(*) AS n FROM t GROUP BY k HAVING 10 / SUM(w) > 1"
+        )
+        assert shown(db, "v") == [(20.0,)]
+        db.execute("UPDATE t SET w = 1 - w")
+        assert shown(db, "v") == [(20.0,)]
+        assert shown(db, "h") == [("a", 2)]
+        db.execute("UPDATE t SET w = 5")
+        assert shown(db, "v") == [(2.0,)]
+        assert shown(db, "h") == []
+
+    def test_of_a_source(self, db):
+        db.execute(
+            "CREATE SOURCE s (k VARCHAR, v INT, w INT);"
+            "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(v) / SUM(w) AS r FROM s GROUP BY k"
+        )
+        db.wait_for("v", timeout=TIMEOUT)
+        db.source("s").push_batch([("a", 10, 0), ("a", 10, 2)])
+        assert shown(db, "v") == [("a", 10.0)]
+
+    def test_a_sum_that_overflows_for_a_moment(self, db):
+        db.execute(
+            f"CREATE TABLE t (id INT PRIMARY KEY, v BIGINT); INSERT INTO t VALUES (1, 0), (2, {MOST});"
+            "CREATE MATERIALIZED VIEW v AS SELECT SUM(v) AS s FROM t"
+        )
+        assert shown(db, "v") == [(MOST,)]
+        db.execute(f"UPDATE t SET v = {MOST} - v")
+        assert shown(db, "v") == [(MOST,)]
+
+    def test_no_reader_sees_half_of_a_statement(self, db):
+        db.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, side VARCHAR, n INT);"
+            "INSERT INTO t VALUES (1, 'l', 5), (2, 'r', 5);"
+            "CREATE MATERIALIZED VIEW v AS SELECT l.n = r.n AS same FROM"
+            "    (SELECT SUM(n) AS n FROM t WHERE side = 'l') l,"
+            "    (SELECT SUM(n) AS n FROM t WHERE side = 'r') r"
+        )
+        db.wait_for("v", timeout=TIMEOUT)
+        with db.subscribe("SELECT * FROM v") as subscription:
+            mirror = Mirror(subscription).catch_up(db)
+            before = mirror.changes
+            for n in range(50):
+                db.execute("UPDATE t SET n = ?", [n])
+            db.wait_for("v", timeout=TIMEOUT)
+            assert dict(mirror.catch_up(db).rows) == {(True,): 1}
+            assert mirror.changes == before
+
+
+def test_windows_over_a_join_are_corrected_when_the_table_changes(db):
+    db.execute(
+        "CREATE SOURCE tx (cid BIGINT, amount BIGINT, ts TIMESTAMP,"
+        "    WATERMARK FOR ts AS ts - INTERVAL '5 seconds');"
+        "CREATE TABLE customers (id BIGINT PRIMARY KEY, country VARCHAR);"
+        "INSERT INTO customers VALUES (1, 'UK');"
+        "CREATE MATERIALIZED VIEW v AS SELECT country, HOP_START(ts) AS w, SUM(amount) AS s FROM tx"
+        "    JOIN customers ON cid = id"
+        "    GROUP BY country, HOP(ts, INTERVAL '10 seconds', INTERVAL '20 seconds')"
+    )
+    for n in range(4):
+        db.source("tx").push((1, n, NOON + timedelta(seconds=10 * n)))
+        db.flush()
+    assert len(shown(db, "v")) == 5
+    db.execute("UPDATE customers SET country = 'FR'")
+    starts = [NOON + timedelta(seconds=10 * n) for n in range(-1, 4)]
+    assert shown(db, "v") == [("FR", at, s) for at, s in zip(starts, (0, 1, 3, 5, 3), strict=True)]
+
+
+def test_groups_have_a_key_and_are_updated(db):
+    db.execute(
+        "CREATE SOURCE s (k BIGINT, n BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY, name VARCHAR);"
+        "INSERT INTO t VALUES (1, 'one'), (2, 'two');"
+        "CREATE MATERIALIZED VIEW v AS"
+        "    SELECT SUM(n) AS total, name FROM s JOIN t ON s.k = t.k GROUP BY name"
+        "    HAVING SUM(n) < 9"
+    )
+    assert db.query("SHOW VIEWS").to_pylist()[0]["primary_key"] == "name"
+    db.source("s").push_batch([(1, 1), (2, 2), (1, 3)])
+    db.wait_for("v", timeout=TIMEOUT)
+    with db.subscribe("SELECT * FROM v") as subscription:
+        mirror = Mirror(subscription, key_columns=0)
+        db.source("s").push((1, 1))
+        db.wait_for("v", timeout=TIMEOUT)
+        assert set(mirror.catch_up(db).rows) == {(5, "one"), (2, "two")}
+        db.source("s").push((1, 100))
+        db.wait_for("v", timeout=TIMEOUT)
+        assert set(mirror.catch_up(db).rows) == {(2, "two")}
+
+
+def test_a_result_over_no_rows(db):
+    db.execute(
+        "CREATE SOURCE s (k BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY);"
+        "CREATE MATERIALIZED VIEW n AS"
+        "    SELECT COUNT(*) AS n, SUM(s.k) AS k FROM s JOIN t ON s.k = t.k;"
+        "CREATE MATERIALIZED VIEW w AS SELECT x.k, t.k AS found FROM (VALUES (1), (2)) AS x(k)"
+        "    LEFT JOIN t ON t.k = x.k"
+    )
+    assert shown(db, "n") == [(0, None)]
+    assert shown(db, "w") == [(1, None), (2, None)]
+
+
+def test_wait_for_waits_through_views(db):
+    db.execute(
+        "CREATE SOURCE s (k BIGINT);"
+        "CREATE MATERIALIZED VIEW a AS SELECT k, COUNT(*) AS n FROM s GROUP BY k;"
+        "CREATE MATERIALIZED VIEW b AS SELECT n, COUNT(*) AS m FROM a GROUP BY n;"
+        "CREATE MATERIALIZED VIEW c AS SELECT MAX(m) AS most FROM b"
+    )
+    for n in range(30):
+        db.source("s").push((n % 7,))
+        at = db.wait_for("c", timeout=TIMEOUT)
+        counts = [sum(1 for i in range(n + 1) if i % 7 == k) for k in range(min(n + 1, 7))]
+        assert at <= db.lsn
+        assert shown(db, "c") == [(max(map(counts.count, counts)),)]
+
+
+def test_what_a_view_reads_through_cannot_be_dropped(db):
+    db.execute(
+        "CREATE SOURCE s (k BIGINT);"
+        "CREATE MATERIALIZED VIEW a AS SELECT k, COUNT(*) AS n FROM s GROUP BY k;"
+        "CREATE MATERIALIZED VIEW v AS SELECT a.k, a.n FROM a JOIN s ON a.k = s.k"
+    )
+    for name in ("VIEW a", "SOURCE s"):
+        with pytest.raises(ms.errors.InUseError, match="v"):
+            db.execute(f"DROP {name}")
+
+
+def test_another_plan_begins_anew_and_shows_nothing_again(tmp_path, spark):
+    sql = (
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, k BIGINT); CREATE SOURCE s (k BIGINT, n BIGINT);"
+        "CREATE MATERIALIZED VIEW v AS SELECT t.id, s.n FROM s JOIN t ON s.k = t.k"
+    )
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        db.execute(sql)
+        db.insert("t", [(n, n % 3) for n in range(9)])
+        db.source("s").push_batch([(n % 3, n) for n in range(30)])
+        settle(db, "v")
+        before, checkpoint = rows_of(db, "v"), engine_of(db).views["v"].runner._query.checkpoint
+        last = db.execute("SHOW CHANGES FOR v").to_pylist()
+    (checkpoint / _FINGERPRINT).write_text("of another plan")
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        settle(db, "v")
+        assert rows_of(db, "v") == before
+        assert db.execute("SHOW CHANGES FOR v").to_pylist() == last
+        db.execute("DELETE FROM t WHERE id < 3")
+        settle(db, "v")
+        assert sum(rows_of(db, "v").values()) == 60
+
+
+def test_explain_names_the_operators(db):
+    db.execute("CREATE SOURCE s (k BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY)")
+    lines = db.execute(
+        "EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT MAX(n) AS m FROM"
+        " (SELECT s.k, COUNT(*) AS n FROM s LEFT JOIN t ON s.k = t.k GROUP BY s.k)"
+    ).fetchall()
+    found = [line for (line,) in lines if line.startswith("operator")]
+    assert found == [
+        "operator 1: LeftOuter join by k",
+        "operator 2: aggregate by k: count(1)",
+        "operator 3: aggregate: max(n)",
+    ]
+
+
+REFUSED = [
+    ("SELECT a.k FROM s a, s b LIMIT 3", "LIMIT without ORDER BY"),
+    ("SELECT k, ROW_NUMBER() OVER (ORDER BY n) AS r FROM s", "OVER is not supported"),
+    ("SELECT FIRST(a.k) AS f FROM s a, s b", "FIRST depends on the order"),
+    ("SELECT k, (SELECT t.name FROM t WHERE t.k > s.k) AS x FROM s", "several rows"),
+    ("SELECT a.nope FROM s a, s b", "nope"),
+]
+
+
+@pytest.mark.parametrize(("query", "message"), REFUSED)
+def test_refused(db, query, message):
+    db.execute(
+        "CREATE SOURCE s (k BIGINT, n BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY, name INT)"
+    )
+    with pytest.raises(ms.errors.SqlError, match=message) as caught:
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {query}")
+    assert caught.value.hint
+    assert db.query("SHOW VIEWS").fetchall() == []
+
+
+def test_two_columns_of_one_name(db):
+    db.execute("CREATE SOURCE s (k BIGINT)")
+    with pytest.raises(ms.errors.SqlColumnError, match="two columns are named 'k'"):
+        db.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s a JOIN s b ON a.k = b.k")

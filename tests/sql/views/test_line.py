@@ -1,0 +1,115 @@
+"""Which queries are lines of operators, and what Spark reads of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from millstream.errors import SqlUnsupportedError
+from millstream.model.schema import Column, Schema
+from millstream.model.types import parse_type
+from millstream.sql import Input, parse, plan_query
+
+SCHEMA = Schema(tuple(Column(n, parse_type(t)) for n, t in [("k", "BIGINT"), ("ts", "TIMESTAMP")]))
+SOURCE = Input("s", "source", SCHEMA)
+TABLE = Input("t", "table", Schema(SCHEMA.columns, ("k",)), retracts=True)
+VIEW = "CREATE MATERIALIZED VIEW v AS "
+
+
+def view(name, query):
+    """A view that other views may read through."""
+    statement = parse(f"CREATE MATERIALIZED VIEW {name} AS {query}")[0]
+    return Input(name, "view", SCHEMA, retracts=True, view=statement)
+
+
+INPUTS = {
+    "s": SOURCE,
+    "s2": replace(SOURCE, name="s2"),
+    "t": TABLE,
+    "a": view("a", "SELECT k, MAX(ts) AS ts FROM s GROUP BY k"),
+    "b": view("b", "SELECT k, ts FROM a WHERE k > 1"),
+}
+
+
+def plan(query):
+    return plan_query(parse(VIEW + query)[0], lambda name: INPUTS[name.lower()])
+
+
+@pytest.mark.parametrize(
+    ("query", "is_line"),
+    [
+        ("SELECT k, COUNT(*) AS n FROM s GROUP BY k", False),
+        (
+            "SELECT k, COUNT(*) AS n FROM s GROUP BY k HAVING COUNT(*) > 1 AND NOT MAX(ts) IS NULL",
+            False,
+        ),
+        ("SELECT k, SUM(k) / COUNT(ts) AS n FROM s GROUP BY k", True),
+        ("SELECT k, COUNT(*) AS n FROM s GROUP BY k HAVING 1 / COUNT(ts) > 1", True),
+        ("SELECT k, COUNT(*) AS n FROM t GROUP BY k", True),
+        ("SELECT k, MAX_BY(k, ts) AS n FROM t GROUP BY k", False),
+        ("SELECT COUNT(*) AS n FROM t GROUP BY TUMBLE(ts, INTERVAL '1 day')", True),
+        ("SELECT COUNT(*) AS n FROM s JOIN t ON s.k = t.k", True),
+        ("SELECT LAST(t.ts) AS n FROM s JOIN t ON s.k = t.k", False),
+        ("SELECT s.k FROM s FULL JOIN s2 ON s.k = s2.k", True),
+        ("SELECT COUNT(*) AS n FROM (SELECT DISTINCT k FROM s)", True),
+        ("SELECT k FROM s UNION ALL SELECT k FROM s2", False),
+        ("SELECT k FROM s UNION ALL SELECT k FROM a", True),
+        ("SELECT k FROM s WHERE k IN (SELECT k FROM t)", True),
+    ],
+)
+def test_what_is_a_line(query, is_line):
+    assert plan(query).line is is_line
+
+
+def test_a_view_beside_others_is_read_through():
+    found = plan("SELECT x.k FROM a x JOIN b ON x.k = b.k")
+    assert (found.inputs, found.through, found.widths) == (("s",), ("a", "b"), (2,))
+    assert "`__log0` AS `s`" in found.spark_sql
+
+
+def test_a_view_alone_is_read_by_its_log():
+    found = plan("SELECT x.k FROM a x JOIN a y ON x.k = y.k")
+    assert (found.inputs, found.through) == (("a",), ())
+
+
+def test_a_name_of_the_query_does_not_hold_in_a_view():
+    found = plan(
+        "WITH s AS (SELECT 1 AS k) SELECT a.k FROM a JOIN s ON a.k = s.k JOIN t ON t.k = a.k"
+    )
+    assert found.inputs == ("s", "t")
+    assert "JOIN s ON" in found.spark_sql
+
+
+def test_columns_without_a_name():
+    found = plan("SELECT COUNT(*), MAX(s.k) + 1, s.k FROM s JOIN t ON s.k = t.k GROUP BY s.k")
+    assert found.spark_sql.startswith("SELECT COUNT(*) AS `_c0`, MAX(s.k) + 1 AS `_c1`, s.k FROM")
+
+
+def test_windows_are_those_of_spark():
+    found = plan(
+        "SELECT HOP_START(s.ts) AS b, window_end, COUNT(*) AS n FROM s JOIN t ON s.k = t.k "
+        "GROUP BY HOP(s.ts, INTERVAL '10 seconds', INTERVAL '1 minute')"
+    )
+    window = "WINDOW(s.ts, '60000000 microseconds', '10000000 microseconds', '0 microseconds')"
+    assert found.spark_sql.startswith(
+        f"SELECT {window}.`start` AS b, {window}.`end` AS `window_end`"
+    )
+    assert found.spark_sql.endswith(f"GROUP BY {window}")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT s.k, RAND() AS r FROM s JOIN t ON s.k = t.k", "RAND is not supported in a view"),
+        ("SELECT s.k FROM s, t WHERE s.ts < NOW()", "NOW is not supported in a view"),
+        ("SELECT COUNT(*) AS n FROM s FULL JOIN t ON s.k = t.k EMIT FINAL", "FULL"),
+        ("SELECT k FROM (VALUES (1)) AS x(k)", "reads nothing"),
+        ("SELECT COUNT(*) AS n FROM t GROUP BY SESSION(ts, INTERVAL '1 day')", "SESSION"),
+    ],
+)
+def test_refused(query, message):
+    with pytest.raises(SqlUnsupportedError, match=message) as caught:
+        plan(query)
+    assert caught.value.line == 1
+    assert caught.value.hint
