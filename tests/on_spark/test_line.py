@@ -51,7 +51,8 @@ class TestWithinACommit:
 
     def test_a_sum_that_overflows_for_a_moment(self, db):
         db.execute(
-            f"CREATE TABLE t (id INT PRIMARY KEY, v BIGINT); INSERT INTO t VALUES (1, 0), (2, {MOST});"
+            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT);"
+            f"INSERT INTO t VALUES (1, 0), (2, {MOST});"
             "CREATE MATERIALIZED VIEW v AS SELECT SUM(v) AS s FROM t"
         )
         assert shown(db, "v") == [(MOST,)]
@@ -93,7 +94,8 @@ def test_windows_over_a_join_are_corrected_when_the_table_changes(db):
     assert len(shown(db, "v")) == 5
     db.execute("UPDATE customers SET country = 'FR'")
     starts = [NOON + timedelta(seconds=10 * n) for n in range(-1, 4)]
-    assert shown(db, "v") == [("FR", at, s) for at, s in zip(starts, (0, 1, 3, 5, 3), strict=True)]
+    sums = zip(starts, (0, 1, 3, 5, 3), strict=True)
+    assert set(shown(db, "v")) == {("FR", at, s) for at, s in sums}
 
 
 def test_groups_have_a_key_and_are_updated(db):

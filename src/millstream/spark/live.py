@@ -257,7 +257,7 @@ class _LiveBatch:
 
     def begin(self) -> None:
         """Send the first row of all."""
-        lsn = self._tail.position
+        lsn = max(self._gear.inputs.start - 1, 0)
         self._wire.send(*self._frame(lsn, self._columns.beginning(lsn)))
 
     def run(self) -> None:
