@@ -52,8 +52,8 @@ SETUP = """
 """
 KEYED = {"sums": 1, "minutes": 2, "closed": 2, "all_of_them": 0, "named": 1, "over": 0}
 VIEWS = tuple(KEYED)
-SHIFTING = tuple(name for name in VIEWS if name != "named")
-"""All but a line of operators, which has one gear."""
+SHIFTING = tuple(name for name in VIEWS if name not in {"named", "over"})
+"""All but the lines of operators, which have one gear."""
 
 
 class Market(threading.Thread):
