@@ -8,9 +8,9 @@ import pytest
 
 import millstream as ms
 from millstream.spark.query import _FINGERPRINT
-from millstream.testing import TIMEOUT, Mirror, engine_of
+from millstream.testing import TIMEOUT, Mirror
 
-from .observing import rows_of, settle
+from .observing import rows_of, runner_of, settle
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 MOST = 2**63 - 1
@@ -167,7 +167,7 @@ def test_another_plan_begins_anew_and_shows_nothing_again(tmp_path, spark):
         db.insert("t", [(n, n % 3) for n in range(9)])
         db.source("s").push_batch([(n % 3, n) for n in range(30)])
         settle(db, "v")
-        before, checkpoint = rows_of(db, "v"), engine_of(db).views["v"].runner._query.checkpoint
+        before, checkpoint = rows_of(db, "v"), runner_of(db, "v")._query.checkpoint
         last = db.execute("SHOW CHANGES FOR v").to_pylist()
     (checkpoint / _FINGERPRINT).write_text("of another plan")
     with ms.open(tmp_path / "db", spark=spark) as db:
