@@ -7,13 +7,22 @@ of the other. Expressions are Spark's own, used as they stand.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.errors import SqlUnsupportedError
+from millstream.spark.plans import (
+    each_of,
+    find_all,
+    fingerprint_of,
+    has_unsigned_prefix,
+    is_constant,
+    keys_of,
+    kind_of,
+    parts_of,
+    text_of,
+)
 
 _SINK: Final = 0
 _NULLS_MATCH, _NULLS_DROP, _NULLS_APART = 0, 1, 2
@@ -21,31 +30,6 @@ _NULLS_MATCH, _NULLS_DROP, _NULLS_APART = 0, 1, 2
 _DROPS_LEFT: Final = ("Inner", "Cross", "LeftSemi", "RightOuter")
 _KEEPS_RIGHT: Final = ("RightOuter", "FullOuter")
 _JOINS: Final = ("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti")
-
-_UNORDERED: Final = {
-    "AnyValue": "ANY_VALUE",
-    "ApproximatePercentile": "PERCENTILE_APPROX",
-    "CollectList": "COLLECT_LIST",
-    "CollectSet": "COLLECT_SET",
-    "First": "FIRST",
-    "HistogramNumeric": "HISTOGRAM_NUMERIC",
-    "Last": "LAST",
-    "ListAgg": "LISTAGG",
-    "Mode": "MODE",
-}
-"""Aggregates whose result depends on the order of their input, which rows do not have."""
-
-_UNREPEATABLE: Final = {
-    "InputFileName": "INPUT_FILE_NAME",
-    "MonotonicallyIncreasingID": "MONOTONICALLY_INCREASING_ID",
-    "Rand": "RAND",
-    "Randn": "RANDN",
-    "RandStr": "RANDSTR",
-    "Shuffle": "SHUFFLE",
-    "SparkPartitionID": "SPARK_PARTITION_ID",
-    "Uniform": "UNIFORM",
-    "Uuid": "UUID",
-}
 
 _AGGREGATES: Final = {"Sum": "sum", "Average": "avg", "Count": "count", "Min": "min", "Max": "max"}
 """The aggregates that the line knows itself, and Spark's names of them; others are run again over
@@ -63,8 +47,6 @@ _NODES: Final = {
     "WindowGroupLimit": "OVER",
 }
 """Nodes that no operator does, by what the user wrote."""
-
-_DIGITS_OF_A_LONG: Final = 18
 
 Pipes = Callable[[list[Any]], Any]
 """Gives the pipe to a consumer, for the steps on the way to it."""
@@ -91,29 +73,6 @@ class Line:
     used: dict[int, set[int]] = field(default_factory=dict)
 
 
-def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
-    """Raise unless a query has one answer, whatever the order of its input.
-
-    Args:
-        jvm: the classes of Java.
-        plan: the analyzed plan of the query.
-
-    Raises:
-        SqlUnsupportedError: it has not.
-    """
-    for name in jvm.millstream.line.Plans.expressions(plan):
-        if name in _UNREPEATABLE:
-            raise SqlUnsupportedError(
-                f"{_UNREPEATABLE[name]} gives another value each time",
-                hint="a view is a function of its input: push the value as a column",
-            )
-        if name in _UNORDERED:
-            raise SqlUnsupportedError(
-                f"{_UNORDERED[name]} depends on the order of rows, and they have none here",
-                hint="use MIN, MAX, MIN_BY or MAX_BY",
-            )
-
-
 def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, int]]) -> Line:  # noqa: ANN401
     """The line of operators of a plan.
 
@@ -128,59 +87,20 @@ def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, int]]) -> Line:  # noq
     lowering = _Lowering(jvm, logs)
     columns = plan.output()
     lowering.node(plan, [], lambda steps: lowering.pipe(_SINK, steps, [], columns, columns))
-    lowering.line.keys = _keys_of(plan)
-    lowering.line.fingerprint = _fingerprint(str(plan.toString()))
+    lowering.line.keys = keys_of(plan)
+    lowering.line.fingerprint = fingerprint_of(str(plan.toString()))
     for leaf, places in jvm.millstream.line.Plans.used(plan):
-        if _kind(leaf) == "LogicalRDD":
+        if kind_of(leaf) == "LogicalRDD":
             log = logs[leaf.rdd().id()][0]
             lowering.line.used.setdefault(log, set()).update(places)
     return lowering.line
 
 
-def _keys_of(plan: Any) -> tuple[int, ...]:  # noqa: ANN401
-    """The places of the columns that are the keys of the groups which a plan gives, if it does."""
-    node, shown = plan, [_id(each) for each in _each(plan.output())]
-    while _kind(node) in {"Sort", "Filter", "Project"}:
-        if _kind(node) == "Project":
-            below = {_id(each): _id(_inner(each)) for each in _each(node.projectList())}
-            shown = [below.get(each, -1) for each in shown]
-        node = node.child()
-    if _kind(node) != "Aggregate":
-        return ()
-    columns, places = _each(node.aggregateExpressions()), list[int]()
-    for key in _each(node.groupingExpressions()):
-        found = [_id(each) for each in columns if _inner(each).semanticEquals(key)]
-        place = next((shown.index(each) for each in found if each in shown), None)
-        if place is None or _is_nested(key.dataType()):
-            return ()
-        places.append(place)
-    return tuple(sorted(set(places)))
-
-
-def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
-    return str(kind.typeName()) in {"array", "map", "struct", "variant"}
-
-
-def _inner(expression: Any) -> Any:  # noqa: ANN401
-    """What an expression with a name is of."""
-    return expression.child() if _kind(expression) == "Alias" else expression
-
-
-def _id(expression: Any) -> int:  # noqa: ANN401
-    """The number of a column; -1 of an expression that is none."""
-    kind = _kind(expression)
-    return int(expression.exprId().id()) if kind in {"Alias", "AttributeReference"} else -1
-
-
-def _fingerprint(plan: str) -> str:
-    """A hash of a plan's text, in which the numbers of columns are those of their order."""
-    numbers: dict[str, int] = {}
-    text = re.sub(r"#\d+", lambda found: f"#{numbers.setdefault(found[0], len(numbers))}", plan)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 class _Lowering:
-    """Walks a plan. A node is lowered with the steps that follow it, nearest first."""
+    """Walks a plan, by a method for each kind of node.
+
+    A node is lowered with the steps that follow it, nearest first.
+    """
 
     def __init__(self, jvm: Any, logs: dict[int, tuple[int, int]]) -> None:  # noqa: ANN401
         self._jvm = jvm
@@ -208,7 +128,7 @@ class _Lowering:
 
     def node(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         """Lower a node: have its rows go through the steps, and the pipe to its consumer."""
-        kind = _kind(node).removesuffix("$")
+        kind = kind_of(node).removesuffix("$")
         if kind not in self._lowerings:
             raise SqlUnsupportedError(
                 f"{_NODES.get(kind, kind)} is not supported in a view yet",
@@ -254,12 +174,12 @@ class _Lowering:
         self.node(child, before + steps, pipes)
 
     def _project(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        child, columns = self._without_subqueries(node.child(), _each(node.projectList()))
+        child, columns = self._without_subqueries(node.child(), each_of(node.projectList()))
         step = self._step("Project")(self._seq(columns), child.output())
         self.node(child, [step, *steps], pipes)
 
     def _expand(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        lists = self._list(_each(node.projections()))
+        lists = self._list(each_of(node.projections()))
         step = self._step("Expand")(lists, node.child().output())
         self.node(node.child(), [step, *steps], pipes)
 
@@ -269,14 +189,14 @@ class _Lowering:
             node.generator(),
             node.requiredChildOutput(),
             node.child().output(),
-            self._seq([*_each(node.requiredChildOutput()), *_each(node.generatorOutput())]),
+            self._seq([*each_of(node.requiredChildOutput()), *each_of(node.generatorOutput())]),
             made,
             node.outer(),
         )
         self.node(node.child(), [step, *steps], pipes)
 
     def _union(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        for child in _each(node.children()):
+        for child in each_of(node.children()):
             self.node(child, steps, pipes)
 
     # ---- operators
@@ -291,8 +211,8 @@ class _Lowering:
         keys: tuple[list[Any], list[Any]] = ([], [])
         equal = self._catalyst.planning.ExtractEquiJoinKeys.unapply(node)
         if equal.isDefined():
-            _, left, right, condition, *_ = _parts(equal.get())
-            keys = (_each(left), _each(right))
+            _, left, right, condition, *_ = parts_of(equal.get())
+            keys = (each_of(left), each_of(right))
         sides = (node.left(), node.right())
         nulls = (
             _NULLS_DROP if kind in _DROPS_LEFT else _NULLS_APART,
@@ -301,16 +221,16 @@ class _Lowering:
         ports = [self._port(), self._port()]
         for side, key, port, null in zip(sides, keys, ports, nulls, strict=True):
             self._into(side, port, key, side.output(), null)
-        pair = self._seq([*_each(sides[0].output()), *_each(sides[1].output())])
+        pair = self._seq([*each_of(sides[0].output()), *each_of(sides[1].output())])
         widths = [side.output().size() for side in sides]
         test = condition.get() if condition.isDefined() else None
-        by = f" by {_text(keys[0])}" if keys[0] else ""
-        name = f"{kind} join{by}{'' if test is None else f' where {_text([test])}'}"
+        by = f" by {text_of(keys[0])}" if keys[0] else ""
+        name = f"{kind} join{by}{'' if test is None else f' where {text_of([test])}'}"
         self._add(name, self._java.Join(*ports, *widths, kind, test, pair, pipes(steps)))
 
     def _aggregate(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        found = _parts(self._catalyst.planning.PhysicalAggregation.unapply(node).get())
-        grouping, functions = _each(found[0]), _each(found[1])
+        found = parts_of(self._catalyst.planning.PhysicalAggregation.unapply(node).get())
+        grouping, functions = each_of(found[0]), each_of(found[1])
         results, child = found[2], found[3]
         port, inputs = self._port(), list[Any]()
         made, evaluate, buffers = list[Any](), list[Any](), list[Any]()
@@ -326,9 +246,9 @@ class _Lowering:
         output = [each.toAttribute() for each in grouping]
         output += [each.resultAttribute() for each in functions]
         step = self._step("Project")(results, self._seq(output))
-        by = f" by {_text(grouping)}" if grouping else ""
+        by = f" by {text_of(grouping)}" if grouping else ""
         self._add(
-            f"aggregate{by}: {_text(functions)}",
+            f"aggregate{by}: {text_of(functions)}",
             self._java.Group(
                 port,
                 len(grouping),
@@ -352,9 +272,9 @@ class _Lowering:
             inputs: the columns of the group's rows; those of this one are added.
         """
         body = function.aggregateFunction()
-        kind = _kind(body)
+        kind = kind_of(body)
         known = _AGGREGATES.get(kind) == str(body.prettyName())
-        children = _each(body.children())
+        children = each_of(body.children())
         named = [self._alias(each) for each in children if known or not each.foldable()]
         at, types = len(inputs), self._list([each.dataType() for each in named])
         inputs += named
@@ -377,7 +297,7 @@ class _Lowering:
                 result.dataType(),
             )
             return made, result, [result]
-        own = _each(body.aggBufferAttributes())
+        own = each_of(body.aggBufferAttributes())
         if kind in ("Min", "Max"):
             made = self._java.Extreme(at, types, filtered, kind == "Max")
         elif kind == "Count":
@@ -391,13 +311,13 @@ class _Lowering:
 
     def _top(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         child = node.child().child()  # GlobalLimit, LocalLimit
-        if _kind(child) == "Project" and _kind(child.child()) == "Sort":
+        if kind_of(child) == "Project" and kind_of(child.child()) == "Sort":
             step = self._step("Project")(child.projectList(), child.child().output())
             steps, child = [step, *steps], child.child()
         order: list[Any] = []
-        if _kind(child) == "Sort":
-            order, child = _each(child.order()), child.child()
-        elif not _is_constant(child):  # as those of EXISTS are
+        if kind_of(child) == "Sort":
+            order, child = each_of(child.order()), child.child()
+        elif not is_constant(child):  # as those of EXISTS are
             raise SqlUnsupportedError(
                 "LIMIT without ORDER BY could give any rows, and OFFSET is not supported yet",
                 hint="say which rows come first: ORDER BY ... LIMIT n",
@@ -407,7 +327,7 @@ class _Lowering:
         prefix, flags = self._prefix(order)
         limit, width = node.limitExpr().eval(None), columns.size()
         self._add(
-            f"first {limit} by {_text(order)}",
+            f"first {limit} by {text_of(order)}",
             self._java.Top(
                 port, width, limit, *flags, prefix, self._seq(order), columns, pipes(steps)
             ),
@@ -422,7 +342,7 @@ class _Lowering:
         prefix = self._seq([is_null, self._alias(expressions.SortPrefix(first))])
         descending = first.direction().sql() == "DESC"
         nulls_first = first.nullOrdering().sql() == "NULLS FIRST"
-        return prefix, (descending, nulls_first, _has_unsigned_prefix(first.dataType()))
+        return prefix, (descending, nulls_first, has_unsigned_prefix(first.dataType()))
 
     def _into(self, node: Any, port: int, key: list[Any], row: Any, nulls: int) -> None:  # noqa: ANN401
         """Lower the child of an operator, which takes some row at a port."""
@@ -437,7 +357,7 @@ class _Lowering:
 
     def _without_subqueries(self, child: Any, expressions: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401
         """A child that has the value of each scalar subquery as a column; and these expressions."""
-        found = [query for each in expressions for query in _find(each, "ScalarSubquery")]
+        found = [query for each in expressions for query in find_all(each, "ScalarSubquery")]
         if not found:
             return child, expressions
         replace = self._java.Replace()
@@ -484,46 +404,3 @@ class _Lowering:
 
     def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
         return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(self._list(items)).toSeq()
-
-
-def _each(items: Any) -> list[Any]:  # noqa: ANN401
-    """The items of a Seq of Scala."""
-    return [items.apply(place) for place in range(items.size())]
-
-
-def _parts(items: Any) -> list[Any]:  # noqa: ANN401
-    """The parts of a tuple of Scala."""
-    return [items.productElement(place) for place in range(items.productArity())]
-
-
-def _kind(node: Any) -> str:  # noqa: ANN401
-    return str(node.getClass().getSimpleName())
-
-
-def _text(expressions: list[Any]) -> str:
-    """Expressions for people, without the numbers of their columns."""
-    return ", ".join(re.sub(r"#\d+L?", "", str(each.toString())) for each in expressions)
-
-
-def _is_constant(node: Any) -> bool:  # noqa: ANN401
-    """Whether all rows of a node are equal."""
-    if _kind(node) in {"LocalLimit", "Filter"}:
-        return _is_constant(node.child())
-    if _kind(node) == "Union":
-        return all(map(_is_constant, _each(node.children())))
-    return _kind(node) == "Project" and all(each.foldable() for each in _each(node.projectList()))
-
-
-def _has_unsigned_prefix(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
-    """Whether Spark's sort prefix of a type is compared as an unsigned number."""
-    name = str(kind.typeName())
-    if name.startswith("decimal"):
-        return int(kind.precision()) - int(kind.scale()) > _DIGITS_OF_A_LONG
-    return name in {"string", "binary", "double", "float"}
-
-
-def _find(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401
-    """The expressions of a class within one."""
-    if _kind(expression) == kind:
-        return [expression]
-    return [found for child in _each(expression.children()) for found in _find(child, kind)]

@@ -14,7 +14,8 @@ from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
 from millstream.spark.columns import LOG, LSN, WEIGHT, arrow_of, columns_json, name_in_feed
 from millstream.spark.failure import SparkError, sql_error
-from millstream.spark.lowering import check_plan, lower
+from millstream.spark.lowering import lower
+from millstream.spark.plans import check_plan
 from millstream.sql.views.plan import FEED, log_relation
 
 if TYPE_CHECKING:

@@ -1,0 +1,150 @@
+"""Spark's plans, as they are read through the gateway: their parts, and what is asked of them.
+
+Plans, expressions and types are objects of Java or Scala.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Final
+
+from millstream.errors import SqlUnsupportedError
+
+_DIGITS_OF_A_LONG: Final = 18
+
+_UNORDERED: Final = {
+    "AnyValue": "ANY_VALUE",
+    "ApproximatePercentile": "PERCENTILE_APPROX",
+    "CollectList": "COLLECT_LIST",
+    "CollectSet": "COLLECT_SET",
+    "First": "FIRST",
+    "HistogramNumeric": "HISTOGRAM_NUMERIC",
+    "Last": "LAST",
+    "ListAgg": "LISTAGG",
+    "Mode": "MODE",
+}
+"""Aggregates whose result depends on the order of their input, which rows do not have."""
+
+_UNREPEATABLE: Final = {
+    "InputFileName": "INPUT_FILE_NAME",
+    "MonotonicallyIncreasingID": "MONOTONICALLY_INCREASING_ID",
+    "Rand": "RAND",
+    "Randn": "RANDN",
+    "RandStr": "RANDSTR",
+    "Shuffle": "SHUFFLE",
+    "SparkPartitionID": "SPARK_PARTITION_ID",
+    "Uniform": "UNIFORM",
+    "Uuid": "UUID",
+}
+
+
+def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
+    """Raise unless a query has one answer, whatever the order of its input.
+
+    Args:
+        jvm: the classes of Java.
+        plan: the analyzed plan of the query.
+
+    Raises:
+        SqlUnsupportedError: it has not.
+    """
+    for name in jvm.millstream.line.Plans.expressions(plan):
+        if name in _UNREPEATABLE:
+            raise SqlUnsupportedError(
+                f"{_UNREPEATABLE[name]} gives another value each time",
+                hint="a view is a function of its input: push the value as a column",
+            )
+        if name in _UNORDERED:
+            raise SqlUnsupportedError(
+                f"{_UNORDERED[name]} depends on the order of rows, and they have none here",
+                hint="use MIN, MAX, MIN_BY or MAX_BY",
+            )
+
+
+def keys_of(plan: Any) -> tuple[int, ...]:  # noqa: ANN401
+    """The places of the columns that are the keys of the groups which a plan gives, if it does."""
+    node, shown = plan, [_id(each) for each in each_of(plan.output())]
+    while kind_of(node) in {"Sort", "Filter", "Project"}:
+        if kind_of(node) == "Project":
+            below = {_id(each): _id(_inner(each)) for each in each_of(node.projectList())}
+            shown = [below.get(each, -1) for each in shown]
+        node = node.child()
+    if kind_of(node) != "Aggregate":
+        return ()
+    columns, places = each_of(node.aggregateExpressions()), list[int]()
+    for key in each_of(node.groupingExpressions()):
+        found = [_id(each) for each in columns if _inner(each).semanticEquals(key)]
+        place = next((shown.index(each) for each in found if each in shown), None)
+        if place is None or _is_nested(key.dataType()):
+            return ()
+        places.append(place)
+    return tuple(sorted(set(places)))
+
+
+def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
+    return str(kind.typeName()) in {"array", "map", "struct", "variant"}
+
+
+def _inner(expression: Any) -> Any:  # noqa: ANN401
+    """What an expression with a name is of."""
+    return expression.child() if kind_of(expression) == "Alias" else expression
+
+
+def _id(expression: Any) -> int:  # noqa: ANN401
+    """The number of a column; -1 of an expression that is none."""
+    kind = kind_of(expression)
+    return int(expression.exprId().id()) if kind in {"Alias", "AttributeReference"} else -1
+
+
+def fingerprint_of(plan: str) -> str:
+    """A hash of a plan's text, in which the numbers of columns are those of their order."""
+    numbers: dict[str, int] = {}
+    text = re.sub(r"#\d+", lambda found: f"#{numbers.setdefault(found[0], len(numbers))}", plan)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def each_of(items: Any) -> list[Any]:  # noqa: ANN401
+    """The items of a Seq of Scala."""
+    return [items.apply(place) for place in range(items.size())]
+
+
+def parts_of(items: Any) -> list[Any]:  # noqa: ANN401
+    """The parts of a tuple of Scala."""
+    return [items.productElement(place) for place in range(items.productArity())]
+
+
+def kind_of(node: Any) -> str:  # noqa: ANN401
+    """The name of the class of a node, or of an expression."""
+    return str(node.getClass().getSimpleName())
+
+
+def text_of(expressions: list[Any]) -> str:
+    """Expressions for people, without the numbers of their columns."""
+    return ", ".join(re.sub(r"#\d+L?", "", str(each.toString())) for each in expressions)
+
+
+def is_constant(node: Any) -> bool:  # noqa: ANN401
+    """Whether all rows of a node are equal."""
+    if kind_of(node) in {"LocalLimit", "Filter"}:
+        return is_constant(node.child())
+    if kind_of(node) == "Union":
+        return all(map(is_constant, each_of(node.children())))
+    if kind_of(node) != "Project":
+        return False
+    return all(each.foldable() for each in each_of(node.projectList()))
+
+
+def has_unsigned_prefix(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
+    """Whether Spark's sort prefix of a type is compared as an unsigned number."""
+    name = str(kind.typeName())
+    if name.startswith("decimal"):
+        return int(kind.precision()) - int(kind.scale()) > _DIGITS_OF_A_LONG
+    return name in {"string", "binary", "double", "float"}
+
+
+def find_all(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401
+    """The expressions of a class within one."""
+    if kind_of(expression) == kind:
+        return [expression]
+    return [found for child in each_of(expression.children()) for found in find_all(child, kind)]
