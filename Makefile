@@ -49,6 +49,7 @@ bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/layout.py
 	$(BIN)/python benchmarks/push.py
 	$(BIN)/python benchmarks/views.py
+	$(BIN)/python benchmarks/sql.py
 
 docs: $(READY) ## the documentation as a site in site/
 	$(BIN)/mkdocs build --strict --quiet
