@@ -148,6 +148,12 @@ class Twin:
         found = {name: self.runner(name) for name in self._expected}
         return {name: each for name, each in found.items() if isinstance(each, Runner)}
 
+    @property
+    def shifting(self):
+        """The runners of views that have two gears: not of lines of operators."""
+        views = engine_of(self.db).views
+        return [each for name, each in self.runners.items() if not views[name].planned.plan.line]
+
     # ---- what happens
 
     def push(self, name, rows, how="batch"):

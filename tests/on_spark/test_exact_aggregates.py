@@ -131,7 +131,7 @@ def test_all_forms_in_both_gears(db, spark, monkeypatch):
     twin.views(**VIEWS)
     twin.check()
     twin.await_live()
-    live = [each for name, each in twin.runners.items() if twin.may_live(name)]
+    live = [runner for runner in twin.shifting if runner.state == "live"]
     assert {each.shifts for each in live} == {1}, "from catch-up to live"
 
     twin.push("trades", trades(40, 3), "single")

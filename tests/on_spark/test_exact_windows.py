@@ -109,7 +109,7 @@ def test_windows_of_every_kind_anywhere_in_time(db, spark, monkeypatch):
     twin.views(**WINDOWS)
     twin.check()
     twin.await_live()
-    assert {each.shifts for each in twin.runners.values()} == {1}, "from catch-up to live"
+    assert {each.shifts for each in twin.shifting} == {1}, "from catch-up to live"
 
     twin.push("ticks", scattered(30, 3), "single")
     twin.push("ticks", scattered(50, 4), "arrow")
