@@ -61,6 +61,7 @@ class Line:
         operators: in order.
         names: what each of them does, for people.
         keys: the places of the result's columns that distinguish its rows; empty when none do.
+        is_global: whether there is an aggregate without keys, which has a row over no rows, too.
         fingerprint: equal for plans whose operators have the same state.
         used: for each log, the places of the columns that the line reads.
     """
@@ -69,6 +70,7 @@ class Line:
     operators: Any
     names: list[str] = field(default_factory=list)
     keys: tuple[int, ...] = ()
+    is_global: bool = False
     fingerprint: str = ""
     used: dict[int, set[int]] = field(default_factory=dict)
 
@@ -243,6 +245,7 @@ class _Lowering:
         self._into(child, port, keys, self._seq(inputs), _NULLS_MATCH)
         if not grouping:
             self.line.entry.addGlobal(port)
+            self.line.is_global = True
         output = [each.toAttribute() for each in grouping]
         output += [each.resultAttribute() for each in functions]
         step = self._step("Project")(results, self._seq(output))

@@ -220,6 +220,8 @@ class SparkQuery:
             if self.plan.line:
                 line = self.lowered()
                 self.operators, self.keys = tuple(line.names), line.keys
+                if line.is_global:  # raises if even over no rows it has no value
+                    _value(_calls(self.session).collect(internals.java_frame(result)))
             columns = arrow_of(result.schema, self.plan.spark_sql)
             if not rows:
                 return columns, None
