@@ -104,7 +104,7 @@ def test_aggregates_over_a_table(db, spark, monkeypatch):
     twin.views(**OF_A_TABLE)
     twin.check()
     twin.await_live()
-    assert {each.shifts for each in twin.shifting} == {1}, "from catch-up to live"
+    assert {each.shifts for each in twin.shifting} <= {1}, "from catch-up to live"
 
     for times in (1, 10, 30):
         bank.work(times)

@@ -119,6 +119,22 @@ def test_groups_have_a_key_and_are_updated(db):
         assert set(mirror.catch_up(db).rows) == {(2, "two")}
 
 
+def test_distinct_rows_of_a_table(db):
+    """Rows of a group without aggregates have no columns: they differ by their weight only."""
+    db.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, k VARCHAR, n INT);"
+        "INSERT INTO t VALUES (1, 'a', 1), (2, 'a', 1), (3, 'a', 1), (4, 'b', 2);"
+        "CREATE MATERIALIZED VIEW v AS SELECT DISTINCT k, n FROM t"
+    )
+    assert shown(db, "v") == [("a", 1), ("b", 2)]
+    db.execute("DELETE FROM t WHERE id = 1")
+    assert shown(db, "v") == [("a", 1), ("b", 2)]
+    db.execute("UPDATE t SET k = 'b', n = 2 WHERE id = 2")
+    assert shown(db, "v") == [("a", 1), ("b", 2)]
+    db.execute("DELETE FROM t WHERE id IN (3, 4)")
+    assert shown(db, "v") == [("b", 2)]
+
+
 def test_a_result_over_no_rows(db):
     db.execute(
         "CREATE SOURCE s (k BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY);"

@@ -19,7 +19,7 @@ from .line_queries import FORMS, RELATIONS, TYPES, Generator
 
 AT_ONCE = 4
 STEPS = 25
-QUERIES = int(os.environ.get("MILLSTREAM_LINE_QUERIES", "12"))
+QUERIES = int(os.environ.get("MILLSTREAM_LINE_QUERIES", "8"))
 ARROW = {"int": pa.int32(), "str": pa.string(), "dec": pa.decimal128(8, 2), "bool": pa.bool_()}
 SCHEMAS = {
     name: pa.schema([(column, ARROW[kind]) for column, kind in columns.items()])

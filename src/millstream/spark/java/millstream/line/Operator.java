@@ -101,7 +101,8 @@ public abstract class Operator extends StatefulProcessor implements Serializable
     each = changes.values().iterator();
     while (each.hasNext()) {
       Change change = (Change) each.next();
-      if (change.weight > 0L || change.row.length == 0) found.add(change);
+      boolean isFirst = change.weight == 0L && change.row.length == 0;
+      if (change.weight > 0L || isFirst) found.add(change);
     }
     return found;
   }
