@@ -16,15 +16,18 @@ from millstream.spark.plans import (
     each_of,
     find_all,
     fingerprint_of,
-    has_unsigned_prefix,
     is_constant,
     keys_of,
     kind_of,
+    only_grows,
     parts_of,
     text_of,
 )
 
 _SINK: Final = 0
+_LAYOUT: Final = 2
+"""Of the state, see ``State.java`` and what the operators keep in it."""
+
 _NULLS_MATCH, _NULLS_DROP, _NULLS_APART = 0, 1, 2
 
 _DROPS_LEFT: Final = ("Inner", "Cross", "LeftSemi", "RightOuter")
@@ -75,13 +78,13 @@ class Line:
     used: dict[int, set[int]] = field(default_factory=dict)
 
 
-def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, int]]) -> Line:  # noqa: ANN401
+def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, bool]]) -> Line:  # noqa: ANN401
     """The line of operators of a plan.
 
     Args:
         jvm: the classes of Java.
         plan: the optimized plan; its leaves are RDDs.
-        logs: what each RDD stands for, by its id: which log, and how many columns it has.
+        logs: what each RDD stands for, by its id: which log, and whether that only grows.
 
     Raises:
         SqlUnsupportedError: there is a node that no operator does.
@@ -90,7 +93,9 @@ def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, int]]) -> Line:  # noq
     columns = plan.output()
     lowering.node(plan, [], lambda steps: lowering.pipe(_SINK, steps, [], columns, columns))
     lowering.line.keys = keys_of(plan)
-    lowering.line.fingerprint = fingerprint_of(str(plan.toString()))
+    lowering.line.fingerprint = fingerprint_of(
+        f"{_LAYOUT} {sorted(logs.values())}\n{plan.toString()}"
+    )
     for leaf, places in jvm.millstream.line.Plans.used(plan):
         if kind_of(leaf) == "LogicalRDD":
             log = logs[leaf.rdd().id()][0]
@@ -104,14 +109,13 @@ class _Lowering:
     A node is lowered with the steps that follow it, nearest first.
     """
 
-    def __init__(self, jvm: Any, logs: dict[int, tuple[int, int]]) -> None:  # noqa: ANN401
+    def __init__(self, jvm: Any, logs: dict[int, tuple[int, bool]]) -> None:  # noqa: ANN401
         self._jvm = jvm
         self._java = jvm.millstream.line
         self._catalyst = jvm.org.apache.spark.sql.catalyst
         self._logs = logs
         self._ports = _SINK
-        widths = [width for _, width in sorted(set(logs.values()))]
-        self.line = Line(self._java.Entry(self._list(widths)), jvm.java.util.ArrayList())
+        self.line = Line(self._java.Entry(len(logs)), jvm.java.util.ArrayList())
         self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
             "Aggregate": self._aggregate,
             "Expand": self._expand,
@@ -236,8 +240,9 @@ class _Lowering:
         results, child = found[2], found[3]
         port, inputs = self._port(), list[Any]()
         made, evaluate, buffers = list[Any](), list[Any](), list[Any]()
+        grows = only_grows(child, lambda rdd: self._logs[rdd][1])
         for function in functions:
-            aggregate, results_of, own = self._function(function, inputs)
+            aggregate, results_of, own = self._function(function, inputs, grows=grows)
             made.append(aggregate)
             evaluate.append(results_of)
             buffers += own
@@ -267,12 +272,15 @@ class _Lowering:
         self,
         function: Any,  # noqa: ANN401
         inputs: list[Any],
+        *,
+        grows: bool,
     ) -> tuple[Any, Any, list[Any]]:
         """An aggregate, the expression of its result, and the attributes of its buffers.
 
         Args:
             function: an AggregateExpression.
             inputs: the columns of the group's rows; those of this one are added.
+            grows: whether no row of its input ever goes.
         """
         body = function.aggregateFunction()
         kind = kind_of(body)
@@ -302,14 +310,12 @@ class _Lowering:
             return made, result, [result]
         own = each_of(body.aggBufferAttributes())
         if kind in ("Min", "Max"):
-            made = self._java.Extreme(at, types, filtered, kind == "Max")
+            made = self._java.Extreme(at, types, filtered, kind == "Max", grows)
         elif kind == "Count":
-            made = self._aggregate_class("Count")(at, types, filtered, distinct)
+            made = self._java.Count(at, types, filtered, distinct)
         else:
             sum_type, average = own[0].dataType(), kind == "Average"
-            made = self._aggregate_class("Sum")(
-                at, types, filtered, distinct, sum_type, len(own), average
-            )
+            made = self._java.Sum(at, types, filtered, distinct, sum_type, len(own), average)
         return made, body.evaluateExpression(), own
 
     def _top(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
@@ -327,25 +333,11 @@ class _Lowering:
             )
         columns, port = child.output(), self._port()
         self._into(child, port, [], columns, _NULLS_MATCH)
-        prefix, flags = self._prefix(order)
         limit, width = node.limitExpr().eval(None), columns.size()
         self._add(
             f"first {limit} by {text_of(order)}",
-            self._java.Top(
-                port, width, limit, *flags, prefix, self._seq(order), columns, pipes(steps)
-            ),
+            self._java.Top(port, width, limit, self._seq(order), columns, pipes(steps)),
         )
-
-    def _prefix(self, order: list[Any]) -> tuple[Any, tuple[bool, bool, bool]]:
-        """Spark's sort prefix of an order, and how it is compared, see ``Top.java``."""
-        if not order:
-            return self._seq([]), (False, False, False)
-        first, expressions = order[0], self._catalyst.expressions
-        is_null = self._alias(expressions.IsNull(first.child()))
-        prefix = self._seq([is_null, self._alias(expressions.SortPrefix(first))])
-        descending = first.direction().sql() == "DESC"
-        nulls_first = first.nullOrdering().sql() == "NULLS FIRST"
-        return prefix, (descending, nulls_first, has_unsigned_prefix(first.dataType()))
 
     def _into(self, node: Any, port: int, key: list[Any], row: Any, nulls: int) -> None:  # noqa: ANN401
         """Lower the child of an operator, which takes some row at a port."""
@@ -388,9 +380,6 @@ class _Lowering:
 
     def _step(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._java, f"Step${name}")
-
-    def _aggregate_class(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._java, f"Aggregate${name}")
 
     def _alias(self, expression: Any) -> Any:  # noqa: ANN401
         expressions, none = self._catalyst.expressions, self._seq([])

@@ -7,11 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlUnsupportedError
 
-_DIGITS_OF_A_LONG: Final = 18
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_GROWING: Final = {
+    "Expand",
+    "Filter",
+    "Generate",
+    "Join",
+    "LocalRelation",
+    "OneRowRelation",
+    "Project",
+    "Union",
+}
+"""Nodes whose result only grows if what they read only grows."""
 
 _UNORDERED: Final = {
     "AnyValue": "ANY_VALUE",
@@ -135,12 +148,21 @@ def is_constant(node: Any) -> bool:  # noqa: ANN401
     return all(each.foldable() for each in each_of(node.projectList()))
 
 
-def has_unsigned_prefix(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
-    """Whether Spark's sort prefix of a type is compared as an unsigned number."""
-    name = str(kind.typeName())
-    if name.startswith("decimal"):
-        return int(kind.precision()) - int(kind.scale()) > _DIGITS_OF_A_LONG
-    return name in {"string", "binary", "double", "float"}
+def only_grows(node: Any, grows: Callable[[int], bool]) -> bool:  # noqa: ANN401
+    """Whether no row of a plan's result ever changes or goes.
+
+    Args:
+        node: the plan.
+        grows: whether that is so of what an RDD stands for, by its id.
+    """
+    kind = kind_of(node).removesuffix("$")
+    if kind == "LogicalRDD":
+        return grows(node.rdd().id())
+    if kind == "Join" and str(node.joinType().toString()) not in {"Inner", "Cross", "LeftSemi"}:
+        return False
+    if kind not in _GROWING or not node.subqueries().isEmpty():
+        return False
+    return all(only_grows(child, grows) for child in each_of(node.children()))
 
 
 def find_all(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401

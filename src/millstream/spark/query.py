@@ -146,12 +146,15 @@ class SparkQuery:
         logs = pa.schema([(f"log{log}", pa.struct(fields)) for log, fields in enumerate(named)])
         rows = (
             session.readStream.format(bridge.SOURCE_FORMAT)
-            .options(**self._address(), live="true", columns=columns_json(columns))
-            .option("logs", columns_json(logs))
+            .options(**self._address(), live="true", columns=columns_json(columns), frames="true")
             .load()
         )
         connected = jvm.millstream.line.Line.connect(
-            internals.java_frame(rows), line.entry, line.operators
+            internals.java_frame(rows),
+            line.entry,
+            line.operators,
+            columns_json(columns),
+            columns_json(logs),
         )
         return internals.frame_of(session, connected)
 
@@ -177,8 +180,8 @@ class SparkQuery:
         frame = self._line_result()
         check_plan(jvm, internals.analyzed_plan(frame))
         relations = {
-            internals.rdd_id(self.session.table(log_relation(log))): (log, len(schema))
-            for log, schema in enumerate(self.logs)
+            internals.rdd_id(self.session.table(log_relation(log))): (log, self.plan.grows[log])
+            for log in range(len(self.logs))
         }
         return lower(jvm, internals.optimized_plan(frame), relations)
 

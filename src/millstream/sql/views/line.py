@@ -145,6 +145,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         line=True,
         through=tuple(sorted(relations.through)),
         widths=tuple(len(each.schema.columns) for each in found.values()),
+        grows=tuple(not each.retracts for each in found.values()),
     )
 
 

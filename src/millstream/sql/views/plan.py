@@ -79,6 +79,7 @@ class ViewPlan:
             relations ``__log0`` ..., one for each input, and ``columns`` are known to Spark only.
         through: of a line, the views of which it reads the inputs instead.
         widths: of a line, how many columns each input had when the view was created.
+        grows: of a line, whether each input only grows: no row of it ever changes or goes.
         match: of "sets": the user's columns by which a new row of a group is paired with an old
             one, as an update; its keys and the start of the session, as far as they are selected.
     """
@@ -100,6 +101,7 @@ class ViewPlan:
     line: bool = False
     through: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
+    grows: tuple[bool, ...] = ()
 
     @property
     def is_global(self) -> bool:

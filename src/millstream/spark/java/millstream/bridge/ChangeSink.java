@@ -128,7 +128,6 @@ public class ChangeSink implements TableProvider {
     private static final long serialVersionUID = 1L;
     private final Address address;
     private final StructType schema;
-    private final boolean line;
     private final String keys;
     private final int hash;
     private final boolean live;
@@ -136,8 +135,7 @@ public class ChangeSink implements TableProvider {
     Writers(LogicalWriteInfo info) {
       address = new Address(info.options());
       String columns = info.options().get("columns");
-      line = columns != null;
-      schema = line ? (StructType) DataType.fromJson(columns) : info.schema();
+      schema = columns == null ? info.schema() : (StructType) DataType.fromJson(columns);
       keys = info.options().get("keys");
       hash = info.options().getInt("hash", -1);
       live = info.options().getBoolean("live", false);
@@ -147,7 +145,7 @@ public class ChangeSink implements TableProvider {
       try {
         Wire wire = address.connect("sink", epoch + "\t" + task);
         Pending pending = Pending.of(schema, keys, hash);
-        return new ChangeWriter(wire, schema, pending, task, live, line);
+        return new ChangeWriter(wire, schema, pending, task, live);
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }

@@ -3,7 +3,6 @@ package millstream.bridge;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
-import millstream.line.Line;
 import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
@@ -44,22 +43,18 @@ public class ChangeWriter implements DataWriter {
   private final VectorUnloader unloader;
   private final long task;
   private final boolean live;
-  private final boolean line;
-  private final int columns;
+  private final JoinedRow joined = new JoinedRow();
+  private final GenericInternalRow hidden = new GenericInternalRow(2);
   private long since;
   private long shown = -1;
   private int unanswered = 0;
 
   /**
    * @param schema the columns of the result; of a line's, _lsn and _weight are the last.
-   * @param line whether the rows are those that leave a line of operators.
    */
-  ChangeWriter(
-      Wire wire, StructType schema, Pending pending, long task, boolean live, boolean line)
+  ChangeWriter(Wire wire, StructType schema, Pending pending, long task, boolean live)
       throws IOException {
     this.live = live;
-    this.line = line;
-    this.columns = schema.size() - 2;
     this.wire = wire;
     this.pending = pending;
     this.task = task;
@@ -72,35 +67,31 @@ public class ChangeWriter implements DataWriter {
   }
 
   /** The writer that this thread's rows end in, or null. */
-  static ChangeWriter ofThisThread() {
+  public static ChangeWriter ofThisThread() {
     return (ChangeWriter) CURRENT.get();
   }
 
   /** Of a plan that the live gear cannot run. */
-  static IllegalStateException apart() {
+  public static IllegalStateException apart() {
     return new IllegalStateException("millstream: reader and sink do not share a thread");
   }
 
   public void write(Object row) throws IOException {
     if (live && LiveReader.ofThisThread() == null) throw apart();
-    if (pending.size() == 0) since = System.nanoTime();
-    InternalRow found = (InternalRow) row;
-    if (line) {
-      if (found.getInt(0) == Line.MARK) return;
-      found = result(found);
-    }
-    pending.add(found);
-    if (pending.size() >= FULL && shown < 0) sendRows();
+    add((InternalRow) row);
   }
 
-  /** The row that leaves a line, in the columns of the result. */
-  private InternalRow result(InternalRow row) {
-    if (row.getInt(0) != Line.SINK) throw new IllegalStateException("a row missed its operator");
-    UnsafeRow values = new UnsafeRow(columns);
-    byte[] bytes = row.getBinary(4);
-    values.pointTo(bytes, bytes.length);
-    Object[] hidden = {Long.valueOf(row.getLong(1)), Long.valueOf(row.getLong(2))};
-    return new JoinedRow(values, new GenericInternalRow(hidden));
+  /** Write a row of a line's result: the thread is known to be the reader's. */
+  public void write(UnsafeRow row, long lsn, long weight) throws IOException {
+    hidden.setLong(0, lsn);
+    hidden.setLong(1, weight);
+    add(joined.apply(row, hidden));
+  }
+
+  private void add(InternalRow row) throws IOException {
+    if (pending.size() == 0) since = System.nanoTime();
+    pending.add(row);
+    if (pending.size() >= FULL && shown < 0) sendRows();
   }
 
   /** All that the log up to an LSN led to has been written here. */

@@ -1,42 +1,42 @@
 package millstream.bridge;
 
 import java.io.IOException;
-import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * The live tail of the log, row by row. Source, operators and sink share one thread, and a row has
- * reached the sink before the next one is asked for: so when a commit has been read to its end, the
- * sink holds all that it led to, and flushes. The database ends the batch, not the clock.
+ * The live tail of the log: row by row, or, for a line of operators, frame by frame. Source,
+ * operators and sink share one thread, and a row has reached the sink before the next one is asked
+ * for: so when a commit has been read to its end, the sink holds all that it led to, and flushes.
+ * The database ends the batch, not the clock.
  */
 public class LiveReader implements SupportsRealTimeRead {
   private static final ThreadLocal CURRENT = new ThreadLocal();
 
-  /** So many rows of a frame, at most, wait in the operators of a line before these work. */
-  private static final int MOST_UNMARKED = 1 << 16;
+  /** So many rows of a frame, at most, a line of operators works on at once. */
+  private static final int MOST_ROWS = 1 << 16;
 
   private final Frames frames;
-  private final LogRows line;
+  private final boolean byFrame;
   private String reached;
   private ColumnarBatch batch;
-  private int row = -1;
+  private int from = 0;
+  private int to = 0;
   private int rows = 0;
-  private boolean atMark;
-  private boolean ended;
-  private int unmarked;
+  private Runnable beforeEnd;
 
-  /** A reader for a line of operators if that is not null. */
-  LiveReader(Frames frames, String start, LogRows line) {
+  /** A reader that gives rows, or frames. */
+  LiveReader(Frames frames, String start, boolean byFrame) {
     this.frames = frames;
-    this.line = line;
+    this.byFrame = byFrame;
     this.reached = start;
     CURRENT.set(this);
   }
 
   /** The reader that feeds this thread, or null. */
-  static LiveReader ofThisThread() {
+  public static LiveReader ofThisThread() {
     return (LiveReader) CURRENT.get();
   }
 
@@ -50,34 +50,26 @@ public class LiveReader implements SupportsRealTimeRead {
   }
 
   public boolean next() throws IOException {
-    atMark = false;
-    if (line != null && unmarked >= MOST_UNMARKED && row + 1 < rows) return mark();
-    while (++row >= rows) {
-      if (batch != null && line != null && !ended) {
-        ended = true;
-        return mark();
-      }
+    from = to;
+    while (from >= rows) {
       if (batch != null) taken();
-      if (!frames.next()) {
-        reached = frames.offset();
-        rows = 0;
-        row = -1;
-        batch = null;
-        return false;
-      }
+      if (!frames.next()) return end();
       batch = frames.batch();
       rows = batch.numRows();
-      row = -1;
-      ended = false;
+      from = 0;
     }
-    unmarked++;
+    to = byFrame ? Math.min(rows, from + MOST_ROWS) : from + 1;
     return true;
   }
 
-  private boolean mark() {
-    unmarked = 0;
-    atMark = true;
-    return true;
+  private boolean end() {
+    reached = frames.offset();
+    from = 0;
+    to = 0;
+    rows = 0;
+    batch = null;
+    if (beforeEnd != null) beforeEnd.run();
+    return false;
   }
 
   /** All rows of a frame have passed the sink. */
@@ -89,13 +81,34 @@ public class LiveReader implements SupportsRealTimeRead {
   }
 
   public Object get() {
-    if (atMark) return line.mark(frames.lsn());
-    InternalRow found = batch.getRow(row);
-    return line == null ? found : line.of(found);
+    if (!byFrame) return batch.getRow(from);
+    return new GenericInternalRow(new Object[] {Long.valueOf(frames.lsn())});
+  }
+
+  // ---- for a line of operators
+
+  /** The rows of the frame at hand. */
+  public ColumnarBatch batch() {
+    return batch;
+  }
+
+  /** The first row of it to take. */
+  public int from() {
+    return from;
+  }
+
+  /** The row after the last one to take. */
+  public int to() {
+    return to;
+  }
+
+  /** Have something done when all is read, before Spark ends the batch. */
+  public void beforeEnd(Runnable work) {
+    beforeEnd = work;
   }
 
   public PartitionOffset getOffset() {
-    if (row + 1 < rows || (batch != null && line != null && !ended)) throw new IllegalStateException("the batch was ended within a commit");
+    if (to < rows) throw new IllegalStateException("the batch was ended within a commit");
     return new LogStream.Reached(reached);
   }
 

@@ -17,14 +17,16 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The feed of a view as a streaming table: micro-batches of LSN ranges, or real-time mode. */
 public class LogSource implements TableProvider {
+  /** What a line of operators gets of Spark: that there is a frame, which it asks the reader for. */
+  private static final StructType FRAME = StructType.fromDDL("_lsn bigint");
+
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return options.containsKey("logs") ? LogRows.SCHEMA : structOf(options, "columns");
+    return options.getBoolean("frames", false) ? FRAME : columnsOf(options);
   }
 
-  /** The columns that an option names; null when it is not given. */
-  private static StructType structOf(CaseInsensitiveStringMap options, String name) {
-    String json = options.get(name);
-    return json == null ? null : (StructType) DataType.fromJson(json);
+  /** The columns that the database sends. */
+  private static StructType columnsOf(CaseInsensitiveStringMap options) {
+    return (StructType) DataType.fromJson(options.get("columns"));
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
@@ -56,10 +58,7 @@ public class LogSource implements TableProvider {
       Address address = new Address(options);
       LogStream.Readers readers =
           new LogStream.Readers(
-              address,
-              LogSource.structOf(options, "columns"),
-              LogSource.structOf(options, "logs"),
-              live);
+              address, LogSource.columnsOf(options), live, options.getBoolean("frames", false));
       return new Reading(schema, address, readers, live, options.getLong("lateness", -1L));
     }
   }

@@ -134,23 +134,23 @@ public class LogStream
     }
   }
 
-  /** Makes the readers: whole Arrow batches for micro-batches, rows for real-time mode. */
+  /** Makes the readers: whole Arrow batches for micro-batches, rows or frames for real-time mode. */
   public static class Readers implements PartitionReaderFactory {
     private static final long serialVersionUID = 1L;
     private final Address address;
     private final StructType columns;
-    private final StructType logs;
     private final boolean live;
+    private final boolean byFrame;
 
     /**
      * @param columns what the database sends.
-     * @param logs the columns of each log, for a line of operators; null when it is for none.
+     * @param byFrame whether frames are given to a line of operators, and not rows.
      */
-    Readers(Address address, StructType columns, StructType logs, boolean live) {
+    Readers(Address address, StructType columns, boolean live, boolean byFrame) {
       this.address = address;
       this.columns = columns;
-      this.logs = logs;
       this.live = live;
+      this.byFrame = byFrame;
     }
 
     public boolean supportColumnarReads(InputPartition part) {
@@ -158,8 +158,7 @@ public class LogStream
     }
 
     public PartitionReader createReader(InputPartition part) {
-      LogRows line = logs == null ? null : new LogRows(columns, logs);
-      return new LiveReader(open((Part) part), ((Part) part).what, line);
+      return new LiveReader(open((Part) part), ((Part) part).what, byFrame);
     }
 
     public PartitionReader createColumnarReader(InputPartition part) {

@@ -36,6 +36,32 @@ public final class Bytes {
     at += 8;
   }
 
+  /** A number that is small most of the time, in one byte or a few. */
+  public void putSmall(long value) {
+    long left = (value << 1) ^ (value >> 63);
+    reserve(10);
+    while ((left & ~0x7fL) != 0L) {
+      array[at++] = (byte) (left | 0x80L);
+      left >>>= 7;
+    }
+    array[at++] = (byte) left;
+  }
+
+  public long getSmall() {
+    long found = 0L;
+    for (int shift = 0; ; shift += 7) {
+      byte part = array[at++];
+      found |= (long) (part & 0x7f) << shift;
+      if (part >= 0) return (found >>> 1) ^ -(found & 1L);
+    }
+  }
+
+  /** The next bytes. */
+  public byte[] get(int length) {
+    at += length;
+    return Arrays.copyOfRange(array, at - length, at);
+  }
+
   public void put(byte[] from, int start, int length) {
     reserve(length);
     System.arraycopy(from, start, array, at, length);

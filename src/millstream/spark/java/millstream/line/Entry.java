@@ -1,34 +1,44 @@
 package millstream.line;
 
+import java.io.Serializable;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
-import org.apache.spark.api.java.function.FlatMapFunction;
-import org.apache.spark.sql.Row;
-import org.apache.spark.sql.RowFactory;
+import millstream.bridge.LiveReader;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * From the feed, with the columns log, LSN, weight and row, onto the line: each row goes through the
- * pipes of all that read its log.
+ * From the feed onto the line: each row of a frame goes through the pipes of all that read its log.
+ * Frames have the columns _log, _lsn and _weight, and those of the logs that are needed.
  */
-public class Entry implements FlatMapFunction {
+public class Entry implements Serializable {
+  /** The log of the first row of all: what constant relations have comes with it. */
+  private static final int BEGINNING = -2;
+
   private static final long serialVersionUID = 1L;
 
-  private final int[] widths;
   private final ArrayList[] pipes;
   private final ArrayList constants = new ArrayList();
   private final ArrayList globals = new ArrayList();
+  private StructType columns;
+  private StructType logs;
+  private transient Line line;
+  private transient int log;
+  private transient int lsn;
+  private transient int weight;
+  private transient UnsafeProjection[] rows;
 
-  /** The entry of a feed of so many logs, with so many columns each. */
-  public Entry(List widths) {
-    this.widths = new int[widths.size()];
-    pipes = new ArrayList[widths.size()];
-    for (int i = 0; i < pipes.length; i++) {
-      this.widths[i] = ((Integer) widths.get(i)).intValue();
-      pipes[i] = new ArrayList();
-    }
+  /** The entry of a feed of so many logs. */
+  public Entry(int logs) {
+    pipes = new ArrayList[logs];
+    for (int i = 0; i < pipes.length; i++) pipes[i] = new ArrayList();
   }
 
   /** Send the rows of a log through a pipe. */
@@ -43,46 +53,72 @@ public class Entry implements FlatMapFunction {
     constants.add(new Object[] {copies, pipe});
   }
 
-  /** Have an aggregate without keys give its row even if none ever comes. */
+  /** Have an aggregate without keys, at a port, give its row even if none ever comes. */
   public void addGlobal(int port) {
     globals.add(Integer.valueOf(port));
   }
 
-  public Iterator call(Object object) {
-    Row in = (Row) object;
-    int log = in.getInt(0);
-    long lsn = in.getLong(1);
-    ArrayList out = new ArrayList();
-    if (log == Line.MARK) {
-      out.add(plain(Line.MARK, lsn));
-    } else if (log == Line.BEGINNING) {
-      begin(lsn, out);
-    } else {
-      UnsafeRow row = Pipe.row((byte[]) in.get(3), widths[log]);
-      ArrayList to = pipes[log];
-      for (int i = 0; i < to.size(); i++) ((Pipe) to.get(i)).send(row, lsn, in.getLong(2), out);
-    }
-    return out.iterator();
+  /**
+   * @param columns what frames have.
+   * @param logs the columns of each log, by the names that they have in frames; one that frames do
+   *     not have is not needed, and is NULL.
+   */
+  void setColumns(StructType columns, StructType logs) {
+    this.columns = columns;
+    this.logs = logs;
   }
 
-  private void begin(long lsn, ArrayList out) {
-    for (int i = 0; i < globals.size(); i++) {
-      out.add(plain(((Integer) globals.get(i)).intValue(), lsn));
+  void open(Line line) {
+    log = columns.fieldIndex("_log");
+    lsn = columns.fieldIndex("_lsn");
+    weight = columns.fieldIndex("_weight");
+    rows = new UnsafeProjection[pipes.length];
+    for (int i = 0; i < rows.length; i++) {
+      StructField[] fields = ((StructType) logs.fields()[i].dataType()).fields();
+      ArrayList values = new ArrayList();
+      for (int j = 0; j < fields.length; j++) values.add(value(fields[j]));
+      rows[i] = UnsafeProjection.create(CollectionConverters.asScala(values).toSeq());
+      for (int j = 0; j < pipes[i].size(); j++) ((Pipe) pipes[i].get(j)).open(line);
     }
-    for (int i = 0; i < constants.size(); i++) {
-      Object[] each = (Object[]) constants.get(i);
-      ArrayList rows = (ArrayList) each[0];
-      for (int j = 0; j < rows.size(); j++) {
-        ((Pipe) each[1]).send((InternalRow) rows.get(j), lsn, 1L, out);
+    for (int i = 0; i < constants.size(); i++) ((Pipe) ((Object[]) constants.get(i))[1]).open(line);
+    this.line = line;
+  }
+
+  private Expression value(StructField field) {
+    scala.Option place = columns.getFieldIndex(field.name());
+    if (place.isEmpty()) return new Literal(null, field.dataType());
+    return new BoundReference(((Integer) place.get()).intValue(), field.dataType(), true);
+  }
+
+  /** Send what the reader has at hand. */
+  void take(LiveReader reader) {
+    ColumnarBatch batch = reader.batch();
+    for (int i = reader.from(); i < reader.to(); i++) {
+      InternalRow row = batch.getRow(i);
+      int from = row.getInt(log);
+      if (from == BEGINNING) {
+        begin(row.getLong(lsn));
+        continue;
+      }
+      InternalRow values = rows[from].apply(row);
+      ArrayList to = pipes[from];
+      for (int j = 0; j < to.size(); j++) {
+        ((Pipe) to.get(j)).send(values, row.getLong(lsn), row.getLong(weight));
       }
     }
   }
 
-  /** A row of no weight and no columns. */
-  private static Row plain(int port, long lsn) {
-    return RowFactory.create(
-        new Object[] {
-          Integer.valueOf(port), Long.valueOf(lsn), Long.valueOf(0L), Pipe.NOTHING, Pipe.NOTHING
-        });
+  private void begin(long at) {
+    for (int i = 0; i < globals.size(); i++) {
+      int port = ((Integer) globals.get(i)).intValue();
+      line.at(port).add(Pipe.NOTHING, new Change(port, Pipe.NOTHING, at, 0L));
+    }
+    for (int i = 0; i < constants.size(); i++) {
+      Object[] each = (Object[]) constants.get(i);
+      ArrayList found = (ArrayList) each[0];
+      for (int j = 0; j < found.size(); j++) {
+        ((Pipe) each[1]).send((InternalRow) found.get(j), at, 1L);
+      }
+    }
   }
 }

@@ -1,87 +1,98 @@
 package millstream.line;
 
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import millstream.functions.Bytes;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.util.TypeUtils;
-import scala.Tuple2;
-import scala.collection.Iterator;
+import org.apache.spark.sql.types.DataType;
 import scala.math.Ordering;
 
-/** MIN and MAX: the extreme is kept beside the values, and looked for again when it goes. */
+/**
+ * MIN and MAX: the first or last of the values in order. Of rows that never go, only that value is
+ * kept.
+ */
 public class Extreme extends Aggregate {
   private static final long serialVersionUID = 1L;
-  private static final byte[] LOST = new byte[0];
 
   private final boolean greatest;
-  private transient Ordering order;
-  private transient byte[] best;
+  private final boolean growsOnly;
+  private transient Comparator order;
 
-  public Extreme(int at, List types, boolean filtered, boolean greatest) {
+  /**
+   * @param greatest whether it is MAX.
+   * @param growsOnly whether no row ever goes.
+   */
+  public Extreme(int at, List types, boolean filtered, boolean greatest, boolean growsOnly) {
     super(at, types, filtered, false);
     this.greatest = greatest;
+    this.growsOnly = growsOnly;
   }
 
   boolean keepsValues() {
-    return true;
+    return !growsOnly;
   }
 
-  void clear() {
-    best = null;
+  Comparator order() {
+    if (order == null) order = new ByValue(types[0]);
+    return order;
   }
 
-  void add(UnsafeRow row, long weight) {
-    throw new UnsupportedOperationException();
+  Object newPart() {
+    return growsOnly ? new byte[1][] : null;
   }
 
-  void changed(UnsafeRow row, byte[] value, long before, long after) {
-    if (best == LOST) return;
-    if (after > 0L) {
-      if (best == null || isBetter(value, best)) best = value;
-    } else if (Arrays.equals(value, best)) {
-      best = LOST;
-    }
+  void add(UnsafeRow row, long weight, Object part) {
+    if (weight < 0L) throw new IllegalStateException("a row goes from an input that only grows");
+    byte[][] best = (byte[][]) part;
+    byte[] value = value(row);
+    int compared = best[0] == null ? 0 : order().compare(value, best[0]);
+    if (best[0] == null || (greatest ? compared > 0 : compared < 0)) best[0] = value;
   }
 
-  void addBuffers(ArrayList out, long rows) {
-    if (best == LOST) best = search();
-    out.add(best == null ? null : of(best));
+  void addBuffers(byte[] key, Object part, ArrayList out, long rows) {
+    byte[] best = growsOnly ? ((byte[][]) part)[0] : search(key);
+    out.add(best == null ? null : Pipe.row(best, 1).get(0, types[0]));
   }
 
-  private Object of(byte[] value) {
-    return Pipe.row(value, 1).get(0, types[0]);
+  private byte[] search(byte[] key) {
+    Tree.Rows each = greatest ? values.last(key) : values.first(key);
+    while (greatest ? each.previous() : each.next()) if (each.weight() > 0L) return each.row();
+    return null;
   }
 
-  private boolean isBetter(byte[] one, byte[] other) {
-    if (order == null) order = TypeUtils.getInterpretedOrdering(types[0]);
-    int compared = order.compare(of(one), of(other));
-    return greatest ? compared > 0 : compared < 0;
-  }
-
-  private byte[] search() {
-    byte[] found = null;
-    Iterator each = values.iterator();
-    while (each.hasNext()) {
-      Tuple2 entry = (Tuple2) each.next();
-      byte[] value = (byte[]) entry._1();
-      if (((Long) entry._2()).longValue() <= 0L) continue;
-      if (found == null || isBetter(value, found)) found = value;
-    }
-    return found;
-  }
-
-  void write(Bytes out) {
-    if (best == LOST) best = search();
-    out.putInt(best == null ? -1 : best.length);
+  void write(Object part, Bytes out) {
+    if (!growsOnly) return;
+    byte[] best = ((byte[][]) part)[0];
+    out.putSmall(best == null ? -1L : (long) best.length);
     if (best != null) out.put(best, 0, best.length);
   }
 
-  void read(Bytes in) {
-    int length = in.getInt();
-    if (length < 0) return;
-    best = Arrays.copyOfRange(in.array, in.at, in.at + length);
-    in.at += length;
+  Object read(Bytes in) {
+    if (!growsOnly) return null;
+    int length = (int) in.getSmall();
+    return new byte[][] {length < 0 ? null : in.get(length)};
+  }
+
+  /** Compares values of one column, as rows in bytes, and those that are equal by their bytes. */
+  private static final class ByValue implements Comparator {
+    private final DataType type;
+    private final Ordering ordering;
+    private final UnsafeRow left = new UnsafeRow(1);
+    private final UnsafeRow right = new UnsafeRow(1);
+
+    ByValue(DataType type) {
+      this.type = type;
+      this.ordering = TypeUtils.getInterpretedOrdering(type);
+    }
+
+    public int compare(Object one, Object other) {
+      byte[] first = (byte[]) one, second = (byte[]) other;
+      left.pointTo(first, first.length);
+      right.pointTo(second, second.length);
+      int found = ordering.compare(left.get(0, type), right.get(0, type));
+      return found != 0 ? found : java.util.Arrays.compareUnsigned(first, second);
+    }
   }
 }

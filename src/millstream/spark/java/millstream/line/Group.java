@@ -4,15 +4,10 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import millstream.functions.Bytes;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.TTLConfig;
-import org.apache.spark.sql.streaming.TimeMode;
-import org.apache.spark.sql.streaming.ValueState;
 import scala.collection.immutable.Seq;
 
 /**
@@ -21,7 +16,7 @@ import scala.collection.immutable.Seq;
  * results of them, with Spark's types and NULLs. A group that changed gives its old row with weight
  * -1 and its new one with weight 1.
  */
-public class Group extends Operator {
+public class Group extends Operator implements Kept.Kind {
   private static final long serialVersionUID = 1L;
 
   private final int port;
@@ -32,10 +27,10 @@ public class Group extends Operator {
   private final Seq buffers;
   private final Pipe pipe;
 
-  private transient ValueState state;
+  private transient State state;
+  private transient int slot;
   private transient UnsafeProjection resultOf;
   private transient JoinedRow joined;
-  private transient long count;
 
   /**
    * @param port where its rows come.
@@ -57,22 +52,23 @@ public class Group extends Operator {
     this.pipe = pipe;
   }
 
-  public void init(OutputMode mode, TimeMode time) {
-    state = getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE());
-    for (int i = 0; i < aggregates.length; i++) aggregates[i].open(getHandle(), "values" + i);
+  void open(Line line) {
+    state = line.state();
+    slot = line.newSlot();
+    for (int i = 0; i < aggregates.length; i++) aggregates[i].open(line);
     resultOf = UnsafeProjection.create(results, buffers);
     joined = new JoinedRow();
+    pipe.open(line);
   }
 
   boolean takes(int other) {
     return port == other;
   }
 
-  void work(byte[] key, ArrayList changes, ArrayList out) {
-    byte[] known = (byte[]) state.get();
-    load(known);
-    boolean existed = known != null && (keys == 0 || count > 0L);
-    byte[] before = existed ? result() : null;
+  void work(byte[] key, ArrayList changes) {
+    Parts group = (Parts) state.get(new Key(slot, key, 0), this);
+    boolean existed = group.exists;
+    byte[] before = existed && group.result == null ? result(key, group) : group.result;
     long lsn = 0L;
     UnsafeRow row = new UnsafeRow(inputs);
     for (int i = 0; i < changes.size(); i++) {
@@ -80,48 +76,68 @@ public class Group extends Operator {
       lsn = Math.max(lsn, change.lsn);
       if (change.weight == 0L) continue;
       row.pointTo(change.row, change.row.length);
-      count += change.weight;
-      for (int j = 0; j < aggregates.length; j++) aggregates[j].take(row, change.weight);
+      group.count += change.weight;
+      for (int j = 0; j < aggregates.length; j++) {
+        aggregates[j].take(key, row, change.weight, group.parts[j]);
+      }
     }
-    boolean exists = keys == 0 || count > 0L;
-    byte[] after = exists ? result() : null;
-    if (!Arrays.equals(before, after)) {
-      UnsafeRow group = Pipe.row(key, keys);
-      if (existed) send(group, before, lsn, -1L, out);
-      if (exists) send(group, after, lsn, 1L, out);
-    }
-    store();
+    group.exists = keys == 0 || group.count > 0L;
+    group.result = group.exists ? result(key, group) : null;
+    state.changed(group, 0);
+    if (Arrays.equals(before, group.result)) return;
+    UnsafeRow keyRow = Pipe.row(key, keys);
+    if (existed) send(keyRow, before, lsn, -1L);
+    if (group.exists) send(keyRow, group.result, lsn, 1L);
   }
 
-  private void send(UnsafeRow group, byte[] result, long lsn, long weight, ArrayList out) {
-    UnsafeRow values = Pipe.row(result, aggregates.length);
-    pipe.send(joined.apply(group, values), lsn, weight, out);
+  private void send(UnsafeRow key, byte[] result, long lsn, long weight) {
+    pipe.send(joined.apply(key, Pipe.row(result, aggregates.length)), lsn, weight);
   }
 
-  private byte[] result() {
+  private byte[] result(byte[] key, Parts group) {
     ArrayList values = new ArrayList();
-    for (int i = 0; i < aggregates.length; i++) aggregates[i].addBuffers(values, count);
+    for (int i = 0; i < aggregates.length; i++) {
+      aggregates[i].addBuffers(key, group.parts[i], values, group.count);
+    }
     return Pipe.bytes(resultOf.apply(new GenericInternalRow(values.toArray())));
   }
 
-  private void load(byte[] known) {
-    count = 0L;
-    Bytes in = known == null ? null : new Bytes(known, 0);
-    if (in != null) count = in.getLong();
-    for (int i = 0; i < aggregates.length; i++) {
-      aggregates[i].clear();
-      if (in != null) aggregates[i].read(in);
-    }
+  public Kept read(Bytes in) {
+    Parts found = new Parts(aggregates);
+    if (in == null) return found;
+    found.exists = true;
+    found.count = in.getSmall();
+    for (int i = 0; i < aggregates.length; i++) found.parts[i] = aggregates[i].read(in);
+    return found;
   }
 
-  private void store() {
-    if (count == 0L && keys > 0) {
-      state.clear(); // every row that came has gone, and with it what the aggregates had of it
-      return;
+  /** What is kept of a group. */
+  private static final class Parts extends Kept {
+    private final Aggregate[] aggregates;
+    final Object[] parts;
+    long count;
+    boolean exists;
+
+    /** The result that it gave last; null if that is not known, and must be made again. */
+    byte[] result;
+
+    Parts(Aggregate[] aggregates) {
+      this.aggregates = aggregates;
+      parts = new Object[aggregates.length];
+      for (int i = 0; i < parts.length; i++) parts[i] = aggregates[i].newPart();
     }
-    Bytes out = new Bytes(32);
-    out.putLong(count);
-    for (int i = 0; i < aggregates.length; i++) aggregates[i].write(out);
-    state.update(out.written());
+
+    boolean isEmpty() {
+      return !exists; // every row that came has gone, and with it what the aggregates had of it
+    }
+
+    int size() {
+      return 200 + 100 * parts.length;
+    }
+
+    void write(Bytes out) {
+      out.putSmall(count);
+      for (int i = 0; i < parts.length; i++) aggregates[i].write(parts[i], out);
+    }
   }
 }

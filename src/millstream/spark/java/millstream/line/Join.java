@@ -1,8 +1,7 @@
 package millstream.line;
 
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import org.apache.spark.sql.Encoders;
+import millstream.functions.Bytes;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -10,13 +9,6 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.Predicate$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.streaming.MapState;
-import org.apache.spark.sql.streaming.OutputMode;
-import org.apache.spark.sql.streaming.TTLConfig;
-import org.apache.spark.sql.streaming.TimeMode;
-import org.apache.spark.sql.streaming.ValueState;
-import scala.Tuple2;
-import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 
 /**
@@ -42,8 +34,11 @@ public class Join extends Operator {
   private transient boolean makesPairs;
   private transient boolean[] matters;
   private transient boolean[] kept;
-  private transient MapState[] sides;
-  private transient ValueState totals;
+  private transient State state;
+  private transient Tree[] sides;
+  private transient int totals;
+  private transient boolean hasTotals;
+  private transient UnsafeRow[] rows;
   private transient BasePredicate test;
   private transient JoinedRow joined;
   private transient InternalRow[] nulls;
@@ -75,7 +70,7 @@ public class Join extends Operator {
     this.pipe = pipe;
   }
 
-  public void init(OutputMode mode, TimeMode time) {
+  void open(Line line) {
     boolean full = kind.equals("FullOuter");
     boolean single = kind.equals("LeftSemi") || kind.equals("LeftAnti") || isExistence();
     makesPairs = !single;
@@ -85,26 +80,20 @@ public class Join extends Operator {
         };
     // Of a side that only decides whether the other one has a match, the weight is enough.
     kept = new boolean[] {true, makesPairs || condition != null};
-    sides = new MapState[2];
+    state = line.state();
+    sides = new Tree[2];
     for (int side = LEFT; side <= RIGHT; side++) {
-      if (kept[side]) {
-        sides[side] =
-            getHandle()
-                .getMapState(
-                    side == LEFT ? "left" : "right",
-                    Encoders.BINARY(),
-                    Encoders.BINARY(),
-                    TTLConfig.NONE());
-      }
+      int slot = line.newSlot();
+      if (kept[side]) sides[side] = new Tree(state, slot, null);
     }
-    if (condition != null) {
-      test = Predicate$.MODULE$.create(condition, pair);
-    } else if (matters[LEFT] || matters[RIGHT]) {
-      totals = getHandle().getValueState("totals", Encoders.BINARY(), TTLConfig.NONE());
-    }
+    totals = line.newSlot();
+    hasTotals = condition == null && (matters[LEFT] || matters[RIGHT]);
+    if (condition != null) test = Predicate$.MODULE$.create(condition, pair);
     joined = new JoinedRow();
+    rows = new UnsafeRow[] {new UnsafeRow(widths[LEFT]), new UnsafeRow(widths[RIGHT])};
     nulls =
         new InternalRow[] {new GenericInternalRow(widths[LEFT]), new GenericInternalRow(widths[RIGHT])};
+    pipe.open(line);
   }
 
   private boolean isExistence() {
@@ -115,30 +104,31 @@ public class Join extends Operator {
     return port == ports[LEFT] || port == ports[RIGHT];
   }
 
-  void work(byte[] key, ArrayList changes, ArrayList out) {
-    long[] weights = totals == null ? null : unpack((byte[]) totals.get());
+  void work(byte[] key, ArrayList changes) {
+    Totals weights = hasTotals ? (Totals) state.get(new Key(totals, key, 0), Totals.KIND) : null;
     for (int i = 0; i < changes.size(); i++) {
       Change change = (Change) changes.get(i);
       int side = change.port == ports[LEFT] ? LEFT : RIGHT;
       if (condition == null) {
-        byKey(side, change, weights, out);
+        byKey(key, side, change, weights == null ? null : weights.of);
       } else {
-        byCondition(side, change, out);
+        byCondition(key, side, change);
       }
     }
-    if (weights == null) return;
-    if (weights[LEFT] == 0L && weights[RIGHT] == 0L) {
-      totals.clear();
-    } else {
-      totals.update(pack(weights[LEFT], weights[RIGHT]));
-    }
+    if (weights != null) state.changed(weights, 0);
+  }
+
+  /** The bytes of a row of a side as a row, which the next one overwrites. */
+  private UnsafeRow row(int side, byte[] bytes) {
+    rows[side].pointTo(bytes, bytes.length);
+    return rows[side];
   }
 
   // ---- all rows of the key match
 
-  private void byKey(int side, Change change, long[] weights, ArrayList out) {
+  private void byKey(byte[] key, int side, Change change, long[] weights) {
     int other = 1 - side;
-    UnsafeRow row = Pipe.row(change.row, widths[side]);
+    UnsafeRow row = row(side, change.row);
     boolean flips = false;
     if (weights != null) {
       long before = weights[side];
@@ -146,111 +136,95 @@ public class Join extends Operator {
       flips = matters[other] && (before > 0L) != (weights[side] > 0L);
     }
     if (makesPairs || flips) {
-      UnsafeRow match = new UnsafeRow(widths[other]);
-      Iterator each = sides[other].iterator();
-      while (each.hasNext()) {
-        Tuple2 entry = (Tuple2) each.next();
-        byte[] bytes = (byte[]) entry._1();
-        match.pointTo(bytes, bytes.length);
-        long weight = ByteBuffer.wrap((byte[]) entry._2()).getLong();
-        if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * weight, out);
+      Tree.Rows matches = sides[other].first(key);
+      while (matches.next()) {
+        UnsafeRow match = row(other, matches.row());
+        long weight = matches.weight();
+        if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * weight);
         if (flips) {
           boolean has = weights[side] > 0L;
-          sendAlone(other, match, !has, change.lsn, -weight, out);
-          sendAlone(other, match, has, change.lsn, weight, out);
+          sendAlone(other, match, !has, change.lsn, -weight);
+          sendAlone(other, match, has, change.lsn, weight);
         }
       }
     }
-    if (kept[side]) {
-      byte[] known = (byte[]) sides[side].getValue(change.row);
-      long weight = change.weight + (known == null ? 0L : ByteBuffer.wrap(known).getLong());
-      store(side, change.row, weight, 0L);
-    }
-    if (matters[side]) {
-      sendAlone(side, row, weights[other] > 0L, change.lsn, change.weight, out);
-    }
+    if (kept[side]) sides[side].add(key, change.row, change.weight);
+    if (matters[side]) sendAlone(side, row, weights[other] > 0L, change.lsn, change.weight);
   }
 
-  // ---- the condition decides which rows match
+  // ---- the condition decides which rows match; a row's note is the weight of its matches
 
-  private void byCondition(int side, Change change, ArrayList out) {
+  private void byCondition(byte[] key, int side, Change change) {
     int other = 1 - side;
-    UnsafeRow row = Pipe.row(change.row, widths[side]);
-    byte[] known = (byte[]) sides[side].getValue(change.row);
-    long[] own = unpack(known);
-    boolean counts = matters[side] && known == null;
-    if (makesPairs || matters[other] || counts) {
-      ArrayList matches = new ArrayList(); // a state is not changed while it is read
-      UnsafeRow match = new UnsafeRow(widths[other]);
-      Iterator each = sides[other].iterator();
-      while (each.hasNext()) {
-        Tuple2 entry = (Tuple2) each.next();
-        byte[] bytes = (byte[]) entry._1();
-        match.pointTo(bytes, bytes.length);
-        if (!test.eval(side == LEFT ? joined.apply(row, match) : joined.apply(match, row))) continue;
-        long[] found = unpack((byte[]) entry._2());
-        if (counts) own[1] += found[0];
-        if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * found[0], out);
-        if (matters[other]) matches.add(new Object[] {bytes, found});
-      }
-      for (int i = 0; i < matches.size(); i++) {
-        Object[] entry = (Object[]) matches.get(i);
-        rematch(other, (byte[]) entry[0], (long[]) entry[1], change, out);
-      }
+    UnsafeRow row = row(side, change.row);
+    long own = 0L;
+    Tree.Rows matches = sides[other].first(key);
+    while (matches.next()) {
+      UnsafeRow match = row(other, matches.row());
+      if (!test.eval(side == LEFT ? joined.apply(row, match) : joined.apply(match, row))) continue;
+      own += matches.weight();
+      if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * matches.weight());
+      if (matters[other]) rematch(other, match, matches, change);
     }
-    store(side, change.row, own[0] + change.weight, own[1]);
-    if (matters[side]) sendAlone(side, row, own[1] > 0L, change.lsn, change.weight, out);
+    sides[side].add(key, change.row, change.weight, matters[side] ? own : 0L);
+    if (matters[side]) sendAlone(side, row, own > 0L, change.lsn, change.weight);
   }
 
   /** A row has got or lost matches. */
-  private void rematch(int side, byte[] bytes, long[] known, Change change, ArrayList out) {
-    long before = known[1], after = before + change.weight;
-    store(side, bytes, known[0], after);
+  private void rematch(int side, UnsafeRow row, Tree.Rows at, Change change) {
+    long before = at.note(), after = before + change.weight;
+    at.setNote(after);
     if ((before > 0L) == (after > 0L)) return;
-    UnsafeRow row = Pipe.row(bytes, widths[side]);
-    sendAlone(side, row, before > 0L, change.lsn, -known[0], out);
-    sendAlone(side, row, after > 0L, change.lsn, known[0], out);
-  }
-
-  // ---- state
-
-  private void store(int side, byte[] row, long weight, long matches) {
-    if (weight == 0L) {
-      sides[side].removeKey(row);
-    } else {
-      sides[side].updateValue(row, pack(weight, matches));
-    }
-  }
-
-  private static byte[] pack(long first, long second) {
-    return ByteBuffer.allocate(16).putLong(first).putLong(second).array();
-  }
-
-  private static long[] unpack(byte[] bytes) {
-    if (bytes == null) return new long[2];
-    ByteBuffer buffer = ByteBuffer.wrap(bytes);
-    return new long[] {buffer.getLong(), buffer.getLong()};
+    sendAlone(side, row, before > 0L, change.lsn, -at.weight());
+    sendAlone(side, row, after > 0L, change.lsn, at.weight());
   }
 
   // ---- what goes out
 
-  private void sendPair(
-      int side, InternalRow row, InternalRow match, long lsn, long weight, ArrayList out) {
-    pipe.send(side == LEFT ? joined.apply(row, match) : joined.apply(match, row), lsn, weight, out);
+  private void sendPair(int side, InternalRow row, InternalRow match, long lsn, long weight) {
+    pipe.send(side == LEFT ? joined.apply(row, match) : joined.apply(match, row), lsn, weight);
   }
 
   /** Send what a row gives by having a match, or none. */
-  private void sendAlone(
-      int side, InternalRow row, boolean matched, long lsn, long weight, ArrayList out) {
+  private void sendAlone(int side, InternalRow row, boolean matched, long lsn, long weight) {
     if (isExistence()) {
       Object[] exists = {Boolean.valueOf(matched)};
-      pipe.send(joined.apply(row, new GenericInternalRow(exists)), lsn, weight, out);
+      pipe.send(joined.apply(row, new GenericInternalRow(exists)), lsn, weight);
     } else if (!makesPairs) {
-      if (matched == kind.equals("LeftSemi")) pipe.send(row, lsn, weight, out);
+      if (matched == kind.equals("LeftSemi")) pipe.send(row, lsn, weight);
     } else if (!matched) {
       InternalRow alone =
           side == LEFT ? joined.apply(row, nulls[RIGHT]) : joined.apply(nulls[LEFT], row);
-      pipe.send(alone, lsn, weight, out);
+      pipe.send(alone, lsn, weight);
+    }
+  }
+
+  /** The weight that each side of a key has. */
+  private static final class Totals extends Kept {
+    static final Kept.Kind KIND = new AllTotals();
+    final long[] of = new long[2];
+
+    boolean isEmpty() {
+      return of[LEFT] == 0L && of[RIGHT] == 0L;
+    }
+
+    int size() {
+      return 100;
+    }
+
+    void write(Bytes out) {
+      out.putSmall(of[LEFT]);
+      out.putSmall(of[RIGHT]);
+    }
+  }
+
+  private static final class AllTotals implements Kept.Kind {
+    public Kept read(Bytes in) {
+      Totals found = new Totals();
+      if (in == null) return found;
+      found.of[LEFT] = in.getSmall();
+      found.of[RIGHT] = in.getSmall();
+      return found;
     }
   }
 }

@@ -1,62 +1,143 @@
 package millstream.line;
 
+import java.io.IOException;
+import java.io.Serializable;
+import java.io.UncheckedIOException;
 import java.util.List;
-import org.apache.spark.api.java.function.FlatMapFunction;
+import millstream.bridge.ChangeWriter;
+import millstream.bridge.LiveReader;
 import org.apache.spark.api.java.function.MapFunction;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
-import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.StatefulProcessor;
+import org.apache.spark.sql.streaming.TTLConfig;
 import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.streaming.TimerValues;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import scala.collection.Iterator;
 
 /**
- * A line of operators: the feed, the entry, one stage for each operator, and what leaves the last
- * one. All run in one thread, since each stage is of one partition: Spark puts no exchange between
- * them, and a row has passed them all before the next one comes.
+ * A line of operators, as one processor of Spark's. What Spark hands it is that a frame of the feed
+ * is there, or a part of a large one: its rows go through the entry to the operators, these work one
+ * after the other, each on all that the ones before it have sent, and what leaves the last one is
+ * written to the sink. Reader, line and sink share one thread, so rows need not pass through Spark.
  *
- * <p>A row on the line is for a port: an operator takes the rows of its ports, and passes the others
- * on. Key and row are the bytes of Spark's UnsafeRow. A mark ends the rows of a commit, or of some
- * commits: then the operators work.
+ * <p>Spark keeps the state, as part of its checkpoint.
  */
-public final class Line {
+public final class Line extends StatefulProcessor implements Serializable {
   /** The port of what leaves the line. */
-  public static final int SINK = 0;
+  static final int SINK = 0;
 
-  /** The port of a mark; also the log of one in the feed. */
-  public static final int MARK = -1;
+  private static final long serialVersionUID = 1L;
 
-  /** In the feed, the log of the first row of all: what constant relations have comes with it. */
-  public static final int BEGINNING = -2;
+  private final Entry entry;
+  private final Operator[] operators;
+  private transient State state;
+  private transient LiveReader reader;
+  private transient int slots;
 
-  public static final StructType ROW =
-      StructType.fromDDL("port int, lsn bigint, weight bigint, key binary, row binary");
-
-  private Line() {}
-
-  /** The rows that leave a line whose feed has the columns of {@link Entry}. */
-  public static Dataset connect(Dataset feed, Entry entry, List operators) {
-    Dataset rows = feed.coalesce(1).flatMap((FlatMapFunction) entry, Encoders.row(ROW)).coalesce(1);
-    for (int i = 0; i < operators.size(); i++) {
-      rows =
-          rows.groupByKey((MapFunction) new KeyOf(), Encoders.BINARY())
-              .transformWithState(
-                  (StatefulProcessor) operators.get(i),
-                  TimeMode.None(),
-                  OutputMode.Update(),
-                  Encoders.row(ROW))
-              .coalesce(1);
-    }
-    return rows;
+  private Line(Entry entry, List operators) {
+    this.entry = entry;
+    this.operators = (Operator[]) operators.toArray(new Operator[0]);
   }
 
-  /** The key of a row on the line. */
-  public static class KeyOf implements MapFunction {
+  /**
+   * A line over a feed, which gives no rows to Spark.
+   *
+   * @param columns what frames have, as JSON.
+   * @param logs the columns of each log, see {@link Entry}, as JSON.
+   */
+  public static Dataset connect(
+      Dataset feed, Entry entry, List operators, String columns, String logs) {
+    entry.setColumns((StructType) DataType.fromJson(columns), (StructType) DataType.fromJson(logs));
+    return feed.coalesce(1)
+        .groupByKey((MapFunction) new OneKey(), Encoders.BINARY())
+        .transformWithState(
+            (StatefulProcessor) new Line(entry, operators),
+            TimeMode.None(),
+            OutputMode.Update(),
+            Encoders.LONG())
+        .coalesce(1);
+  }
+
+  public void init(OutputMode mode, TimeMode time) {
+    state = new State(getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE()));
+    slots = 0;
+    for (int i = 0; i < operators.length; i++) operators[i].open(this);
+    entry.open(this);
+  }
+
+  public Iterator handleInputRows(Object key, Iterator frames, TimerValues timers) {
+    while (frames.hasNext()) {
+      frames.next();
+      if (reader == null) begin();
+      entry.take(reader);
+      for (int i = 0; i < operators.length; i++) operators[i].workAll();
+      state.settle();
+    }
+    State.setKey(key);
+    return scala.collection.Iterator$.MODULE$.empty();
+  }
+
+  private void begin() {
+    reader = LiveReader.ofThisThread();
+    if (reader == null) throw ChangeWriter.apart();
+    reader.beforeEnd(new Flush(state));
+  }
+
+  public void close() {
+    state.close();
+  }
+
+  // ---- what operators and pipes ask for
+
+  State state() {
+    return state;
+  }
+
+  /** The number of a new part of the state; always the same for the same operators. */
+  int newSlot() {
+    return slots++;
+  }
+
+  /** The operator that takes the rows of a port; null for the sink. */
+  Operator at(int port) {
+    for (int i = 0; i < operators.length; i++) if (operators[i].takes(port)) return operators[i];
+    if (port != SINK) throw new IllegalStateException("no operator has port " + port);
+    return null;
+  }
+
+  /** Write a row of the result. */
+  static void write(UnsafeRow row, long lsn, long weight) {
+    try {
+      ChangeWriter.ofThisThread().write(row, lsn, weight);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Writes the state before a batch ends. */
+  private static final class Flush implements Runnable {
+    private final State state;
+
+    Flush(State state) {
+      this.state = state;
+    }
+
+    public void run() {
+      state.flush();
+    }
+  }
+
+  /** All that the line does, it does for one key of Spark's. */
+  public static class OneKey implements MapFunction {
     private static final long serialVersionUID = 1L;
 
     public Object call(Object row) {
-      return ((Row) row).get(3);
+      return Pipe.NOTHING;
     }
   }
 }

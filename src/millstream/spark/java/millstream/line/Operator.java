@@ -1,108 +1,85 @@
 package millstream.line;
 
 import java.io.Serializable;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import org.apache.spark.sql.Row;
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker$;
-import org.apache.spark.sql.streaming.StatefulProcessor;
-import org.apache.spark.sql.streaming.TimerValues;
-import scala.collection.Iterator;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * An operator of the line. The rows of its ports wait until the mark that ends their commit; a row
- * that goes and comes back meanwhile is nothing. Then each key that changed is worked on once: row by
- * row, a chain of operators would do its work for every step in between, and readers would see them.
- *
- * <p>Spark gives a processor the state of the key of the row at hand; at the mark, that of the other
- * keys is reached by setting the key where Spark keeps it.
+ * An operator of the line. The rows of its ports wait until those of a commit, or of some commits,
+ * are all there; a row that goes and comes back meanwhile is nothing. Then each key that changed is
+ * worked on once: row by row, a chain of operators would do its work for every step in between, and
+ * readers would see them.
  */
-public abstract class Operator extends StatefulProcessor implements Serializable {
+public abstract class Operator implements Serializable {
   private static final long serialVersionUID = 1L;
   private transient LinkedHashMap waiting;
 
   /** Whether it takes the rows of a port. */
   abstract boolean takes(int port);
 
+  /** Get ready, in the task. */
+  abstract void open(Line line);
+
   /**
    * Work on a key.
    *
    * @param key the key.
    * @param changes of {@link Change}: what changes at its ports; those that go come first.
-   * @param out takes what that changes, as rows of the line.
    */
-  abstract void work(byte[] key, ArrayList changes, ArrayList out);
+  abstract void work(byte[] key, ArrayList changes);
 
-  public Iterator handleInputRows(Object key, Iterator rows, TimerValues timers) {
-    ArrayList out = new ArrayList();
-    while (rows.hasNext()) {
-      Row row = (Row) rows.next();
-      int port = row.getInt(0);
-      if (takes(port)) {
-        add((byte[]) key, port, (byte[]) row.get(4), row.getLong(1), row.getLong(2));
-      } else {
-        if (port == Line.MARK) workAll(key, out);
-        out.add(row);
-      }
-    }
-    return CollectionConverters.asScala(out.iterator());
-  }
-
-  private void add(byte[] key, int port, byte[] row, long lsn, long weight) {
+  /** Take a change of a key. */
+  final void add(byte[] key, Change change) {
     if (waiting == null) waiting = new LinkedHashMap();
-    ByteBuffer wrapped = ByteBuffer.wrap(key);
-    LinkedHashMap changes = (LinkedHashMap) waiting.get(wrapped);
+    Key found = new Key(0, key, 0);
+    ArrayList changes = (ArrayList) waiting.get(found);
     if (changes == null) {
-      changes = new LinkedHashMap();
-      waiting.put(wrapped, changes);
+      changes = new ArrayList(2);
+      waiting.put(found, changes);
     }
-    ByteBuffer same = ByteBuffer.allocate(4 + row.length);
-    same.putInt(port);
-    same.put(row);
-    same.rewind();
-    Change known = (Change) changes.get(same);
-    if (known == null) {
-      changes.put(same, new Change(port, row, lsn, weight));
-    } else {
-      known.weight += weight;
-      known.lsn = Math.max(known.lsn, lsn);
-    }
+    changes.add(change);
   }
 
-  private void workAll(Object current, ArrayList out) {
+  /** Work on all keys that have changed. */
+  final void workAll() {
     if (waiting == null) return;
-    java.util.Iterator each = waiting.entrySet().iterator();
+    Iterator each = waiting.entrySet().iterator();
+    waiting = null;
     while (each.hasNext()) {
       Map.Entry entry = (Map.Entry) each.next();
-      ArrayList changes = ordered((LinkedHashMap) entry.getValue());
-      if (changes.size() == 0) continue;
-      byte[] key = ((ByteBuffer) entry.getKey()).array();
-      ImplicitGroupingKeyTracker$.MODULE$.setImplicitKey(key);
-      work(key, changes, out);
+      ArrayList changes = (ArrayList) entry.getValue();
+      if (changes.size() > 1) changes = netted(changes);
+      if (changes.size() > 0) work(((Key) entry.getKey()).bytes, changes);
     }
-    ImplicitGroupingKeyTracker$.MODULE$.setImplicitKey(current);
-    waiting = null;
   }
 
   /**
    * What is left of the changes of a key: those that go, then those that come, so that no two rows
    * meet that were never there together. The first of an aggregate without keys has no weight.
    */
-  private static ArrayList ordered(LinkedHashMap changes) {
-    ArrayList found = new ArrayList();
-    java.util.Iterator each = changes.values().iterator();
-    while (each.hasNext()) {
-      Change change = (Change) each.next();
-      if (change.weight < 0L) found.add(change);
+  private static ArrayList netted(ArrayList changes) {
+    boolean any = false;
+    for (int i = 0; i < changes.size() && !any; i++) any = ((Change) changes.get(i)).weight < 0L;
+    if (!any) return changes;
+    HashMap rows = new HashMap();
+    for (int i = 0; i < changes.size(); i++) {
+      Change change = (Change) changes.get(i);
+      Change known = (Change) rows.putIfAbsent(new Key(change.port, change.row, 0), change);
+      if (known == null) continue;
+      known.weight += change.weight;
+      known.lsn = Math.max(known.lsn, change.lsn);
+      change.weight = 0L;
     }
-    each = changes.values().iterator();
-    while (each.hasNext()) {
-      Change change = (Change) each.next();
-      boolean isFirst = change.weight == 0L && change.row.length == 0;
-      if (change.weight > 0L || isFirst) found.add(change);
+    ArrayList found = new ArrayList(changes.size());
+    for (int i = 0; i < changes.size(); i++) {
+      if (((Change) changes.get(i)).weight < 0L) found.add(changes.get(i));
+    }
+    for (int i = 0; i < changes.size(); i++) {
+      Change change = (Change) changes.get(i);
+      if (change.weight > 0L || change.isFirst()) found.add(change);
     }
     return found;
   }

@@ -4,7 +4,6 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -34,6 +33,7 @@ public class Pipe implements Serializable {
   private final Seq row;
   private final Seq input;
   private final int nulls;
+  private transient Operator target;
   private transient UnsafeProjection keyOf;
   private transient UnsafeProjection rowOf;
 
@@ -54,27 +54,33 @@ public class Pipe implements Serializable {
     this.nulls = nulls;
   }
 
-  /** Send a row; what arrives, a row of the line each, is added to a list. */
-  void send(InternalRow in, long lsn, long weight, ArrayList out) {
-    if (weight == 0L) return;
-    if (rowOf == null) {
-      for (int i = 0; i < steps.length; i++) steps[i].open();
-      if (key.size() > 0) keyOf = UnsafeProjection.create(key, input);
-      rowOf = UnsafeProjection.create(row, input);
-    }
-    send(0, in, lsn, weight, out);
+  /** Get ready, in the task. */
+  void open(Line line) {
+    target = line.at(port);
+    for (int i = 0; i < steps.length; i++) steps[i].open();
+    if (key.size() > 0) keyOf = UnsafeProjection.create(key, input);
+    rowOf = UnsafeProjection.create(row, input);
   }
 
-  private void send(int from, InternalRow in, long lsn, long weight, ArrayList out) {
+  /** Send a row. */
+  void send(InternalRow in, long lsn, long weight) {
+    if (weight != 0L) send(0, in, lsn, weight);
+  }
+
+  private void send(int from, InternalRow in, long lsn, long weight) {
     for (int i = from; i < steps.length; i++) {
       if (steps[i].gives() != 1) {
         ArrayList all = new ArrayList();
         steps[i].all(in, all);
-        for (int j = 0; j < all.size(); j++) send(i + 1, (InternalRow) all.get(j), lsn, weight, out);
+        for (int j = 0; j < all.size(); j++) send(i + 1, (InternalRow) all.get(j), lsn, weight);
         return;
       }
       in = steps[i].one(in);
       if (in == null) return;
+    }
+    if (target == null) {
+      Line.write(rowOf.apply(in), lsn, weight);
+      return;
     }
     byte[] k = NOTHING;
     if (keyOf != null) {
@@ -85,15 +91,7 @@ public class Pipe implements Serializable {
         k = Arrays.copyOf(k, k.length + 1); // unlike any key of the other side
       }
     }
-    out.add(
-        RowFactory.create(
-            new Object[] {
-              Integer.valueOf(port),
-              Long.valueOf(lsn),
-              Long.valueOf(weight),
-              k,
-              bytes(rowOf.apply(in))
-            }));
+    target.add(k, new Change(port, bytes(rowOf.apply(in)), lsn, weight));
   }
 
   /** A copy: a projection's own bytes are overwritten by the next row. */

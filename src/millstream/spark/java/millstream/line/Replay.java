@@ -3,7 +3,6 @@ package millstream.line;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
-import millstream.functions.Bytes;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.MutableProjection;
@@ -11,8 +10,6 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.window.AggregateProcessor;
 import org.apache.spark.sql.types.DataType;
 import scala.Option;
-import scala.Tuple2;
-import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction2;
 
@@ -55,11 +52,7 @@ public class Replay extends Aggregate {
     return true;
   }
 
-  void clear() {}
-
-  void add(UnsafeRow row, long weight) {}
-
-  void addBuffers(ArrayList out, long rows) {
+  void addBuffers(byte[] key, Object part, ArrayList out, long rows) {
     if (processor == null) {
       Option[] filters = {Option.empty()};
       Expression[] functions = {function};
@@ -67,23 +60,16 @@ public class Replay extends Aggregate {
     }
     processor.initialize((int) Math.min(rows, (long) Integer.MAX_VALUE));
     UnsafeRow value = new UnsafeRow(types.length);
-    Iterator each = values.iterator();
-    while (each.hasNext()) {
-      Tuple2 entry = (Tuple2) each.next();
-      byte[] bytes = (byte[]) entry._1();
-      value.pointTo(bytes, bytes.length);
-      long times = ((Long) entry._2()).longValue();
-      if (distinct) times = Math.min(times, 1L);
+    Tree.Rows each = values.first(key);
+    while (each.next()) {
+      value.pointTo(each.row(), each.row().length);
+      long times = distinct ? Math.min(each.weight(), 1L) : each.weight();
       for (long i = 0L; i < times; i++) processor.update(value);
     }
     GenericInternalRow row = new GenericInternalRow(1);
     processor.evaluate(row);
     out.add(row.isNullAt(0) ? null : row.get(0, result));
   }
-
-  void write(Bytes out) {}
-
-  void read(Bytes in) {}
 
   /** As Spark's window operator makes its projections. */
   public static class NewProjection extends AbstractFunction2 implements Serializable {

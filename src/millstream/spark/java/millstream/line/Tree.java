@@ -1,0 +1,217 @@
+package millstream.line;
+
+import java.util.Arrays;
+import java.util.Comparator;
+
+/**
+ * Rows of each key, in order, with their weights: a B-tree of {@link Page}s. A key with few rows has
+ * one page; a change of a row concerns one page of its key, and seldom those above it.
+ */
+final class Tree {
+  private static final int MOST_ROWS = 64;
+
+  private final State state;
+  private final int slot;
+  private final Comparator order;
+
+  /**
+   * @param order compares rows, as bytes; null for the order of the bytes themselves.
+   */
+  Tree(State state, int slot, Comparator order) {
+    this.state = state;
+    this.slot = slot;
+    this.order = order;
+  }
+
+  private Page page(byte[] key, int number) {
+    return (Page) state.get(new Key(slot, key, number), Page.KIND);
+  }
+
+  /** Add to the weight of a row, which goes when none is left; the weight before. */
+  long add(byte[] key, byte[] row, long weight) {
+    return put(key, row, weight, 0L, false);
+  }
+
+  /** Add to the weight of a row, and set what is noted for it; the weight before. */
+  long add(byte[] key, byte[] row, long weight, long note) {
+    return put(key, row, weight, note, true);
+  }
+
+  private long put(byte[] key, byte[] row, long weight, long note, boolean noted) {
+    Page root = page(key, 0);
+    long before = put(root, root, row, weight, note, noted);
+    if (root.count > MOST_ROWS) {
+      Page left = below(root, root), right = below(root, root);
+      root.moveTo(left, 0);
+      root.isLeaf = false;
+      root.insert(0, left.rows[0], 0L, (long) left.key.page);
+      split(root, left, right, 0);
+    } else if (root.count == 0) {
+      root.isLeaf = true;
+    }
+    return before;
+  }
+
+  private long put(Page root, Page page, byte[] row, long weight, long note, boolean noted) {
+    int at = search(page, row);
+    if (page.isLeaf) return putInLeaf(page, at, row, weight, note, noted);
+    at = at >= 0 ? at : Math.max(0, -at - 2);
+    Page child = page(page.key.bytes, (int) page.notes[at]);
+    long before = put(root, child, row, weight, note, noted);
+    if (child.count > MOST_ROWS) {
+      split(page, child, below(root, page), at);
+    } else if (child.count == 0) {
+      state.changed(page, page.remove(at));
+    }
+    return before;
+  }
+
+  private long putInLeaf(Page leaf, int at, byte[] row, long weight, long note, boolean noted) {
+    if (at < 0) {
+      state.changed(leaf, leaf.insert(-at - 1, row, weight, note));
+      return 0L;
+    }
+    long before = leaf.weights[at];
+    leaf.weights[at] += weight;
+    if (noted) leaf.notes[at] = note;
+    state.changed(leaf, leaf.weights[at] == 0L ? leaf.remove(at) : 0);
+    return before;
+  }
+
+  private Page below(Page root, Page above) {
+    Page made = page(above.key.bytes, root.next++);
+    state.changed(root, 0);
+    return made;
+  }
+
+  /** Move the second half of a page, which the one above has at a place, to a new page. */
+  private void split(Page above, Page full, Page empty, int at) {
+    full.moveTo(empty, full.count / 2);
+    state.changed(full, 0);
+    state.changed(empty, 0);
+    state.changed(above, above.insert(at + 1, empty.rows[0], 0L, (long) empty.key.page));
+  }
+
+  private int search(Page page, byte[] row) {
+    int low = 0, high = page.count - 1;
+    while (low <= high) {
+      int middle = (low + high) >>> 1;
+      int found = compare(page.rows[middle], row);
+      if (found == 0) return middle;
+      if (found < 0) {
+        low = middle + 1;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return -low - 1;
+  }
+
+  private int compare(byte[] one, byte[] other) {
+    return order == null ? Arrays.compareUnsigned(one, other) : order.compare(one, other);
+  }
+
+  // ---- reading
+
+  /** The rows of a key, from the first on. */
+  Rows first(byte[] key) {
+    Rows rows = new Rows(key);
+    rows.descend(page(key, 0), null, true);
+    return rows;
+  }
+
+  /** The rows of a key, from the last on backwards. */
+  Rows last(byte[] key) {
+    Rows rows = new Rows(key);
+    rows.descend(page(key, 0), null, false);
+    return rows;
+  }
+
+  /** The rows of a key, from a row on, or from where it would be. */
+  Rows from(byte[] key, byte[] row) {
+    Rows rows = new Rows(key);
+    rows.descend(page(key, 0), row, true);
+    return rows;
+  }
+
+  /**
+   * Goes over the rows of a key. It begins before the first one that {@link #next} gives. Between
+   * two calls notes may change, but no row may come or go.
+   */
+  final class Rows {
+    private final byte[] key;
+    private Page[] path = new Page[4];
+    private int[] places = new int[4];
+    private int depth = 0;
+    private Page leaf;
+    private int at;
+
+    private Rows(byte[] key) {
+      this.key = key;
+    }
+
+    /** Go down to a leaf, before its first row, after its last one, or before a row. */
+    private void descend(Page from, byte[] row, boolean forward) {
+      Page page = from;
+      while (!page.isLeaf) {
+        int place = forward ? 0 : page.count - 1;
+        if (row != null) {
+          place = search(page, row);
+          if (place < 0) place = Math.max(0, -place - 2);
+        }
+        if (depth == path.length) {
+          path = (Page[]) Arrays.copyOf(path, depth * 2);
+          places = Arrays.copyOf(places, depth * 2);
+        }
+        path[depth] = page;
+        places[depth++] = place;
+        page = page(key, (int) page.notes[place]);
+      }
+      leaf = page;
+      at = forward ? -1 : page.count;
+      if (row != null) {
+        at = search(page, row);
+        at = (at < 0 ? -at - 1 : at) - 1;
+      }
+    }
+
+    boolean next() {
+      return ++at < leaf.count || move(1);
+    }
+
+    boolean previous() {
+      return --at >= 0 || move(-1);
+    }
+
+    private boolean move(int step) {
+      while (depth > 0) {
+        int place = places[depth - 1] + step;
+        if (place >= 0 && place < path[depth - 1].count) {
+          places[depth - 1] = place;
+          descend(page(key, (int) path[depth - 1].notes[place]), null, step > 0);
+          at += step;
+          return true;
+        }
+        depth--;
+      }
+      return false;
+    }
+
+    byte[] row() {
+      return leaf.rows[at];
+    }
+
+    long weight() {
+      return leaf.weights[at];
+    }
+
+    long note() {
+      return leaf.notes[at];
+    }
+
+    void setNote(long note) {
+      leaf.notes[at] = note;
+      state.changed(leaf, 0);
+    }
+  }
+}
