@@ -77,7 +77,6 @@ public abstract class Aggregate implements Serializable {
     int slot = line.newSlot();
     if (!keepsValues()) return;
     values = new Tree(line.state(), slot, order());
-    valueOf = UnsafeProjection.create(types);
   }
 
   final void take(byte[] key, UnsafeRow row, long weight, Object part) {
@@ -97,6 +96,7 @@ public abstract class Aggregate implements Serializable {
 
   /** Its inputs, as bytes. */
   final byte[] value(UnsafeRow row) {
+    if (valueOf == null) valueOf = UnsafeProjection.create(types);
     Object[] inputs = new Object[types.length];
     for (int i = 0; i < inputs.length; i++) {
       inputs[i] = row.isNullAt(at + i) ? null : row.get(at + i, types[i]);

@@ -1,6 +1,8 @@
 package millstream.line;
 
 import java.util.Arrays;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
 /** What state is found by: an operator's slot, the bytes of a key, and a page of that key. */
 final class Key {
@@ -13,8 +15,9 @@ final class Key {
     this.slot = slot;
     this.page = page;
     this.bytes = bytes;
-    int found = (Arrays.hashCode(bytes) * 31 + slot) * 31 + page;
-    this.hash = found ^ (found >>> 16);
+    int seed = slot * 31 + page;
+    this.hash =
+        Murmur3_x86_32.hashUnsafeBytes(bytes, (long) Platform.BYTE_ARRAY_OFFSET, bytes.length, seed);
   }
 
   public int hashCode() {
