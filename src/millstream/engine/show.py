@@ -68,6 +68,8 @@ _VIEWS: Final = Schema.of(
     lag_rows="BIGINT NOT NULL",
     late_rows="BIGINT NOT NULL",
     watermark="TIMESTAMP",
+    state_rows="BIGINT",
+    state_bytes="BIGINT",
     shifts="BIGINT NOT NULL",
     restarts="BIGINT NOT NULL",
     error="VARCHAR",
@@ -219,6 +221,7 @@ def _view(definition: Definition, engine: Engine) -> Row:
         running.lag(engine.dispatcher.lsn),
         running.late_rows,
         None if mark is None else to_datetime(mark),
+        *(running.state_size() or (None, None)),
         runner.shifts,
         runner.restarts,
         None if error is None else error.message,
@@ -233,11 +236,11 @@ def _not_running(definition: Definition, engine: Engine) -> Row:
         key, query = ", ".join(definition.schema.key), definition.query
         return (
             *(definition.name, definition.schema.ddl, key, "", "failed"),
-            *(0, 0, 0, 0, 0, None, 0, 0, error.message, query),
+            *(0, 0, 0, 0, 0, None, None, None, 0, 0, error.message, query),
         )
     return (
         *(definition.name, definition.schema.ddl, "", "late rows", "live"),
-        *(0, 0, 0, 0, 0, None, 0, 0, None, definition.sql),
+        *(0, 0, 0, 0, 0, None, None, None, 0, 0, None, definition.sql),
     )
 
 

@@ -9,7 +9,7 @@ never late against each other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.clock import combine, from_datetime
 from millstream.spark.checkpoint import Offset
 from millstream.spark.lookup_join import LookupJoin
+from millstream.sql.views.plan import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.model.schema import Schema
     from millstream.spark.columns import Part
-    from millstream.sql.views.plan import Lookup, Window
+    from millstream.sql.views.plan import Lookup
 
 Keep = Callable[[ChangeBatch], ChangeBatch]
 """Takes a batch of a log, gives some of its rows; LSNs and watermark stay those of the batch."""
+
+_OWN_MOMENT: Final = Window("session", "", size=1, slide=1)
+"""Each row a window of its own: it is late when the watermark has passed it."""
 
 _RUN_ROWS: Final = 1 << 16
 _RUN_BATCHES: Final = 1 << 12
@@ -49,6 +53,8 @@ class FeedInputs:
         lookups: joins with tables.
         keep: filters each batch before anything else sees it; None: all rows are read.
         line: whether a line of operators reads it: a first row says that it begins.
+        timed: of a line, the logs of which a row older than the watermark comes too late, since
+            the line has let go of what it could meet. Filled when the line has been planned.
     """
 
     topics: tuple[str, ...]
@@ -60,6 +66,7 @@ class FeedInputs:
     lookups: tuple[Lookup, ...] = ()
     keep: Keep | None = None
     line: bool = False
+    timed: set[int] = field(default_factory=set)
 
     @property
     def beginning(self) -> int:
@@ -230,9 +237,11 @@ class FeedLogs:
     def tracker_at(self, place: Offset) -> WatermarkTracker:
         """The watermarks as they were at a place."""
         inputs = self._inputs
-        return WatermarkTracker(
-            inputs.window, inputs.event_times, inputs.lateness, place.watermarks, place.late
-        )
+        window, times = inputs.window, inputs.event_times
+        if inputs.line:
+            window = _OWN_MOMENT if inputs.timed else None
+            times = tuple(each if log in inputs.timed else None for log, each in enumerate(times))
+        return WatermarkTracker(window, times, inputs.lateness, place.watermarks, place.late)
 
     def join_at(self, place: Offset) -> LookupJoin | None:
         """The view's joins, with its tables as they were at a place; None when it has none."""

@@ -16,6 +16,9 @@ below ``org.apache.spark.sql``:
   ``classic.SparkSession``
 - Functions: ``classic.SparkSession.sessionState``, ``catalyst.analysis.FunctionRegistry``,
   ``catalyst.plans.logical.EventTimeWatermark``
+- the line of operators: ``streaming.StatefulProcessor``, the ``ImplicitGroupingKeyTracker`` of
+  transformWithState, ``catalyst.expressions`` and ``catalyst.plans.logical``,
+  ``execution.window.AggregateProcessor``
 - the aggregates: ``catalyst.expressions.aggregate.TypedImperativeAggregate`` and what it is made
   of, ``catalyst.optimizer.NormalizeFloatingNumbers``, ``errors.QueryExecutionErrors``
 """
@@ -50,6 +53,17 @@ def import_pyspark() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         importlib.import_module("pyspark.testing.utils")
+
+
+def line_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN401
+    """The rows and bytes of the state of a line of operators; None when Java does not know them."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    try:
+        size = jvm_of(session).millstream.line.Line.sizeOf(feed)
+    except (Py4JError, OSError):  # Java may die at any moment
+        return None
+    return None if size is None else (int(size[0]), int(size[1]))
 
 
 def jvm_of(session: Any) -> Any:  # noqa: ANN401 - a SparkSession, a JVMView

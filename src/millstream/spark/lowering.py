@@ -13,12 +13,15 @@ from typing import Any, Final
 
 from millstream.errors import SqlUnsupportedError
 from millstream.spark.plans import (
+    LogLeaf,
     each_of,
+    event_time,
     find_all,
     fingerprint_of,
     is_constant,
     keys_of,
     kind_of,
+    last_moment,
     only_grows,
     parts_of,
     text_of,
@@ -67,6 +70,7 @@ class Line:
         is_global: whether there is an aggregate without keys, which has a row over no rows, too.
         fingerprint: equal for plans whose operators have the same state.
         used: for each log, the places of the columns that the line reads.
+        timed: the logs whose watermark lets state go: a late row would not find what it meets.
     """
 
     entry: Any
@@ -76,15 +80,16 @@ class Line:
     is_global: bool = False
     fingerprint: str = ""
     used: dict[int, set[int]] = field(default_factory=dict)
+    timed: set[int] = field(default_factory=set)
 
 
-def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, bool]]) -> Line:  # noqa: ANN401
+def lower(jvm: Any, plan: Any, logs: dict[int, LogLeaf]) -> Line:  # noqa: ANN401
     """The line of operators of a plan.
 
     Args:
         jvm: the classes of Java.
         plan: the optimized plan; its leaves are RDDs.
-        logs: what each RDD stands for, by its id: which log, and whether that only grows.
+        logs: what each RDD stands for, by its id.
 
     Raises:
         SqlUnsupportedError: there is a node that no operator does.
@@ -98,7 +103,7 @@ def lower(jvm: Any, plan: Any, logs: dict[int, tuple[int, bool]]) -> Line:  # no
     )
     for leaf, places in jvm.millstream.line.Plans.used(plan):
         if kind_of(leaf) == "LogicalRDD":
-            log = logs[leaf.rdd().id()][0]
+            log = logs[leaf.rdd().id()].number
             lowering.line.used.setdefault(log, set()).update(places)
     return lowering.line
 
@@ -109,7 +114,7 @@ class _Lowering:
     A node is lowered with the steps that follow it, nearest first.
     """
 
-    def __init__(self, jvm: Any, logs: dict[int, tuple[int, bool]]) -> None:  # noqa: ANN401
+    def __init__(self, jvm: Any, logs: dict[int, LogLeaf]) -> None:  # noqa: ANN401
         self._jvm = jvm
         self._java = jvm.millstream.line
         self._catalyst = jvm.org.apache.spark.sql.catalyst
@@ -160,7 +165,7 @@ class _Lowering:
     # ---- leaves
 
     def _log(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        self.line.entry.addLog(self._logs[node.rdd().id()][0], pipes(steps))
+        self.line.entry.addLog(self._logs[node.rdd().id()].number, pipes(steps))
 
     def _constants(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         self.line.entry.addConstants(node.data(), pipes(steps))
@@ -232,7 +237,33 @@ class _Lowering:
         test = condition.get() if condition.isDefined() else None
         by = f" by {text_of(keys[0])}" if keys[0] else ""
         name = f"{kind} join{by}{'' if test is None else f' where {text_of([test])}'}"
-        self._add(name, self._java.Join(*ports, *widths, kind, test, pair, pipes(steps)))
+        expiries = self._expiries(sides, keys, test)
+        join = self._java.Join(*ports, *widths, kind, test, pair, *expiries, pipes(steps))
+        self._add(name, join)
+
+    def _expiries(
+        self,
+        sides: tuple[Any, Any],
+        keys: tuple[list[Any], list[Any]],
+        condition: Any,  # noqa: ANN401
+    ) -> list[Any]:
+        """When a row of each side of a join is let go; None for one that never is."""
+        if not all(only_grows(side, lambda rdd: self._logs[rdd].grows) for side in sides):
+            return [None, None]
+        made: list[Any] = []
+        for own, other in ((0, 1), (1, 0)):
+            log, time = event_time(sides[other], self._logs)
+            last = None
+            if time is not None:
+                last = last_moment(time, sides[own], keys[other], keys[own], condition)
+            if last is None:
+                made.append(None)
+                continue
+            moment, shift = last
+            self.line.timed.add(log)
+            seq = self._seq([self._alias(moment)])
+            made.append(self._java.Expiry(seq, sides[own].output(), shift))
+        return made
 
     def _aggregate(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         found = parts_of(self._catalyst.planning.PhysicalAggregation.unapply(node).get())
@@ -240,7 +271,7 @@ class _Lowering:
         results, child = found[2], found[3]
         port, inputs = self._port(), list[Any]()
         made, evaluate, buffers = list[Any](), list[Any](), list[Any]()
-        grows = only_grows(child, lambda rdd: self._logs[rdd][1])
+        grows = only_grows(child, lambda rdd: self._logs[rdd].grows)
         for function in functions:
             aggregate, results_of, own = self._function(function, inputs, grows=grows)
             made.append(aggregate)

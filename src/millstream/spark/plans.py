@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.errors import SqlUnsupportedError
 
@@ -163,6 +163,95 @@ def only_grows(node: Any, grows: Callable[[int], bool]) -> bool:  # noqa: ANN401
     if kind not in _GROWING or not node.subqueries().isEmpty():
         return False
     return all(only_grows(child, grows) for child in each_of(node.children()))
+
+
+class LogLeaf(NamedTuple):
+    """What a leaf of a plan stands for.
+
+    Attributes:
+        number: which of the view's logs.
+        grows: whether no row of it ever changes or goes.
+        time: the place of its event-time column; -1 without a watermark.
+    """
+
+    number: int
+    grows: bool
+    time: int
+
+
+def event_time(node: Any, logs: dict[int, LogLeaf]) -> tuple[int, Any]:  # noqa: ANN401
+    """The log that a plan reads, row by row, and its column of that log's event time.
+
+    None for the column when the plan is more than that, or has no such column.
+    """
+    leaf = node
+    while kind_of(leaf) in {"Project", "Filter"}:
+        leaf = leaf.child()
+    log = logs.get(leaf.rdd().id()) if kind_of(leaf) == "LogicalRDD" else None
+    if log is None or log.time < 0:
+        return -1, None
+    time = leaf.output().apply(log.time)
+    shown = any(each.exprId().equals(time.exprId()) for each in each_of(node.output()))
+    return log.number, time if shown else None
+
+
+def last_moment(
+    time: Any,  # noqa: ANN401
+    side: Any,  # noqa: ANN401
+    other_keys: list[Any],
+    keys: list[Any],
+    condition: Any,  # noqa: ANN401
+) -> tuple[Any, int] | None:
+    """The latest event time of what a row of a join's side may meet.
+
+    It is an expression over that side's columns, and microseconds to add; None when any may be.
+
+    Args:
+        time: the event time of the other side.
+        side: the plan of the side.
+        other_keys: what the keys of the join are on the other side.
+        keys: what they are on this one.
+        condition: what must hold besides; None when nothing.
+    """
+    for other, own in zip(other_keys, keys, strict=True):
+        if _is_same(other, time):
+            return own, 0
+    for each in _conjuncts(condition):
+        kind = kind_of(each)
+        if kind in {"LessThan", "LessThanOrEqual"}:
+            lower, upper = each.left(), each.right()
+        elif kind in {"GreaterThan", "GreaterThanOrEqual"}:
+            lower, upper = each.right(), each.left()
+        else:
+            continue
+        shift = _shift_of(lower, time)
+        if shift is not None and upper.references().subsetOf(side.outputSet()):
+            return upper, -shift
+    return None
+
+
+def _conjuncts(condition: Any) -> list[Any]:  # noqa: ANN401
+    if condition is None:
+        return []
+    if kind_of(condition) == "And":
+        return _conjuncts(condition.left()) + _conjuncts(condition.right())
+    return [condition]
+
+
+def _is_same(expression: Any, column: Any) -> bool:  # noqa: ANN401
+    is_column = kind_of(expression) == "AttributeReference"
+    return is_column and bool(expression.exprId().equals(column.exprId()))
+
+
+def _shift_of(expression: Any, column: Any) -> int | None:  # noqa: ANN401
+    """How many microseconds an expression adds to a column; None when it is something else."""
+    if _is_same(expression, column):
+        return 0
+    if kind_of(expression) != "TimestampAddInterval" or not _is_same(expression.start(), column):
+        return None
+    interval = expression.interval()
+    is_exact = interval.foldable() and kind_of(interval.dataType()) == "DayTimeIntervalType"
+    return int(interval.eval(None)) if is_exact else None
 
 
 def find_all(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401

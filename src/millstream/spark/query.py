@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -12,10 +12,18 @@ from millstream.errors import Error
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
-from millstream.spark.columns import LOG, LSN, WEIGHT, arrow_of, columns_json, name_in_feed
+from millstream.spark.columns import (
+    LOG,
+    LSN,
+    WATERMARK,
+    WEIGHT,
+    arrow_of,
+    columns_json,
+    name_in_feed,
+)
 from millstream.spark.failure import SparkError, sql_error
 from millstream.spark.lowering import lower
-from millstream.spark.plans import check_plan
+from millstream.spark.plans import LogLeaf, check_plan
 from millstream.sql.views.plan import FEED, log_relation
 
 if TYPE_CHECKING:
@@ -47,6 +55,9 @@ class SparkQuery:
         checkpoint: where Spark keeps its state.
         server: where its tasks connect to, once Spark runs.
         feed: the name under which the server knows it.
+        times: of a line, the place of each input's event-time column; -1 without a watermark.
+        timed: of a line, the inputs whose watermark lets state go; its feed has the same set, and
+            drops their late rows. Known once it was planned.
         operators: of a line, what each of them does; known once it was planned.
         keys: of a line, the places of the columns that distinguish rows; known once it was planned.
         needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
@@ -59,6 +70,8 @@ class SparkQuery:
     server: Callable[[], BridgeServer]
     feed: str
     logs: tuple[pa.Schema, ...] = ()
+    times: tuple[int, ...] = ()
+    timed: set[int] = field(default_factory=set)
     operators: tuple[str, ...] = ()
     keys: tuple[int, ...] = ()
     needs_exchange: bool = False
@@ -142,7 +155,8 @@ class SparkQuery:
         self._keep_state_of(line)
         named = [self._in_feed(log) for log in range(len(self.logs))]
         used = [named[log][place] for log in sorted(line.used) for place in sorted(line.used[log])]
-        columns = pa.schema([*(self.columns.field(name) for name in _HEAD), *used])
+        head = [*_HEAD, WATERMARK] if line.timed else _HEAD
+        columns = pa.schema([*(self.columns.field(name) for name in head), *used])
         logs = pa.schema([(f"log{log}", pa.struct(fields)) for log, fields in enumerate(named)])
         rows = (
             session.readStream.format(bridge.SOURCE_FORMAT)
@@ -151,12 +165,19 @@ class SparkQuery:
         )
         connected = jvm.millstream.line.Line.connect(
             internals.java_frame(rows),
+            self.feed,
             line.entry,
             line.operators,
             columns_json(columns),
             columns_json(logs),
         )
         return internals.frame_of(session, connected)
+
+    def state_size(self) -> tuple[int, int] | None:
+        """How many rows its state has, and how many bytes; None when that is not known."""
+        if not self.plan.line or self._session is None:
+            return None
+        return internals.line_size(self._session, self.feed)
 
     def _keep_state_of(self, line: Line) -> None:
         """Remove the checkpoint of another line: its state is not of these operators.
@@ -180,10 +201,13 @@ class SparkQuery:
         frame = self._line_result()
         check_plan(jvm, internals.analyzed_plan(frame))
         relations = {
-            internals.rdd_id(self.session.table(log_relation(log))): (log, self.plan.grows[log])
-            for log in range(len(self.logs))
+            internals.rdd_id(self.session.table(log_relation(log))): LogLeaf(log, grows, time)
+            for log, (grows, time) in enumerate(zip(self.plan.grows, self.times, strict=True))
         }
-        return lower(jvm, internals.optimized_plan(frame), relations)
+        line = lower(jvm, internals.optimized_plan(frame), relations)
+        self.timed.clear()
+        self.timed.update(line.timed)
+        return line
 
     def _line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The query over relations that Spark knows nothing of but their columns."""

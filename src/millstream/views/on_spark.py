@@ -62,7 +62,8 @@ class SparkViews:
             pa.schema(list(schema.arrow)[:width])
             for schema, width in zip(schemas, plan.widths, strict=True)
         )
-        return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed, logs)
+        times = tuple(-1 if each is None else each for each in map(self._watermarked, plan.inputs))
+        return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed, logs, times)
 
     def connect(self, planned: PlannedView, plan: ViewPlan, view: View) -> RunningView:
         """A view with its feed and its query, ready to start.
@@ -86,6 +87,7 @@ class SparkViews:
         query = self.query(
             plan, f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         )
+        query.timed = feed.live.inputs.timed
         runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
         feed.live.shown_lsn = lambda: view.cause
         if place is None and plan.line:
@@ -93,7 +95,7 @@ class SparkViews:
         if place is not None:
             feed.live.late = place.late
             view.progress.caught_up(place.lsn)  # its results were on the disk before Spark noted it
-        return RunningView(planned, view, runner, feed, holds)
+        return RunningView(planned, view, runner, feed, holds, state_size=query.state_size)
 
     def close(self) -> None:
         """Stop Spark; all views have ended."""
@@ -121,7 +123,9 @@ class SparkViews:
             plan.inputs,
             tuple(self._storage.schema_of(each) for each in plan.inputs),
             window,
-            tuple(
+            tuple(map(self._watermarked, plan.inputs))
+            if plan.line
+            else tuple(
                 self._event_time(name, columns[i] if i < len(columns) else "")
                 for i, name in enumerate(plan.inputs)
             ),
@@ -143,6 +147,12 @@ class SparkViews:
             return batch.keep_places(()) if kept is None else kept
 
         return keep
+
+    def _watermarked(self, name: str) -> int | None:
+        """The place of the column that a log's watermark is of."""
+        definition = self._storage.definition_of(name)
+        mark = definition.watermark
+        return None if mark is None else definition.schema.names.index(mark.column)
 
     def _event_time(self, name: str, column: str) -> int | None:
         """The place of a window's column, if it is the one that the log's watermark is of."""

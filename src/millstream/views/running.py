@@ -111,6 +111,7 @@ class RunningView:
         holds: what it may have to read again.
         users: of a hidden view, how many subscriptions share it.
         ticker: of EMIT EVERY.
+        state_size: gives how many rows and bytes its query has to remember; None: not known.
     """
 
     planned: PlannedView
@@ -120,6 +121,7 @@ class RunningView:
     holds: LogHolds
     users: int = 0
     ticker: Ticker | None = None
+    state_size: Callable[[], tuple[int, int] | None] = lambda: None
 
     @property
     def state(self) -> str:

@@ -16,7 +16,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * From the feed onto the line: each row of a frame goes through the pipes of all that read its log.
- * Frames have the columns _log, _lsn and _weight, and those of the logs that are needed.
+ * Frames have the columns _log, _lsn and _weight, those of the logs that are needed, and _wm, the
+ * watermark before a row, if it lets state go.
  */
 public class Entry implements Serializable {
   /** The log of the first row of all: what constant relations have comes with it. */
@@ -33,6 +34,9 @@ public class Entry implements Serializable {
   private transient int log;
   private transient int lsn;
   private transient int weight;
+  private transient int mark;
+  private transient long watermark;
+  private transient boolean advanced;
   private transient UnsafeProjection[] rows;
 
   /** The entry of a feed of so many logs. */
@@ -72,6 +76,9 @@ public class Entry implements Serializable {
     log = columns.fieldIndex("_log");
     lsn = columns.fieldIndex("_lsn");
     weight = columns.fieldIndex("_weight");
+    scala.Option found = columns.getFieldIndex("_wm");
+    mark = found.isEmpty() ? -1 : ((Integer) found.get()).intValue();
+    watermark = Long.MIN_VALUE;
     rows = new UnsafeProjection[pipes.length];
     for (int i = 0; i < rows.length; i++) {
       StructField[] fields = ((StructType) logs.fields()[i].dataType()).fields();
@@ -93,6 +100,7 @@ public class Entry implements Serializable {
   /** Send what the reader has at hand. */
   void take(LiveReader reader) {
     ColumnarBatch batch = reader.batch();
+    see(batch.getRow(reader.to() - 1));
     for (int i = reader.from(); i < reader.to(); i++) {
       InternalRow row = batch.getRow(i);
       int from = row.getInt(log);
@@ -106,6 +114,20 @@ public class Entry implements Serializable {
         ((Pipe) to.get(j)).send(values, row.getLong(lsn), row.getLong(weight));
       }
     }
+  }
+
+  private void see(InternalRow last) {
+    advanced = mark >= 0 && !last.isNullAt(mark) && last.getLong(mark) > watermark;
+    if (advanced) watermark = last.getLong(mark);
+  }
+
+  /** Whether the rows that were taken last have a later watermark than those before. */
+  boolean hasAdvanced() {
+    return advanced;
+  }
+
+  long watermark() {
+    return watermark;
   }
 
   private void begin(long at) {

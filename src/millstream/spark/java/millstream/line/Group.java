@@ -84,6 +84,7 @@ public class Group extends Operator implements Kept.Kind {
     group.exists = keys == 0 || group.count > 0L;
     group.result = group.exists ? result(key, group) : null;
     state.changed(group, 0);
+    if (existed != group.exists) state.count(group.exists ? 1L : -1L);
     if (Arrays.equals(before, group.result)) return;
     UnsafeRow keyRow = Pipe.row(key, keys);
     if (existed) send(keyRow, before, lsn, -1L);

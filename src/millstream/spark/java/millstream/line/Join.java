@@ -29,6 +29,7 @@ public class Join extends Operator {
   private final String kind;
   private final Expression condition;
   private final Seq pair;
+  private final Expiry[] expiries;
   private final Pipe pipe;
 
   private transient boolean makesPairs;
@@ -51,6 +52,8 @@ public class Join extends Operator {
    * @param kind Spark's name for the kind of join.
    * @param condition what must hold besides equal keys; null when nothing.
    * @param pair the attributes of both sides, left first.
+   * @param leftExpiry when a row of the left side is let go; null when it never is.
+   * @param rightExpiry when one of the right side is.
    * @param pipe where the result goes.
    */
   public Join(
@@ -61,12 +64,15 @@ public class Join extends Operator {
       String kind,
       Expression condition,
       Seq pair,
+      Expiry leftExpiry,
+      Expiry rightExpiry,
       Pipe pipe) {
     this.ports = new int[] {leftPort, rightPort};
     this.widths = new int[] {leftWidth, rightWidth};
     this.kind = kind;
     this.condition = condition;
     this.pair = pair;
+    this.expiries = new Expiry[] {leftExpiry, rightExpiry};
     this.pipe = pipe;
   }
 
@@ -87,6 +93,10 @@ public class Join extends Operator {
       if (kept[side]) sides[side] = new Tree(state, slot, null);
     }
     totals = line.newSlot();
+    for (int side = LEFT; side <= RIGHT; side++) {
+      if (!kept[side]) expiries[side] = null;
+      if (expiries[side] != null) expiries[side].open(line);
+    }
     hasTotals = condition == null && (matters[LEFT] || matters[RIGHT]);
     if (condition != null) test = Predicate$.MODULE$.create(condition, pair);
     joined = new JoinedRow();
@@ -116,6 +126,24 @@ public class Join extends Operator {
       }
     }
     if (weights != null) state.changed(weights, 0);
+  }
+
+  void expire(long watermark) {
+    for (int side = LEFT; side <= RIGHT; side++) {
+      Expiry.Expired row = expiries[side] == null ? null : expiries[side].next(watermark);
+      for (; row != null; row = expiries[side].next(watermark)) {
+        sides[side].add(row.key, row.row, -row.weight);
+        if (!hasTotals) continue;
+        Totals weights = (Totals) state.get(new Key(totals, row.key, 0), Totals.KIND);
+        weights.of[side] -= row.weight;
+        state.changed(weights, 0);
+      }
+    }
+  }
+
+  private void keep(byte[] key, int side, Change change, UnsafeRow row, long matches) {
+    sides[side].add(key, change.row, change.weight, matches);
+    if (expiries[side] != null) expiries[side].add(key, change.row, row, change.weight);
   }
 
   /** The bytes of a row of a side as a row, which the next one overwrites. */
@@ -148,7 +176,7 @@ public class Join extends Operator {
         }
       }
     }
-    if (kept[side]) sides[side].add(key, change.row, change.weight);
+    if (kept[side]) keep(key, side, change, row, 0L);
     if (matters[side]) sendAlone(side, row, weights[other] > 0L, change.lsn, change.weight);
   }
 
@@ -166,7 +194,7 @@ public class Join extends Operator {
       if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * matches.weight());
       if (matters[other]) rematch(other, match, matches, change);
     }
-    sides[side].add(key, change.row, change.weight, matters[side] ? own : 0L);
+    keep(key, side, change, row, matters[side] ? own : 0L);
     if (matters[side]) sendAlone(side, row, own > 0L, change.lsn, change.weight);
   }
 

@@ -7,6 +7,9 @@ abstract class Kept {
   Key key;
   boolean isChanged;
 
+  /** How many bytes are stored of it. */
+  int stored;
+
   /** Whether there is nothing to store. */
   abstract boolean isEmpty();
 

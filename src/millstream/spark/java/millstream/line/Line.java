@@ -33,13 +33,15 @@ public final class Line extends StatefulProcessor implements Serializable {
 
   private static final long serialVersionUID = 1L;
 
+  private final String feed;
   private final Entry entry;
   private final Operator[] operators;
   private transient State state;
   private transient LiveReader reader;
   private transient int slots;
 
-  private Line(Entry entry, List operators) {
+  private Line(String feed, Entry entry, List operators) {
+    this.feed = feed;
     this.entry = entry;
     this.operators = (Operator[]) operators.toArray(new Operator[0]);
   }
@@ -47,16 +49,17 @@ public final class Line extends StatefulProcessor implements Serializable {
   /**
    * A line over a feed, which gives no rows to Spark.
    *
+   * @param name that of the feed.
    * @param columns what frames have, as JSON.
    * @param logs the columns of each log, see {@link Entry}, as JSON.
    */
   public static Dataset connect(
-      Dataset feed, Entry entry, List operators, String columns, String logs) {
+      Dataset feed, String name, Entry entry, List operators, String columns, String logs) {
     entry.setColumns((StructType) DataType.fromJson(columns), (StructType) DataType.fromJson(logs));
     return feed.coalesce(1)
         .groupByKey((MapFunction) new OneKey(), Encoders.BINARY())
         .transformWithState(
-            (StatefulProcessor) new Line(entry, operators),
+            (StatefulProcessor) new Line(name, entry, operators),
             TimeMode.None(),
             OutputMode.Update(),
             Encoders.LONG())
@@ -64,7 +67,7 @@ public final class Line extends StatefulProcessor implements Serializable {
   }
 
   public void init(OutputMode mode, TimeMode time) {
-    state = new State(getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE()));
+    state = new State(feed, getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE()));
     slots = 0;
     for (int i = 0; i < operators.length; i++) operators[i].open(this);
     entry.open(this);
@@ -76,6 +79,9 @@ public final class Line extends StatefulProcessor implements Serializable {
       if (reader == null) begin();
       entry.take(reader);
       for (int i = 0; i < operators.length; i++) operators[i].workAll();
+      if (entry.hasAdvanced()) {
+        for (int i = 0; i < operators.length; i++) operators[i].expire(entry.watermark());
+      }
       state.settle();
     }
     State.setKey(key);
@@ -90,6 +96,11 @@ public final class Line extends StatefulProcessor implements Serializable {
 
   public void close() {
     state.close();
+  }
+
+  /** How many rows the state of a feed's line has, and how many bytes; null: that is not known. */
+  public static long[] sizeOf(String feed) {
+    return State.sizeOf(feed);
   }
 
   // ---- what operators and pipes ask for

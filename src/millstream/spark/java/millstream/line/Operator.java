@@ -31,6 +31,9 @@ public abstract class Operator implements Serializable {
    */
   abstract void work(byte[] key, ArrayList changes);
 
+  /** Let go of what no row will meet any more, since the watermark has come to a moment. */
+  void expire(long watermark) {}
+
   /** Take a change of a key. */
   final void add(byte[] key, Change change) {
     if (waiting == null) waiting = new LinkedHashMap();

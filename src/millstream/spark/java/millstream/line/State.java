@@ -3,6 +3,7 @@ package millstream.line;
 import java.util.ArrayDeque;
 import java.util.HashMap;
 import java.util.Iterator;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import millstream.functions.Bytes;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker$;
@@ -25,14 +26,23 @@ final class State {
 
   private static final AtomicInteger OPEN = new AtomicInteger();
 
+  /** The slot of what the state says of itself. */
+  private static final int TOTALS = 0xffff;
+
+  /** The sizes of the states of this process, by feed. */
+  private static final ConcurrentHashMap SIZES = new ConcurrentHashMap();
+
+  private final String feed;
   private final ValueState stored;
   private final Bytes out = new Bytes(256);
   private HashMap young = new HashMap();
   private HashMap old = new HashMap();
   private final ArrayDeque changed = new ArrayDeque();
+  private Totals totals;
   private long size;
 
-  State(ValueState stored) {
+  State(String feed, ValueState stored) {
+    this.feed = feed;
     this.stored = stored;
     OPEN.incrementAndGet();
   }
@@ -51,6 +61,7 @@ final class State {
       byte[] bytes = (byte[]) stored.get();
       found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
       found.key = key;
+      found.stored = bytes == null ? 0 : bytes.length;
     }
     young.put(key, found);
     size += (long) found.size();
@@ -75,24 +86,80 @@ final class State {
       size = 0L;
     }
     while (changed.size() > MOST_CHANGED) write((Kept) changed.poll());
+    publish();
   }
 
   /** Write all that has changed. */
   void flush() {
     while (!changed.isEmpty()) write((Kept) changed.poll());
+    totals().isChanged = true;
+    write(totals());
+    publish();
+  }
+
+  private void publish() {
+    SIZES.put(feed, new long[] {totals().rows, totals().bytes});
   }
 
   private void write(Kept piece) {
     if (!piece.isChanged) return;
     piece.isChanged = false;
     setKey(piece.key.packed());
+    int before = piece.stored;
     if (piece.isEmpty()) {
       stored.clear();
-      return;
+      piece.stored = 0;
+    } else {
+      out.at = 0;
+      piece.write(out);
+      stored.update(out.copy());
+      piece.stored = out.at;
     }
-    out.at = 0;
-    piece.write(out);
-    stored.update(out.copy());
+    totals().bytes += (long) (piece.stored - before);
+  }
+
+  // ---- how large it is
+
+  /** Rows have come to the state, or have gone. */
+  void count(long rows) {
+    totals().rows += rows;
+  }
+
+  /** How many rows the state of a feed's line has, and how many bytes; null: that is not known. */
+  static long[] sizeOf(String feed) {
+    return (long[]) SIZES.get(feed);
+  }
+
+  private Totals totals() {
+    if (totals == null) totals = (Totals) get(new Key(TOTALS, Pipe.NOTHING, 0), new Totals());
+    return totals;
+  }
+
+  /** What is in the state. */
+  private static final class Totals extends Kept implements Kept.Kind {
+    long rows;
+    long bytes;
+
+    boolean isEmpty() {
+      return false;
+    }
+
+    void write(Bytes out) {
+      out.putLong(rows);
+      out.putLong(bytes);
+    }
+
+    int size() {
+      return 0;
+    }
+
+    public Kept read(Bytes in) {
+      Totals found = new Totals();
+      if (in == null) return found;
+      found.rows = in.getLong();
+      found.bytes = in.getLong();
+      return found;
+    }
   }
 
   /** How large a generation may grow: all lines together take a quarter of the heap. */

@@ -69,12 +69,15 @@ final class Tree {
   private long putInLeaf(Page leaf, int at, byte[] row, long weight, long note, boolean noted) {
     if (at < 0) {
       state.changed(leaf, leaf.insert(-at - 1, row, weight, note));
+      state.count(1L);
       return 0L;
     }
     long before = leaf.weights[at];
     leaf.weights[at] += weight;
     if (noted) leaf.notes[at] = note;
-    state.changed(leaf, leaf.weights[at] == 0L ? leaf.remove(at) : 0);
+    boolean goes = leaf.weights[at] == 0L;
+    state.changed(leaf, goes ? leaf.remove(at) : 0);
+    if (goes) state.count(-1L);
     return before;
   }
 

@@ -1,0 +1,74 @@
+package millstream.line;
+
+import java.io.Serializable;
+import java.nio.ByteBuffer;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import scala.collection.immutable.Seq;
+
+/**
+ * When rows are let go: once the watermark has passed the moment that an expression gives for a row,
+ * no row that it could meet will come. The rows are noted by that moment.
+ */
+public class Expiry implements Serializable {
+  private static final long serialVersionUID = 1L;
+
+  private final Seq moment;
+  private final Seq input;
+  private final long shift;
+  private transient UnsafeProjection momentOf;
+  private transient Tree moments;
+
+  /**
+   * @param moment one expression of a timestamp.
+   * @param input the columns of the rows.
+   * @param shift how many microseconds are added to it.
+   */
+  public Expiry(Seq moment, Seq input, long shift) {
+    this.moment = moment;
+    this.input = input;
+    this.shift = shift;
+  }
+
+  void open(Line line) {
+    moments = new Tree(line.state(), line.newSlot(), null);
+    momentOf = UnsafeProjection.create(moment, input);
+  }
+
+  /** A row of a key comes, or goes. One without a moment meets nothing that is to come. */
+  void add(byte[] key, byte[] bytes, UnsafeRow row, long weight) {
+    UnsafeRow found = momentOf.apply(row);
+    long at = found.isNullAt(0) ? Long.MIN_VALUE : found.getLong(0) + shift;
+    ByteBuffer entry = ByteBuffer.allocate(12 + key.length + bytes.length);
+    entry.putLong(at ^ Long.MIN_VALUE).putInt(key.length).put(key).put(bytes);
+    moments.add(Pipe.NOTHING, entry.array(), weight);
+  }
+
+  /** The first row whose moment a watermark has passed, which is noted no more; null: there is none. */
+  Expired next(long watermark) {
+    Tree.Rows each = moments.first(Pipe.NOTHING);
+    if (!each.next()) return null;
+    ByteBuffer entry = ByteBuffer.wrap(each.row());
+    if ((entry.getLong() ^ Long.MIN_VALUE) >= watermark) return null;
+    byte[] key = new byte[entry.getInt()];
+    entry.get(key);
+    byte[] row = new byte[entry.remaining()];
+    entry.get(row);
+    Expired found = new Expired(key, row, each.weight());
+    moments.add(Pipe.NOTHING, each.row(), -each.weight());
+    return found;
+  }
+
+  /** A row that is let go. */
+  static final class Expired {
+    final byte[] key;
+    final byte[] row;
+    final long weight;
+
+    Expired(byte[] key, byte[] row, long weight) {
+      this.key = key;
+      this.row = row;
+      this.weight = weight;
+    }
+  }
+}
