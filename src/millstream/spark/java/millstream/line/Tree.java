@@ -55,6 +55,10 @@ final class Tree {
   private long put(Page root, Page page, byte[] row, long weight, long note, boolean noted) {
     int at = search(page, row);
     if (page.isLeaf) return putInLeaf(page, at, row, weight, note, noted);
+    if (at == -1) { // before all that it has: what its first page has begins there
+      page.rows[0] = row;
+      state.changed(page, 0);
+    }
     at = at >= 0 ? at : Math.max(0, -at - 2);
     Page child = page(page.key.bytes, (int) page.notes[at]);
     long before = put(root, child, row, weight, note, noted);

@@ -1,0 +1,152 @@
+"""The state of lines of operators: keys with many rows, rows that are let go, restarts, sizes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import millstream as ms
+from millstream.testing import TIMEOUT
+
+from .observing import rows_of, settle
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+MANY = 6000
+
+
+def shown(db, view):
+    db.wait_for(view, timeout=TIMEOUT)
+    return sorted(db.query(f"SELECT * FROM {view}").fetchall(), key=repr)
+
+
+def size_of(db, view):
+    (found,) = [row for row in db.execute("SHOW VIEWS") if row["name"] == view]
+    return found["state_rows"], found["state_bytes"]
+
+
+class TestManyRowsOfAKey:
+    """Pages are split, and go when they are empty."""
+
+    def check(self, db, rows):
+        values = sorted(rows.values())
+        extremes = [(values[0], values[-1], len(set(values)))] if rows else [(None, None, 0)]
+        assert shown(db, "extremes") == extremes
+        first = sorted((value, key) for key, value in rows.items())[:5]
+        assert shown(db, "top") == sorted(((key, value) for value, key in first), key=repr)
+        assert shown(db, "pairs") == [(len(rows), sum(values) if rows else None)]
+
+    def test_come_and_go(self, tmp_path, spark):
+        chance = random.Random(8)
+        rows = {key: chance.randrange(1_000_000) for key in range(MANY)}
+        with ms.open(tmp_path / "db", spark=spark) as db:
+            db.execute(
+                "CREATE TABLE t (id INT PRIMARY KEY, one INT, v BIGINT);"
+                "CREATE TABLE u (id INT PRIMARY KEY, one INT);"
+                "INSERT INTO u VALUES (1, 1);"
+                "CREATE MATERIALIZED VIEW extremes AS"
+                "    SELECT MIN(v) AS low, MAX(v) AS high, COUNT(DISTINCT v) AS n FROM t;"
+                "CREATE MATERIALIZED VIEW top AS SELECT id, v FROM t ORDER BY v, id LIMIT 5;"
+                "CREATE MATERIALIZED VIEW pairs AS"
+                "    SELECT COUNT(*) AS n, SUM(t.v) AS s FROM t JOIN u ON t.one = u.one"
+            )
+            db.insert("t", [(key, 1, value) for key, value in rows.items()])
+            self.check(db, rows)
+            for low in range(0, MANY, 1500):
+                gone = [key for key in list(rows) if key >= low and chance.random() < 0.5]
+                for key in gone:
+                    del rows[key]
+                listed = ", ".join(map(str, gone))
+                db.execute(f"DELETE FROM t WHERE id IN ({listed})")
+                self.check(db, rows)
+        with ms.open(tmp_path / "db", spark=spark) as db:  # pages are read from their bytes
+            db.execute("UPDATE t SET v = v + 1")
+            rows = {key: value + 1 for key, value in rows.items()}
+            self.check(db, rows)
+            db.execute("UPDATE u SET one = 2")
+            assert shown(db, "pairs") == [(0, None)]
+            db.execute("UPDATE u SET one = 1; DELETE FROM t WHERE id % 7 > 0")
+            self.check(db, {key: value for key, value in rows.items() if key % 7 == 0})
+            db.execute("DELETE FROM t")
+            self.check(db, {})
+            assert size_of(db, "extremes")[0] == 1  # its one group
+
+
+class TestBounds:
+    """What a join's condition says of event times lets rows go with the watermark."""
+
+    JOINS = {  # noqa: RUF012
+        "between": "SELECT a.id, b.n FROM a JOIN b ON a.id = b.id AND b.ts BETWEEN a.ts AND a.ends",
+        "around": "SELECT a.id, b.n FROM a LEFT JOIN b ON a.id = b.id "
+        "AND a.ts >= b.ts - INTERVAL '1' MINUTE AND a.ts <= b.ts + INTERVAL '30' SECOND",
+        "same": "SELECT a.id, b.n FROM a FULL JOIN b ON a.id = b.id AND a.ts = b.ts",
+        "after": "SELECT a.id FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.id = a.id "
+        "AND b.ts >= a.ts AND b.ts < a.ts + INTERVAL '10' SECOND)",
+    }
+
+    def make(self, db):
+        marked = "WATERMARK FOR ts AS ts - INTERVAL '30' SECOND"
+        db.execute(
+            f"CREATE SOURCE a (id INT, ts TIMESTAMP, ends TIMESTAMP, {marked});"
+            f"CREATE SOURCE b (id INT, n INT, ts TIMESTAMP, {marked})"
+        )
+        for name, query in self.JOINS.items():
+            db.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+
+    def push(self, db, minute, chance):
+        """Rows of a minute: of both sources, with the same ids, at times that are near."""
+        at = NOON + timedelta(minutes=minute)
+        left, right = [], []
+        for number in range(40):
+            ts = at + timedelta(seconds=chance.randrange(60))
+            left.append((number % 7, ts, ts + timedelta(seconds=chance.randrange(40))))
+            right.append((number % 7, number, ts + timedelta(seconds=7 * chance.randrange(3))))
+        db.insert("a", left)
+        db.insert("b", right)
+
+    def test_state_stays_flat(self, tmp_path, spark):
+        chance = random.Random(3)
+        sizes = []
+        db = ms.open(tmp_path / "db", spark=spark)
+        self.make(db)
+        for minute in range(0, 40, 2):
+            if minute == 20:  # what was let go, and what was kept, is in the checkpoint
+                db.close()
+                db = ms.open(tmp_path / "db", spark=spark)
+            self.push(db, minute, chance)
+            settle(db, *self.JOINS)
+            sizes.append({view: size_of(db, view)[0] for view in self.JOINS})
+        for view, query in self.JOINS.items():
+            assert rows_of(db, view) == Counter(db.query(query).fetchall()), view
+            early, later = ([each[view] for each in part] for part in (sizes[1:10], sizes[10:]))
+            assert max(later) <= 1.2 * max(early), view
+        db.close()
+
+    def test_what_comes_late_is_counted(self, db):
+        self.make(db)
+        db.insert("a", [(1, NOON, NOON + timedelta(hours=1)), (2, NOON + timedelta(hours=1), None)])
+        db.insert("b", [(1, 1, NOON + timedelta(minutes=1)), (9, 9, NOON + timedelta(hours=1))])
+        db.insert("b", [(1, 2, NOON), (1, 3, NOON + timedelta(hours=2))])  # the first is late
+        settle(db, "between")
+        assert rows_of(db, "between") == Counter([(1, 1)])
+        (row,) = [row for row in db.execute("SHOW VIEWS") if row["name"] == "between"]
+        assert row["late_rows"] == 1
+
+
+class TestSize:
+    def test_bytes_count_once_they_are_written(self, tmp_path, spark):
+        with ms.open(tmp_path / "db", spark=spark) as db:
+            db.execute(
+                "CREATE TABLE t (id INT PRIMARY KEY, v INT);"
+                "CREATE MATERIALIZED VIEW v AS SELECT x.id FROM t x JOIN t y ON x.v = y.id;"
+                "CREATE MATERIALIZED VIEW one AS SELECT v, COUNT(*) AS n FROM t GROUP BY v"
+            )
+            db.insert("t", [(n, n + 1) for n in range(100)])
+            settle(db, "v")
+            assert size_of(db, "v")[0] == 200
+        with ms.open(tmp_path / "db", spark=spark) as db:
+            db.insert("t", [(1000, 1)])
+            settle(db, "v")
+            rows, size = size_of(db, "v")
+            assert rows == 202
+            assert size > 200 * 8
