@@ -1,14 +1,33 @@
-"""For all tests: what is slow the first time only is done before any of them is timed."""
+"""For all tests: what is slow the first time only is done before any of them is timed.
+
+And one Spark, started by the first test that needs it.
+"""
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
+import pytest
+
+from millstream.spark.session import Spark
 
 from .seed import SEED, load_profile
 
 pa.array([0])  # imports pandas
+# Each Java of the tests lives for seconds or minutes: compiling it well takes longer than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 load_profile()
 
 
 def pytest_report_header():
     return f"MILLSTREAM_SEED={SEED}"
+
+
+@pytest.fixture(scope="session")
+def spark_owner(tmp_path_factory):
+    """Databases that start a Spark of their own use this one, too: a process has one."""
+    owner = Spark(tmp_path_factory.mktemp("spark"))
+    assert owner.session is not None
+    yield owner
+    owner.stop()

@@ -31,7 +31,9 @@ def pages_with_examples():
 
 
 @pytest.mark.parametrize("page", list(pages_with_examples()))
-def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
+def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch, request):
+    if request.node.get_closest_marker("slow"):
+        request.getfixturevalue("spark_owner")
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -9,7 +9,6 @@ import pytest
 import millstream as ms
 from millstream.spark.columns import columns_json
 from millstream.spark.internals import empty_frame
-from millstream.spark.session import Spark
 
 
 def pytest_collection_modifyitems(items):
@@ -18,14 +17,6 @@ def pytest_collection_modifyitems(items):
         if "/tests/on_spark/" in str(item.path):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.filterwarnings("ignore"))
-
-
-@pytest.fixture(scope="session")
-def spark_owner(tmp_path_factory):
-    owner = Spark(tmp_path_factory.mktemp("spark"))
-    assert owner.session is not None
-    yield owner
-    owner.stop()
 
 
 @pytest.fixture

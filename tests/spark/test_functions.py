@@ -12,8 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.spark.session import Spark
-
 pytestmark = pytest.mark.slow
 pytest.importorskip("pyspark")
 
@@ -22,10 +20,8 @@ few = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    started = Spark(tmp_path_factory.mktemp("spark"), master="local[8]")
-    yield started.for_view()
-    started.stop()
+def spark(spark_owner):
+    return spark_owner.for_view()
 
 
 def table(spark, rows, schema, partitions=3):

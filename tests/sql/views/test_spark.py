@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.spark.session import Spark
 from millstream.sql import parse
 from millstream.sql.views.view import plan_view
 
@@ -23,16 +22,14 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "views.sql"
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    started = Spark(tmp_path_factory.mktemp("spark"), master="local[4]")
-    session = started.for_view()
+def spark(spark_owner):
+    session = spark_owner.for_view()
     # So few rows are not worth compiled plans; the interpreted ones mean the same.
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     for name, rows in ROWS.items():
         session.createDataFrame(table_of(LOGS[name], rows)).createOrReplaceTempView(name)
-    yield session
-    started.stop()
+    return session
 
 
 def table_of(log, rows):
