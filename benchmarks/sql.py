@@ -47,7 +47,7 @@ ITEMS = (
 )
 WARM = 1500
 PINGS = 2000
-ROWS = 300_000
+ROWS = 1_000_000
 TABLE = 1_000_000
 
 
@@ -145,12 +145,14 @@ def catch_up(path: Path, sql: str, name: str, *, streaming: bool) -> tuple[str, 
         for first in range(0, ROWS, 50_000):
             db.insert("bids", [bid(n, auctions) for n in range(first, first + 50_000)])
         db.flush()
-        db.execute("CREATE MATERIALIZED VIEW warm AS SELECT COUNT(*) AS n FROM auctions a, bids b")
-        db.wait_for("warm")
-        began = time.perf_counter()
-        db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
-        db.wait_for("v")
-        ours = (ROWS + auctions) / (time.perf_counter() - began)
+        took = 0.0
+        for _ in range(2):  # warm, as plain Spark is
+            began = time.perf_counter()
+            db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+            db.wait_for("v")
+            took = time.perf_counter() - began
+            db.execute("DROP VIEW v")
+        ours = (ROWS + auctions) / took
         for each in ("auctions", "bids"):
             pq.write_table(db.query(f"SELECT * FROM {each}").to_arrow(), path / f"{each}.parquet")
     kind = "streaming" if streaming else "batch"
@@ -162,7 +164,7 @@ def catch_up(path: Path, sql: str, name: str, *, streaming: bool) -> tuple[str, 
 
 
 def plain_spark(path: Path, sql: str, *, streaming: bool) -> float:
-    """The seconds that plain Spark takes for the same, warm, from files."""
+    """The seconds that plain Spark takes for the same, the second time, from files."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     spark = (
