@@ -25,7 +25,7 @@ public class LiveReader implements SupportsRealTimeRead {
   private int from = 0;
   private int to = 0;
   private int rows = 0;
-  private Runnable beforeEnd;
+  private Follower follower;
 
   /** A reader that gives rows, or frames. */
   LiveReader(Frames frames, String start, boolean byFrame) {
@@ -68,7 +68,7 @@ public class LiveReader implements SupportsRealTimeRead {
     to = 0;
     rows = 0;
     batch = null;
-    if (beforeEnd != null) beforeEnd.run();
+    if (follower != null) follower.atEnd();
     return false;
   }
 
@@ -77,7 +77,9 @@ public class LiveReader implements SupportsRealTimeRead {
     reached = frames.offset();
     ChangeWriter sink = ChangeWriter.ofThisThread();
     if (sink == null) throw ChangeWriter.apart();
-    sink.reached(frames.lsn(), !frames.wire().hasMore());
+    boolean pausing = !frames.wire().hasMore();
+    sink.reached(frames.lsn(), pausing);
+    if (pausing && follower != null) follower.atPause();
   }
 
   public Object get() {
@@ -102,9 +104,18 @@ public class LiveReader implements SupportsRealTimeRead {
     return to;
   }
 
-  /** Have something done when all is read, before Spark ends the batch. */
-  public void beforeEnd(Runnable work) {
-    beforeEnd = work;
+  /** Have somebody told when there is nothing to do. */
+  public void tell(Follower one) {
+    follower = one;
+  }
+
+  /** Is told where the stream pauses and where it ends. */
+  public interface Follower {
+    /** There is nothing to read just now, and all results are sent. */
+    void atPause();
+
+    /** All is read, and Spark has not ended the batch yet. */
+    void atEnd();
   }
 
   public PartitionOffset getOffset() {

@@ -63,7 +63,7 @@ public abstract class Aggregate implements Serializable {
   void add(UnsafeRow row, long weight, Object part) {}
 
   /** Add the values of its buffers, of a group of so many rows. */
-  abstract void addBuffers(byte[] key, Object part, ArrayList out, long count);
+  abstract void addBuffers(Key key, Object part, ArrayList out, long count);
 
   void write(Object part, Bytes out) {}
 
@@ -79,7 +79,7 @@ public abstract class Aggregate implements Serializable {
     values = new Tree(line.state(), slot, order());
   }
 
-  final void take(byte[] key, UnsafeRow row, long weight, Object part) {
+  final void take(Key key, UnsafeRow row, long weight, Object part) {
     int end = at + types.length;
     if (filtered && (row.isNullAt(end) || !row.getBoolean(end))) return;
     if (!takesNulls()) {

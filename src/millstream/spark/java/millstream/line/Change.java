@@ -13,9 +13,4 @@ final class Change {
     this.lsn = lsn;
     this.weight = weight;
   }
-
-  /** Whether it only says that an aggregate without keys begins. */
-  boolean isFirst() {
-    return weight == 0L && row == Pipe.NOTHING;
-  }
 }

@@ -21,7 +21,7 @@ public class Count extends Aggregate {
     ((long[]) part)[0] += weight;
   }
 
-  void addBuffers(byte[] key, Object part, ArrayList out, long rows) {
+  void addBuffers(Key key, Object part, ArrayList out, long rows) {
     out.add(Long.valueOf(((long[]) part)[0]));
   }
 

@@ -36,17 +36,17 @@ public class Expiry implements Serializable {
   }
 
   /** A row of a key comes, or goes. One without a moment meets nothing that is to come. */
-  void add(byte[] key, byte[] bytes, UnsafeRow row, long weight) {
+  void add(Key key, byte[] bytes, UnsafeRow row, long weight) {
     UnsafeRow found = momentOf.apply(row);
     long at = found.isNullAt(0) ? Long.MIN_VALUE : found.getLong(0) + shift;
-    ByteBuffer entry = ByteBuffer.allocate(12 + key.length + bytes.length);
-    entry.putLong(at ^ Long.MIN_VALUE).putInt(key.length).put(key).put(bytes);
-    moments.add(Pipe.NOTHING, entry.array(), weight);
+    ByteBuffer entry = ByteBuffer.allocate(12 + key.bytes.length + bytes.length);
+    entry.putLong(at ^ Long.MIN_VALUE).putInt(key.bytes.length).put(key.bytes).put(bytes);
+    moments.add(Key.NOTHING, entry.array(), weight);
   }
 
   /** The first row whose moment a watermark has passed, which is noted no more; null: there is none. */
   Expired next(long watermark) {
-    Tree.Rows each = moments.first(Pipe.NOTHING);
+    Tree.Rows each = moments.first(Key.NOTHING);
     if (!each.next()) return null;
     ByteBuffer entry = ByteBuffer.wrap(each.row());
     if ((entry.getLong() ^ Long.MIN_VALUE) >= watermark) return null;
@@ -54,18 +54,18 @@ public class Expiry implements Serializable {
     entry.get(key);
     byte[] row = new byte[entry.remaining()];
     entry.get(row);
-    Expired found = new Expired(key, row, each.weight());
-    moments.add(Pipe.NOTHING, each.row(), -each.weight());
+    Expired found = new Expired(new Key(key), row, each.weight());
+    moments.add(Key.NOTHING, each.row(), -each.weight());
     return found;
   }
 
   /** A row that is let go. */
   static final class Expired {
-    final byte[] key;
+    final Key key;
     final byte[] row;
     final long weight;
 
-    Expired(byte[] key, byte[] row, long weight) {
+    Expired(Key key, byte[] row, long weight) {
       this.key = key;
       this.row = row;
       this.weight = weight;

@@ -51,12 +51,12 @@ public class Extreme extends Aggregate {
     if (best[0] == null || (greatest ? compared > 0 : compared < 0)) best[0] = value;
   }
 
-  void addBuffers(byte[] key, Object part, ArrayList out, long rows) {
+  void addBuffers(Key key, Object part, ArrayList out, long rows) {
     byte[] best = growsOnly ? ((byte[][]) part)[0] : search(key);
     out.add(best == null ? null : Pipe.row(best, 1).get(0, types[0]));
   }
 
-  private byte[] search(byte[] key) {
+  private byte[] search(Key key) {
     Tree.Rows each = greatest ? values.last(key) : values.first(key);
     while (greatest ? each.previous() : each.next()) if (each.weight() > 0L) return each.row();
     return null;

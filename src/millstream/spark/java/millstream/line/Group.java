@@ -65,8 +65,8 @@ public class Group extends Operator implements Kept.Kind {
     return port == other;
   }
 
-  void work(byte[] key, ArrayList changes) {
-    Parts group = (Parts) state.get(new Key(slot, key, 0), this);
+  void work(Key key, ArrayList changes) {
+    Parts group = (Parts) state.get(key.at(slot, 0), this);
     boolean existed = group.exists;
     byte[] before = existed && group.result == null ? result(key, group) : group.result;
     long lsn = 0L;
@@ -86,7 +86,7 @@ public class Group extends Operator implements Kept.Kind {
     state.changed(group, 0);
     if (existed != group.exists) state.count(group.exists ? 1L : -1L);
     if (Arrays.equals(before, group.result)) return;
-    UnsafeRow keyRow = Pipe.row(key, keys);
+    UnsafeRow keyRow = Pipe.row(key.bytes, keys);
     if (existed) send(keyRow, before, lsn, -1L);
     if (group.exists) send(keyRow, group.result, lsn, 1L);
   }
@@ -95,7 +95,7 @@ public class Group extends Operator implements Kept.Kind {
     pipe.send(joined.apply(key, Pipe.row(result, aggregates.length)), lsn, weight);
   }
 
-  private byte[] result(byte[] key, Parts group) {
+  private byte[] result(Key key, Parts group) {
     ArrayList values = new ArrayList();
     for (int i = 0; i < aggregates.length; i++) {
       aggregates[i].addBuffers(key, group.parts[i], values, group.count);

@@ -110,12 +110,16 @@ public class Join extends Operator {
     return kind.startsWith("ExistenceJoin");
   }
 
+  boolean needsOrder() {
+    return true;
+  }
+
   boolean takes(int port) {
     return port == ports[LEFT] || port == ports[RIGHT];
   }
 
-  void work(byte[] key, ArrayList changes) {
-    Totals weights = hasTotals ? (Totals) state.get(new Key(totals, key, 0), Totals.KIND) : null;
+  void work(Key key, ArrayList changes) {
+    Totals weights = hasTotals ? (Totals) state.get(key.at(totals, 0), Totals.KIND) : null;
     for (int i = 0; i < changes.size(); i++) {
       Change change = (Change) changes.get(i);
       int side = change.port == ports[LEFT] ? LEFT : RIGHT;
@@ -134,14 +138,14 @@ public class Join extends Operator {
       for (; row != null; row = expiries[side].next(watermark)) {
         sides[side].add(row.key, row.row, -row.weight);
         if (!hasTotals) continue;
-        Totals weights = (Totals) state.get(new Key(totals, row.key, 0), Totals.KIND);
+        Totals weights = (Totals) state.get(row.key.at(totals, 0), Totals.KIND);
         weights.of[side] -= row.weight;
         state.changed(weights, 0);
       }
     }
   }
 
-  private void keep(byte[] key, int side, Change change, UnsafeRow row, long matches) {
+  private void keep(Key key, int side, Change change, UnsafeRow row, long matches) {
     sides[side].add(key, change.row, change.weight, matches);
     if (expiries[side] != null) expiries[side].add(key, change.row, row, change.weight);
   }
@@ -154,7 +158,7 @@ public class Join extends Operator {
 
   // ---- all rows of the key match
 
-  private void byKey(byte[] key, int side, Change change, long[] weights) {
+  private void byKey(Key key, int side, Change change, long[] weights) {
     int other = 1 - side;
     UnsafeRow row = row(side, change.row);
     boolean flips = false;
@@ -182,7 +186,7 @@ public class Join extends Operator {
 
   // ---- the condition decides which rows match; a row's note is the weight of its matches
 
-  private void byCondition(byte[] key, int side, Change change) {
+  private void byCondition(Key key, int side, Change change) {
     int other = 1 - side;
     UnsafeRow row = row(side, change.row);
     long own = 0L;

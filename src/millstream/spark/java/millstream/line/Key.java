@@ -6,18 +6,38 @@ import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
 /** What state is found by: an operator's slot, the bytes of a key, and a page of that key. */
 final class Key {
-  final int slot;
-  final int page;
+  static final Key NOTHING = new Key(Pipe.NOTHING);
+
   final byte[] bytes;
+  private final int slot;
+  private final int page;
+  private final int ofBytes;
   private final int hash;
 
-  Key(int slot, byte[] bytes, int page) {
+  /** A key by itself. */
+  Key(byte[] bytes) {
+    this(
+        bytes,
+        Murmur3_x86_32.hashUnsafeBytes(bytes, (long) Platform.BYTE_ARRAY_OFFSET, bytes.length, 42),
+        0,
+        0);
+  }
+
+  private Key(byte[] bytes, int ofBytes, int slot, int page) {
+    this.bytes = bytes;
+    this.ofBytes = ofBytes;
     this.slot = slot;
     this.page = page;
-    this.bytes = bytes;
-    int seed = slot * 31 + page;
-    this.hash =
-        Murmur3_x86_32.hashUnsafeBytes(bytes, (long) Platform.BYTE_ARRAY_OFFSET, bytes.length, seed);
+    this.hash = (ofBytes * 31 + slot) * 31 + page;
+  }
+
+  /** A page of this key, of an operator's slot. */
+  Key at(int otherSlot, int otherPage) {
+    return new Key(bytes, ofBytes, otherSlot, otherPage);
+  }
+
+  int page() {
+    return page;
   }
 
   public int hashCode() {

@@ -91,7 +91,7 @@ public final class Line extends StatefulProcessor implements Serializable {
   private void begin() {
     reader = LiveReader.ofThisThread();
     if (reader == null) throw ChangeWriter.apart();
-    reader.beforeEnd(new Flush(state));
+    reader.tell(state);
   }
 
   public void close() {
@@ -127,19 +127,6 @@ public final class Line extends StatefulProcessor implements Serializable {
       ChangeWriter.ofThisThread().write(row, lsn, weight);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
-    }
-  }
-
-  /** Writes the state before a batch ends. */
-  private static final class Flush implements Runnable {
-    private final State state;
-
-    Flush(State state) {
-      this.state = state;
-    }
-
-    public void run() {
-      state.flush();
     }
   }
 

@@ -52,7 +52,7 @@ public class Replay extends Aggregate {
     return true;
   }
 
-  void addBuffers(byte[] key, Object part, ArrayList out, long rows) {
+  void addBuffers(Key key, Object part, ArrayList out, long rows) {
     if (processor == null) {
       Option[] filters = {Option.empty()};
       Expression[] functions = {function};

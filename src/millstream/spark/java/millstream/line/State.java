@@ -5,13 +5,15 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
+import millstream.bridge.LiveReader;
 import millstream.functions.Bytes;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker$;
 import org.apache.spark.sql.streaming.ValueState;
 
 /**
  * The state of a line. What was used of late is at hand as objects; what has changed is written to
- * Spark's state store later, once for many changes, and at the latest before a batch ends.
+ * Spark's state store later, once for many changes: when there is nothing else to do, and at the
+ * latest before a batch ends.
  *
  * <p>Objects are of two generations: when the young ones have grown too many, they become the old
  * ones, and those of the old that nobody has asked for since are let go. That happens between two
@@ -20,9 +22,12 @@ import org.apache.spark.sql.streaming.ValueState;
  * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
  * setting the key where Spark keeps it.
  */
-final class State {
+final class State implements LiveReader.Follower {
   /** Changed pieces that are not written yet: so many, at most, between two commits. */
-  private static final int MOST_CHANGED = 1 << 13;
+  private static final int MOST_CHANGED = 1 << 16;
+
+  /** How many are written when there is nothing else to do: a tenth of a millisecond's worth. */
+  private static final int AT_PAUSE = 32;
 
   private static final AtomicInteger OPEN = new AtomicInteger();
 
@@ -89,8 +94,12 @@ final class State {
     publish();
   }
 
+  public void atPause() {
+    for (int i = 0; i < AT_PAUSE && !changed.isEmpty(); i++) write((Kept) changed.poll());
+  }
+
   /** Write all that has changed. */
-  void flush() {
+  public void atEnd() {
     while (!changed.isEmpty()) write((Kept) changed.poll());
     totals().isChanged = true;
     write(totals());
@@ -131,7 +140,7 @@ final class State {
   }
 
   private Totals totals() {
-    if (totals == null) totals = (Totals) get(new Key(TOTALS, Pipe.NOTHING, 0), new Totals());
+    if (totals == null) totals = (Totals) get(Key.NOTHING.at(TOTALS, 0), new Totals());
     return totals;
   }
 
@@ -162,9 +171,9 @@ final class State {
     }
   }
 
-  /** How large a generation may grow: all lines together take a quarter of the heap. */
+  /** How large a generation may grow: all lines together take half of the heap. */
   private static long most() {
-    return Runtime.getRuntime().maxMemory() / 8L / (long) Math.max(1, OPEN.get());
+    return Runtime.getRuntime().maxMemory() / 4L / (long) Math.max(1, OPEN.get());
   }
 
   static void setKey(Object key) {

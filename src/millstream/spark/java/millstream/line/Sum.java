@@ -104,7 +104,7 @@ public class Sum extends Aggregate {
     part.add(value.toJavaBigDecimal().setScale(type.scale()).unscaledValue(), weight);
   }
 
-  void addBuffers(byte[] key, Object object, ArrayList out, long rows) {
+  void addBuffers(Key key, Object object, ArrayList out, long rows) {
     Part part = (Part) object;
     out.add(part.count == 0L && !average && buffers == 1 ? null : total(part));
     if (average) {

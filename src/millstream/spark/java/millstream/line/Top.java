@@ -52,7 +52,7 @@ public class Top extends Operator {
     return port == other;
   }
 
-  void work(byte[] key, ArrayList changes) {
+  void work(Key key, ArrayList changes) {
     ArrayList before = firstRows(key);
     byte[] last = isFull(before) ? ((Change) before.get(before.size() - 1)).row : null;
     boolean concerned = false;
@@ -70,11 +70,11 @@ public class Top extends Operator {
     HashMap known = new HashMap();
     for (int i = 0; i < before.size(); i++) {
       Change row = (Change) before.get(i);
-      known.put(new Key(0, row.row, 0), row);
+      known.put(new Key(row.row), row);
     }
     ArrayList come = new ArrayList();
     for (int i = 0; i < after.size(); i++) {
-      Change row = (Change) after.get(i), old = (Change) known.get(new Key(0, row.row, 0));
+      Change row = (Change) after.get(i), old = (Change) known.get(new Key(row.row));
       long more = old == null ? row.weight : row.weight - old.weight;
       if (old != null) old.weight = Math.max(0L, -more);
       if (more > 0L) come.add(new Change(0, row.row, lsn, more));
@@ -95,7 +95,7 @@ public class Top extends Operator {
     return count >= (long) limit && count > 0L;
   }
 
-  private ArrayList firstRows(byte[] key) {
+  private ArrayList firstRows(Key key) {
     ArrayList found = new ArrayList();
     Tree.Rows each = rows.first(key);
     for (long room = (long) limit; room > 0L && each.next(); ) {

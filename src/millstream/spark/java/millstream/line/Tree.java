@@ -23,28 +23,28 @@ final class Tree {
     this.order = order;
   }
 
-  private Page page(byte[] key, int number) {
-    return (Page) state.get(new Key(slot, key, number), Page.KIND);
+  private Page page(Key key, int number) {
+    return (Page) state.get(key.at(slot, number), Page.KIND);
   }
 
   /** Add to the weight of a row, which goes when none is left; the weight before. */
-  long add(byte[] key, byte[] row, long weight) {
+  long add(Key key, byte[] row, long weight) {
     return put(key, row, weight, 0L, false);
   }
 
   /** Add to the weight of a row, and set what is noted for it; the weight before. */
-  long add(byte[] key, byte[] row, long weight, long note) {
+  long add(Key key, byte[] row, long weight, long note) {
     return put(key, row, weight, note, true);
   }
 
-  private long put(byte[] key, byte[] row, long weight, long note, boolean noted) {
+  private long put(Key key, byte[] row, long weight, long note, boolean noted) {
     Page root = page(key, 0);
     long before = put(root, root, row, weight, note, noted);
     if (root.count > MOST_ROWS) {
       Page left = below(root, root), right = below(root, root);
       root.moveTo(left, 0);
       root.isLeaf = false;
-      root.insert(0, left.rows[0], 0L, (long) left.key.page);
+      root.insert(0, left.rows[0], 0L, (long) left.key.page());
       split(root, left, right, 0);
     } else if (root.count == 0) {
       root.isLeaf = true;
@@ -60,7 +60,7 @@ final class Tree {
       state.changed(page, 0);
     }
     at = at >= 0 ? at : Math.max(0, -at - 2);
-    Page child = page(page.key.bytes, (int) page.notes[at]);
+    Page child = page(page.key, (int) page.notes[at]);
     long before = put(root, child, row, weight, note, noted);
     if (child.count > MOST_ROWS) {
       split(page, child, below(root, page), at);
@@ -86,7 +86,7 @@ final class Tree {
   }
 
   private Page below(Page root, Page above) {
-    Page made = page(above.key.bytes, root.next++);
+    Page made = page(above.key, root.next++);
     state.changed(root, 0);
     return made;
   }
@@ -96,7 +96,7 @@ final class Tree {
     full.moveTo(empty, full.count / 2);
     state.changed(full, 0);
     state.changed(empty, 0);
-    state.changed(above, above.insert(at + 1, empty.rows[0], 0L, (long) empty.key.page));
+    state.changed(above, above.insert(at + 1, empty.rows[0], 0L, (long) empty.key.page()));
   }
 
   private int search(Page page, byte[] row) {
@@ -121,21 +121,21 @@ final class Tree {
   // ---- reading
 
   /** The rows of a key, from the first on. */
-  Rows first(byte[] key) {
+  Rows first(Key key) {
     Rows rows = new Rows(key);
     rows.descend(page(key, 0), null, true);
     return rows;
   }
 
   /** The rows of a key, from the last on backwards. */
-  Rows last(byte[] key) {
+  Rows last(Key key) {
     Rows rows = new Rows(key);
     rows.descend(page(key, 0), null, false);
     return rows;
   }
 
   /** The rows of a key, from a row on, or from where it would be. */
-  Rows from(byte[] key, byte[] row) {
+  Rows from(Key key, byte[] row) {
     Rows rows = new Rows(key);
     rows.descend(page(key, 0), row, true);
     return rows;
@@ -146,14 +146,14 @@ final class Tree {
    * two calls notes may change, but no row may come or go.
    */
   final class Rows {
-    private final byte[] key;
+    private final Key key;
     private Page[] path = new Page[4];
     private int[] places = new int[4];
     private int depth = 0;
     private Page leaf;
     private int at;
 
-    private Rows(byte[] key) {
+    private Rows(Key key) {
       this.key = key;
     }
 
