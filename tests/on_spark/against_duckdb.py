@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from datetime import UTC, datetime
 
 import duckdb
 import pyarrow as pa
@@ -31,6 +32,7 @@ class Model:
         self.rows = {name: [] for name in schemas}
         self._schemas = schemas
         self._duck = duckdb.connect(config={"threads": 1})
+        self._timed = any(_is_time(each) for schema in schemas.values() for each in schema)
         for name in schemas:
             self.put(name, [])
 
@@ -40,14 +42,28 @@ class Model:
         schema = self._schemas[name]
         columns = zip(*rows, strict=True) if rows else [()] * len(schema)
         arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
-        self._duck.register(name, pa.table(arrays, schema=schema))
+        without_zones = [
+            each.cast(pa.timestamp("us")) if _is_time(field) else each
+            for each, field in zip(arrays, schema, strict=True)
+        ]
+        self._duck.register(name, pa.table(without_zones, schema.names))
 
     def view(self, name, sql):
         """Let others read a query under a name."""
         self._duck.execute(f"CREATE VIEW {name} AS {sql}")
 
     def answer(self, sql):
-        return self._duck.execute(sql).fetchall()
+        found = self._duck.execute(sql).fetchall()
+        return [tuple(map(_in_utc, row)) for row in found] if self._timed else found
+
+
+def _is_time(field):
+    return pa.types.is_timestamp(field.type)
+
+
+def _in_utc(value):
+    """DuckDB's times have no zone: with one, it would need an extension."""
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
 class Proof:

@@ -172,6 +172,18 @@ class Generator:
         rows = self._rows(f"{name} {left} {join} {name} {right} ON {on}", [*ours, *theirs])
         return Query(f"WITH {name} AS ({query.sql}) {rows.sql}", rows.kinds)
 
+    def top(self, depth):
+        """The first rows, in an order without ties but of equal rows."""
+        query, name = self.query(depth=depth), self._alias()
+        columns = [Column(f"{name}.{column}", kind) for column, kind in query.columns.items()]
+        if not columns:
+            return self.grouped(depth)
+        ways = ["NULLS FIRST", "NULLS LAST", "DESC NULLS FIRST", "DESC NULLS LAST"]
+        order = ", ".join(f"{each.text} {self._dice.choice(ways)}" for each in columns)
+        rows = self._select(columns, f"({query.sql}) {name}")
+        limit = self._dice.choice([1, 3, 3, 10])
+        return Query(f"{rows.sql} ORDER BY {order} LIMIT {limit}", rows.kinds)
+
     # ---- what is read
 
     def _from(self, depth, joins=None, at_least=0):
@@ -264,6 +276,8 @@ class Generator:
     def _aggregate(self, scope, shown=True):
         """An aggregate of a column; ``shown``: it is only shown, so it may be inexact."""
         text, kind = self._dice.choice(scope)
+        if kind == "int" and self._chance(0.06):
+            text = f"({text} + {self._scalar([])})"
         forms = [(f"COUNT({text})", "int"), (f"COUNT(DISTINCT {text})", "int")]
         if kind == "bool":
             forms += [(f"BOOL_OR({text})", kind), (f"BOOL_AND({text})", kind)]
@@ -300,6 +314,8 @@ class Generator:
             condition += " AND {} = {}".format(*self._dice.choice(pairs))
         if self._chance(0.35):
             condition += f" AND {self._predicate([*left, *right], 0)}"
+        if self._chance(0.05):
+            condition += f" AND {self._pick([*left, *right], 'int').text} <> {self._scalar([])}"
         return condition
 
     def _predicate(self, scope, depth=1):
@@ -398,5 +414,6 @@ FORMS = (
     "lateral",
     "cross_join",
     "inner_join",
+    "top",
 )
 """What a query is at its top; below that it may have any of the others."""

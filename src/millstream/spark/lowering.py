@@ -16,22 +16,23 @@ from millstream.spark.plans import (
     LogLeaf,
     each_of,
     event_time,
-    find_all,
     fingerprint_of,
     is_constant,
+    is_one_row,
     keys_of,
     kind_of,
     last_moment,
     only_grows,
     parts_of,
+    subqueries_of,
     text_of,
 )
 
 _SINK: Final = 0
-_LAYOUT: Final = 2
+_LAYOUT: Final = 3
 """Of the state, see ``State.java`` and what the operators keep in it."""
 
-_NULLS_MATCH, _NULLS_DROP, _NULLS_APART = 0, 1, 2
+_NULLS_MATCH, _NULLS_DROP, _NULLS_APART, _NULLS_APART_RIGHT = 0, 1, 2, 3
 
 _DROPS_LEFT: Final = ("Inner", "Cross", "LeftSemi", "RightOuter")
 _KEEPS_RIGHT: Final = ("RightOuter", "FullOuter")
@@ -53,6 +54,9 @@ _NODES: Final = {
     "WindowGroupLimit": "OVER",
 }
 """Nodes that no operator does, by what the user wrote."""
+
+_WITH_SUBQUERIES: Final = ("Aggregate", "Filter", "Join", "Project")
+"""Nodes whose expressions may have scalar subqueries."""
 
 Pipes = Callable[[list[Any]], Any]
 """Gives the pipe to a consumer, for the steps on the way to it."""
@@ -145,6 +149,11 @@ class _Lowering:
                 f"{_NODES.get(kind, kind)} is not supported in a view yet",
                 hint="leave it out, and do it with db.query() over the view",
             )
+        if kind not in _WITH_SUBQUERIES and subqueries_of(each_of(node.expressions())):
+            raise SqlUnsupportedError(
+                "a subquery as a value is not supported here",
+                hint="give it a name in a subquery after FROM, and use that name",
+            )
         self._lowerings[kind](node, steps, pipes)
 
     def pipe(  # noqa: PLR0917 - as the class in Java
@@ -213,7 +222,11 @@ class _Lowering:
     # ---- operators
 
     def _join(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        kind, condition = str(node.joinType().toString()), node.condition()
+        kind = str(node.joinType().toString())
+        if subqueries_of(each_of(node.expressions())):
+            self._join_with_subqueries(node, steps, pipes)
+            return
+        condition = node.condition()
         if kind not in _JOINS and not kind.startswith("ExistenceJoin"):
             raise SqlUnsupportedError(
                 "a subquery that may give several rows is not supported as a value",
@@ -227,7 +240,7 @@ class _Lowering:
         sides = (node.left(), node.right())
         nulls = (
             _NULLS_DROP if kind in _DROPS_LEFT else _NULLS_APART,
-            _NULLS_APART if kind in _KEEPS_RIGHT else _NULLS_DROP,
+            _NULLS_APART_RIGHT if kind in _KEEPS_RIGHT else _NULLS_DROP,
         )
         ports = [self._port(), self._port()]
         for side, key, port, null in zip(sides, keys, ports, nulls, strict=True):
@@ -265,10 +278,26 @@ class _Lowering:
             made.append(self._java.Expiry(seq, sides[own].output(), shift))
         return made
 
+    def _join_with_subqueries(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        """A join of which the condition has scalar subqueries: their values go with the left."""
+        left, [condition] = self._without_subqueries(node.left(), [node.condition().get()])
+        made = self._catalyst.plans.logical.Join(
+            left,
+            node.right(),
+            node.joinType(),
+            self._jvm.scala.Option.apply(condition),
+            node.hint(),
+        )
+        step = self._step("Project")(node.output(), made.output())
+        self.node(made, [step, *steps], pipes)
+
     def _aggregate(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         found = parts_of(self._catalyst.planning.PhysicalAggregation.unapply(node).get())
         grouping, functions = each_of(found[0]), each_of(found[1])
         results, child = found[2], found[3]
+        if subqueries_of(each_of(node.expressions())):
+            self.node(self._outside_subqueries(found), steps, pipes)
+            return
         port, inputs = self._port(), list[Any]()
         made, evaluate, buffers = list[Any](), list[Any](), list[Any]()
         grows = only_grows(child, lambda rdd: self._logs[rdd].grows)
@@ -383,12 +412,11 @@ class _Lowering:
 
     def _without_subqueries(self, child: Any, expressions: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401
         """A child that has the value of each scalar subquery as a column; and these expressions."""
-        found = [query for each in expressions for query in find_all(each, "ScalarSubquery")]
+        found = subqueries_of(expressions)
         if not found:
             return child, expressions
         replace = self._java.Replace()
         logical, plans = self._catalyst.plans.logical, self._catalyst.plans
-        outer = getattr(plans, "LeftOuter$").__getattr__("MODULE$")
         for query in found:
             most = query.plan().maxRows()
             if not most.isDefined() or most.get() > 1:
@@ -399,9 +427,30 @@ class _Lowering:
             column = self._alias(query.plan().output().head())
             one = logical.Project(self._seq([column]), query.plan())
             nothing = self._jvm.scala.Option.empty()
-            child = logical.Join(child, one, outer, nothing, logical.JoinHint.NONE())
+            kind = "Inner$" if is_one_row(query.plan()) else "LeftOuter$"
+            join = getattr(plans, kind).__getattr__("MODULE$")
+            child = logical.Join(child, one, join, nothing, logical.JoinHint.NONE())
             replace.put(query, column.toAttribute())
         return child, [each.transform(replace) for each in expressions]
+
+    def _outside_subqueries(self, aggregate: list[Any]) -> Any:  # noqa: ANN401
+        """An aggregate whose scalar subqueries are below it, or in a projection above it.
+
+        Args:
+            aggregate: its keys, functions and results, as Spark takes it apart, and its child.
+        """
+        grouping, functions, results, child = aggregate
+        keys, made = each_of(grouping), each_of(functions)
+        child, found = self._without_subqueries(child, [*keys, *made])
+        keys, replaced = found[: len(keys)], found[len(keys) :]
+        values = [
+            self._alias(each, old.resultAttribute())
+            for each, old in zip(replaced, made, strict=True)
+        ]
+        logical, nothing = self._catalyst.plans.logical, self._jvm.scala.Option.empty()
+        inner = [each.child() if kind_of(each) == "Alias" else each for each in keys]
+        below = logical.Aggregate(self._seq(inner), self._seq([*keys, *values]), child, nothing)
+        return logical.Project(results, below)
 
     # ---- Java and Scala
 
@@ -412,9 +461,10 @@ class _Lowering:
     def _step(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._java, f"Step${name}")
 
-    def _alias(self, expression: Any) -> Any:  # noqa: ANN401
+    def _alias(self, expression: Any, column: Any = None) -> Any:  # noqa: ANN401
+        """An expression under a name: a new column, or the one that is given."""
         expressions, none = self._catalyst.expressions, self._seq([])
-        new = expressions.NamedExpression.newExprId()
+        new = expressions.NamedExpression.newExprId() if column is None else column.exprId()
         return expressions.Alias(
             expression, "value", new, none, self._jvm.scala.Option.empty(), none
         )

@@ -76,23 +76,45 @@ def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
 
 
 def keys_of(plan: Any) -> tuple[int, ...]:  # noqa: ANN401
-    """The places of the columns that are the keys of the groups which a plan gives, if it does."""
+    """The places of the columns that are the keys of the groups which a plan gives, if it does.
+
+    Not when there is a subquery above the groups that may give no row: what leaves its join is not
+    first what goes, and then what comes.
+    """
     node, shown = plan, [_id(each) for each in each_of(plan.output())]
-    while kind_of(node) in {"Sort", "Filter", "Project"}:
+    while kind_of(node) in {"Sort", "Filter", "Project"} and _has_values(node):
         if kind_of(node) == "Project":
             below = {_id(each): _id(_inner(each)) for each in each_of(node.projectList())}
             shown = [below.get(each, -1) for each in shown]
         node = node.child()
-    if kind_of(node) != "Aggregate":
+    if kind_of(node) != "Aggregate" or not _has_values(node):
         return ()
     columns, places = each_of(node.aggregateExpressions()), list[int]()
     for key in each_of(node.groupingExpressions()):
-        found = [_id(each) for each in columns if _inner(each).semanticEquals(key)]
+        found = [_id(each) for each in columns if _source(_inner(each)).semanticEquals(key)]
         place = next((shown.index(each) for each in found if each in shown), None)
         if place is None or _is_nested(key.dataType()):
             return ()
         places.append(place)
     return tuple(sorted(set(places)))
+
+
+def _has_values(node: Any) -> bool:  # noqa: ANN401
+    """Whether all scalar subqueries in a node's expressions always give a row."""
+    found = subqueries_of(each_of(node.expressions()))
+    return all(is_one_row(query.plan()) for query in found)
+
+
+def is_one_row(plan: Any) -> bool:  # noqa: ANN401
+    """Whether a plan gives one row, always: that of an aggregate without keys."""
+    if kind_of(plan) == "Project":
+        return is_one_row(plan.child())
+    return kind_of(plan) == "Aggregate" and not each_of(plan.groupingExpressions())
+
+
+def subqueries_of(expressions: list[Any]) -> list[Any]:
+    """The scalar subqueries within expressions."""
+    return [query for each in expressions for query in find_all(each, "ScalarSubquery")]
 
 
 def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
@@ -102,6 +124,16 @@ def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
 def _inner(expression: Any) -> Any:  # noqa: ANN401
     """What an expression with a name is of."""
     return expression.child() if kind_of(expression) == "Alias" else expression
+
+
+def _source(expression: Any) -> Any:  # noqa: ANN401
+    """What an expression is computed from, if no two values of it give the same: as of windows."""
+    kind = kind_of(expression)
+    if kind == "MicrosToTimestamp":
+        return _source(expression.child())
+    if kind in {"Add", "Subtract"} and expression.right().foldable():
+        return _source(expression.left())
+    return expression
 
 
 def _id(expression: Any) -> int:  # noqa: ANN401
@@ -145,7 +177,7 @@ def is_constant(node: Any) -> bool:  # noqa: ANN401
         return all(map(is_constant, each_of(node.children())))
     if kind_of(node) != "Project":
         return False
-    return all(each.foldable() for each in each_of(node.projectList()))
+    return all(_inner(each).foldable() for each in each_of(node.projectList()))
 
 
 def only_grows(node: Any, grows: Callable[[int], bool]) -> bool:  # noqa: ANN401

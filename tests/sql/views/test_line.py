@@ -86,16 +86,58 @@ def test_columns_without_a_name():
     assert found.spark_sql.startswith("SELECT COUNT(*) AS `_c0`, MAX(s.k) + 1 AS `_c1`, s.k FROM")
 
 
-def test_windows_are_those_of_spark():
+def test_common_tables_stay_where_they_are():
+    found = plan(
+        "WITH x AS (SELECT k FROM s) SELECT x.k FROM x JOIN"
+        " (WITH x AS (SELECT k FROM t) SELECT k FROM x) y ON x.k = y.k"
+    )
+    assert (
+        "JOIN (WITH x AS (SELECT k FROM `__log1` AS `t`) SELECT k FROM x) AS y" in found.spark_sql
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT k, (SELECT n FROM t WHERE t.k = s.k) AS x FROM s", True),
+        ("SELECT k, (SELECT n + 1 AS m FROM t x WHERE n > 0 AND (s.k = x.k)) AS x FROM s", True),
+        ("SELECT k, (SELECT n FROM t WHERE t.k = 5) AS x FROM s", True),
+        ("SELECT k, (SELECT n FROM t WHERE t.k = t.n) AS x FROM s", False),
+        ("SELECT k, (SELECT n FROM t WHERE t.n = s.k) AS x FROM s", False),
+        ("SELECT k, (SELECT n FROM t WHERE t.k = s.k OR t.n = 1) AS x FROM s", False),
+        ("SELECT k, (SELECT n FROM t, s y WHERE t.k = s.k) AS x FROM s", False),
+        ("SELECT k FROM s WHERE k IN (SELECT n FROM t WHERE t.k = s.k)", False),
+        ("SELECT s.k FROM s, (SELECT n FROM t WHERE t.k = 5) x", False),
+    ],
+)
+def test_lookups_by_key_are_aggregates(query, found):
+    assert ("MAX(" in plan(query).spark_sql) is found
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT k FROM s WHERE k = ANY (SELECT k FROM t)", "WHERE k IN (SELECT k FROM"),
+        ("SELECT k FROM s WHERE k <> ALL (SELECT k FROM t)", "WHERE NOT k IN (SELECT k FROM"),
+        ("SELECT k IN (SELECT k FROM t) AS x FROM s", "SELECT CASE WHEN k IN (SELECT"),
+        ("SELECT CASE WHEN k IN (SELECT k FROM t) THEN 1 END AS x FROM s", "SELECT CASE WHEN k IN"),
+    ],
+)
+def test_tests_of_subqueries(query, found):
+    sql = plan(query).spark_sql
+    assert found in sql
+    assert sql.count("CASE") <= 1
+
+
+def test_windows():
     found = plan(
         "SELECT HOP_START(s.ts) AS b, window_end, COUNT(*) AS n FROM s JOIN t ON s.k = t.k "
         "GROUP BY HOP(s.ts, INTERVAL '10 seconds', INTERVAL '1 minute')"
     )
-    window = "WINDOW(s.ts, '60000000 microseconds', '10000000 microseconds', '0 microseconds')"
     assert found.spark_sql.startswith(
-        f"SELECT {window}.`start` AS b, {window}.`end` AS `window_end`"
+        "SELECT TIMESTAMP_MICROS(`_e0` - 60000000) AS b, TIMESTAMP_MICROS(`_e0`) AS `window_end`"
     )
-    assert found.spark_sql.endswith(f"GROUP BY {window}")
+    assert found.spark_sql.endswith(" AS `_e0` GROUP BY `_e0`")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +147,9 @@ def test_windows_are_those_of_spark():
         ("SELECT s.k FROM s, t WHERE s.ts < NOW()", "NOW is not supported in a view"),
         ("SELECT COUNT(*) AS n FROM s FULL JOIN t ON s.k = t.k EMIT FINAL", "FULL"),
         ("SELECT k FROM (VALUES (1)) AS x(k)", "reads nothing"),
+        ("WITH RECURSIVE r AS (SELECT k FROM s UNION ALL SELECT k FROM r) SELECT k FROM r", "REC"),
+        ("SELECT k FROM s UNION ALL BY NAME SELECT k FROM t", "UNION BY NAME"),
+        ("SELECT k FROM s WHERE k >= ALL (SELECT k FROM t)", "= ANY and <> ALL only"),
         ("SELECT COUNT(*) AS n FROM t GROUP BY SESSION(ts, INTERVAL '1 day')", "SESSION"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.sql.views.functions import OWN_VIEW, has_aggregate
+from millstream.sql.views.functions import has_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,9 +50,6 @@ def check_query(tree: exp.Expr, errors: ErrorReporter) -> None:
             first = found[0] if isinstance(found, list) else found
             place = first if isinstance(first, exp.Expr) else tree
             errors.refuse(place, f"{what} is not supported in a view", hint)
-    with_ = tree.args.get("with_")
-    if with_ is not None and with_.args.get("recursive"):
-        errors.refuse(tree, "WITH RECURSIVE is not supported in a view", OWN_VIEW)
     distinct = tree.args.get("distinct")
     if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
         hint = "Write GROUP BY with FIRST(...) or MAX_BY(...)."

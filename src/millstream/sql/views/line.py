@@ -21,11 +21,16 @@ from millstream.sql.views.functions import (
     has_aggregate,
     is_aggregate,
 )
+from millstream.sql.views.line_subqueries import (
+    aggregate_lookups,
+    rewrite_quantified,
+    rewrite_tests,
+)
+from millstream.sql.views.line_windows import rewrite_windows
 from millstream.sql.views.plan import ViewPlan, log_relation
-from millstream.sql.views.relations import check_names
+from millstream.sql.views.relations import check_names, check_recursion
 from millstream.sql.views.trees import alias, column, nested, rendered, select
 from millstream.sql.views.view import as_view, plan_view
-from millstream.sql.views.windows import BOUNDS, as_window, is_bound, is_window, spark_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +44,7 @@ _IN_LOG_ORDER = frozenset(
 )
 """Aggregates that go by the order of the log, which the rows on a line do not keep."""
 
-_SPARK_WINDOWS = ("tumble", "hop")
+_LINE_WINDOWS = ("tumble", "hop", "cumulate")
 _COMPARISONS = (exp.Predicate, exp.Connector, exp.Not, exp.Paren)
 _WHY = "a line of operators, one feed, one partition"
 
@@ -79,7 +84,7 @@ def _needs_line(
     tree = read_tree(as_view(statement).query)
     if any(function_name(each) in _IN_LOG_ORDER for each in tree.walk()):
         return False
-    if plan.window is not None and plan.window.kind not in _SPARK_WINDOWS:
+    if plan.window is not None and plan.window.kind not in _LINE_WINDOWS:
         return False
     given = [inputs(each) for each in plan.inputs]
     if plan.lookups or (any(each.retracts for each in given) and plan.shape != "rows"):
@@ -119,12 +124,13 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     check_repeatable(tree, errors)
     # A view alone is read by its log, which is never ahead of itself.
     several = len({each.name.lower() for each in _tables(tree)}) > 1
-    relations = _Relations(inputs, expand=several)
+    relations = _Relations(inputs, errors, expand=several)
     relations.rename(tree)
     _name_columns(tree)
     found = relations.found
     for each in list(tree.find_all(exp.Select)):
-        _rewrite_windows(each, errors)
+        rewrite_windows(each, errors)
+        rewrite_tests(each)
     try:
         sql = rendered(tree)
     except UnsupportedError as error:
@@ -160,6 +166,7 @@ class _Relations:
 
     Args:
         inputs: gives what a log is by its name.
+        errors: raises errors.
         expand: whether they read, instead of views, what these read. So all that they read are
             logs of which each has the newest rows, at every LSN.
 
@@ -168,14 +175,20 @@ class _Relations:
         through: the views of which the inputs are read.
     """
 
-    def __init__(self, inputs: Callable[[str], Input], *, expand: bool) -> None:
+    def __init__(
+        self, inputs: Callable[[str], Input], errors: ErrorReporter, *, expand: bool
+    ) -> None:
         self._inputs = inputs
+        self._errors = errors
         self._expand = expand
         self.found: dict[str, Input] = {}
         self.through: set[str] = set()
 
     def rename(self, tree: exp.Query) -> None:
         """Have a query read the relations."""
+        _check_forms(tree, self._errors)
+        rewrite_quantified(tree, self._errors)
+        aggregate_lookups(tree, self._inputs)
         for table in _tables(tree):
             given = self._inputs(table.name)
             if self._expand and given.view is not None:
@@ -204,9 +217,7 @@ def _name_columns(tree: exp.Query) -> None:
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     for place, item in enumerate(tree.expressions if isinstance(tree, exp.Select) else []):
-        if is_bound(item) or (isinstance(item, exp.Column) and item.name.upper() in BOUNDS):
-            item.replace(alias(item, item.name if isinstance(item, exp.Column) else f"_c{place}"))
-        elif not isinstance(item, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
+        if not isinstance(item, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
             item.replace(alias(item, f"_c{place}"))
 
 
@@ -214,36 +225,6 @@ def _known_as(table: exp.Table) -> exp.Expr:
     """The name by which a query knows a table."""
     given: exp.Expr | None = table.args.get("alias")
     return given or exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
-
-
-def _rewrite_windows(query: exp.Select, errors: ErrorReporter) -> None:
-    """Write TUMBLE and HOP, and the functions that give their bounds, as Spark does."""
-    own = list(query.walk(prune=lambda each: isinstance(each, exp.Query) and each is not query))
-    group = query.args.get("group")
-    keys = [] if group is None else [_window_in(each) for each in group.walk()]
-    found = [spark_call(each, errors) for each in keys if each is not None]
-    for each in own:
-        if is_window(each):
-            each.replace(spark_call(each, errors))
-        elif is_bound(each):
-            side = BOUNDS[str(each.this).upper()].lower()
-            window = _window_in(each)
-            if window is not None:
-                each.replace(_field(spark_call(window, errors), side))
-            elif found:
-                each.replace(_field(found[0], side))
-        elif isinstance(each, exp.Column) and each.name.upper() in BOUNDS and found:
-            each.replace(_field(found[0], BOUNDS[each.name.upper()].lower()))
-
-
-def _window_in(tree: exp.Expr) -> exp.Expr | None:
-    """The window that a tree is, or that a bound says all of."""
-    window = as_window(tree) if is_bound(tree) else tree
-    return window if is_window(window) else None
-
-
-def _field(window: exp.Expr, side: str) -> exp.Expr:
-    return exp.Dot(this=window.copy(), expression=exp.to_identifier(side, quoted=True))
 
 
 def _is_immediate(view: CreateView) -> bool:
@@ -255,3 +236,12 @@ def _check_emit(view: CreateView, errors: ErrorReporter) -> None:
     if not _is_immediate(view):
         hint = "Leave it out; or make it a view of its own over one that has EMIT CHANGES."
         errors.refuse(None, "such a query is emitted at each change, and waits for no row", hint)
+
+
+def _check_forms(tree: exp.Query, errors: ErrorReporter) -> None:
+    """Refuse what Spark SQL has no words for, or what no operator does."""
+    check_recursion(tree, errors)
+    for union in tree.find_all(exp.SetOperation):
+        if union.args.get("by_name"):
+            hint = "Write the columns in the same order."
+            errors.refuse(union.expression, "UNION BY NAME is not supported in a view", hint)

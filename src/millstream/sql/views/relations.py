@@ -56,6 +56,7 @@ class Logs:
 
 def read_logs(tree: exp.Query, inputs: Callable[[str], Input], errors: ErrorReporter) -> Logs:
     """Return the inputs of a query; those of FROM come before those that are joined."""
+    check_recursion(tree, errors)  # first, since it reads a name that is not there
     found: dict[str, Input] = {}
     for name in _names(tree):
         if name.lower() not in found:
@@ -63,6 +64,14 @@ def read_logs(tree: exp.Query, inputs: Callable[[str], Input], errors: ErrorRepo
     made = tuple(found.values())
     check_names(made, errors)
     return Logs(made, _feed(made))
+
+
+def check_recursion(tree: exp.Query, errors: ErrorReporter) -> None:
+    """Refuse WITH RECURSIVE."""
+    for each in tree.find_all(exp.With):
+        if each.args.get("recursive"):
+            hint = "Join the levels one by one, each in a view of its own."
+            errors.refuse(each, "WITH RECURSIVE is not supported in a view", hint)
 
 
 def check_names(inputs: Iterable[Input], errors: ErrorReporter) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from sqlglot import ErrorLevel, exp
+from sqlglot.generators.spark import SparkGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -122,4 +123,11 @@ def rendered(tree: exp.Expr) -> str:
     Raises:
         sqlglot.UnsupportedError: Spark SQL cannot express something in it.
     """
-    return tree.sql(dialect="spark", comments=False, unsupported_level=ErrorLevel.RAISE)
+    generator = _Generator(dialect="spark", comments=False, unsupported_level=ErrorLevel.RAISE)
+    return generator.generate(tree)
+
+
+class _Generator(SparkGenerator):
+    """Leaves common table expressions where they are: two of one name may differ."""
+
+    EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()

@@ -76,25 +76,24 @@ def window_of(tree: exp.Expr, ground: Ground, errors: ErrorReporter) -> Window:
     return window
 
 
-def spark_call(tree: exp.Expr, errors: ErrorReporter) -> exp.Expr:
-    """Return Spark's own window for a TUMBLE or a HOP over any expression.
+def window_over(tree: exp.Expr, errors: ErrorReporter) -> Window:
+    """Return the window that a TUMBLE, a HOP or a CUMULATE over any expression says.
 
     Raises:
-        SqlUnsupportedError: it is another window, or its lengths do not fit.
+        SqlUnsupportedError: it is a SESSION, or its lengths do not fit.
     """
     kind = str(tree.this).upper()
     count, shape = _SHAPES[kind]
     hint = f"Write {shape}."
-    if kind not in {"TUMBLE", "HOP"}:
-        hint = "Write TUMBLE or HOP, or GROUP BY it in a view of its own over one log."
-        errors.refuse(tree, f"{kind} is not supported in such a query yet", hint)
-    time, *args = tree.expressions
+    if kind == "SESSION":
+        hint = "Write TUMBLE, HOP or CUMULATE, or SESSION in a view of its own over one source."
+        errors.refuse(tree, "SESSION is not supported over joins and over rows that change", hint)
+    args = tree.expressions[1:]
     if not count <= len(args) <= count + 1:
         errors.refuse(tree, f"{kind} has too few or too many arguments", hint)
-    lengths = [_microseconds(each, errors, hint) for each in args]
-    window = _made(kind, lengths, Origin(None, {}))
+    window = _made(kind, [_microseconds(each, errors, hint) for each in args], Origin(None, {}))
     _check(window, tree, errors, hint)
-    return spark_window(time, window)
+    return window
 
 
 def _made(kind: str, lengths: list[int], origin: Origin) -> Window:
@@ -157,6 +156,18 @@ def spark_window(time: exp.Expr, window: Window) -> exp.Expr:
     """Return Spark's own window, for TUMBLE."""
     lengths = [window.size, window.slide, window.offset]
     return call("window", time, *(text(f"{each} microseconds") for each in lengths))
+
+
+def tumbled_start(time: exp.Expr, window: Window) -> exp.Expr:
+    """Return the start, in microseconds, of the window of a TUMBLE that a time is in."""
+    moment = call("unix_micros", time)
+    into = call("pmod", _plus(moment, -window.offset), _bigint(window.size))
+    return exp.Sub(this=moment, expression=into)
+
+
+def tumbled_end(start: exp.Expr, window: Window) -> exp.Expr:
+    """Return the end of the window of a TUMBLE that has a start, both in microseconds."""
+    return _plus(start, window.size)
 
 
 def hopping_ends(time: exp.Expr, window: Window) -> exp.Expr:

@@ -24,6 +24,9 @@ public class Pipe implements Serializable {
   /** A row whose key has a NULL is kept, and has no match: the preserved side of an outer join. */
   public static final int NULLS_APART = 2;
 
+  /** As before, on the right side: of a full join, the rows of both sides are kept. */
+  public static final int NULLS_APART_RIGHT = 3;
+
   static final byte[] NOTHING = new byte[0];
   private static final long serialVersionUID = 1L;
 
@@ -88,7 +91,7 @@ public class Pipe implements Serializable {
       k = bytes(found);
       if (nulls != NULLS_MATCH && found.anyNull()) {
         if (nulls == NULLS_DROP) return;
-        k = Arrays.copyOf(k, k.length + 1); // unlike any key of the other side
+        k = Arrays.copyOf(k, k.length + nulls - 1); // unlike any key of the other side
       }
     }
     target.add(k, new Change(port, bytes(rowOf.apply(in)), lsn, weight));

@@ -1,0 +1,173 @@
+"""Windows in a line of operators: TUMBLE, HOP and CUMULATE, written as Spark's own functions.
+
+A window is known by a number: TUMBLE by its start, computed from the time; HOP and CUMULATE, of
+which a row is in several, by their ends, each from a LATERAL VIEW of its own. It is what the groups
+are by, and its bounds are computed from it. So windows may stand anywhere, and several in one
+SELECT; those that have a LATERAL VIEW not in the condition of a join.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.sql.views.trees import alias, both, call, column, iff, is_null, not_null, text
+from millstream.sql.views.windows import (
+    BOUNDS,
+    as_window,
+    cumulated_ends,
+    cumulated_start,
+    hopping_ends,
+    hopping_start,
+    is_bound,
+    is_window,
+    tumbled_end,
+    tumbled_start,
+    window_over,
+)
+
+if TYPE_CHECKING:
+    from millstream.sql.views.errors import ErrorReporter
+    from millstream.sql.views.plan import Window
+
+_AROUND_KEYS = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
+
+
+def is_bound_name(tree: exp.Expr) -> bool:
+    """Whether a tree is a column by the name of a bound, such as WINDOW_START."""
+    return isinstance(tree, exp.Column) and not tree.table and tree.name.upper() in BOUNDS
+
+
+def rewrite_windows(query: exp.Select, errors: ErrorReporter) -> None:
+    """Write the windows of a SELECT, and their bounds, as Spark's functions.
+
+    Raises:
+        SqlUnsupportedError: it is a SESSION, or its lengths do not fit.
+    """
+    _name_bounds(query)
+    own = _own(query)
+    group = query.args.get("group")
+    keys = [window for each in (_own(group) if group else []) if (window := _window_in(each))]
+    keys = keys or [
+        window
+        for item in query.expressions
+        for each in item.walk()
+        if (window := _window_in(each)) is not None
+    ]
+    windows = _Windows(query, errors)
+    for each in own:
+        window = _window_in(each)
+        if window is None and (is_bound(each) or is_bound_name(each)):
+            window = _meant(each, keys)
+        if window is not None:
+            each.replace(windows.value(window, each))
+
+
+def _own(query: exp.Expr) -> list[exp.Expr]:
+    """The nodes of a query without those of its subqueries."""
+    return list(query.walk(prune=lambda each: isinstance(each, exp.Query) and each is not query))
+
+
+def _name_bounds(query: exp.Select) -> None:
+    """Have the columns that are bounds keep their names."""
+    for item in query.expressions:
+        if is_bound_name(item):
+            item.replace(alias(item, item.name))
+
+
+def _window_in(tree: exp.Expr) -> exp.Expr | None:
+    """The window that a tree is, or that a bound says all of."""
+    window = as_window(tree) if is_bound(tree) else tree
+    return window if is_window(window) else None
+
+
+def _meant(bound: exp.Expr, windows: list[exp.Expr]) -> exp.Expr | None:
+    """The window of a bound that does not say all of it."""
+    name = (bound.name if isinstance(bound, exp.Column) else str(bound.this)).upper()
+    kind = name.removesuffix("_START").removesuffix("_END")
+    times = bound.expressions[:1] if is_bound(bound) else []
+
+    def fits(window: exp.Expr) -> bool:
+        same = kind in {"WINDOW", str(window.this).upper()}
+        return same and (not times or times == window.expressions[:1])
+
+    return next(filter(fits, windows), next(iter(windows), None))
+
+
+class _Windows:
+    """Gives the values of a SELECT's windows; adds to the SELECT what they need."""
+
+    def __init__(self, query: exp.Select, errors: ErrorReporter) -> None:
+        self._query = query
+        self._errors = errors
+        self._ends: dict[exp.Expr, str] = {}
+        self._timed: list[exp.Expr] = []
+
+    def value(self, tree: exp.Expr, place: exp.Expr) -> exp.Expr:
+        """What to write in a place for a window: its key, one of its bounds, or both."""
+        window, time = window_over(tree, self._errors), tree.expressions[0]
+        if window.kind == "tumble":
+            self._leave_out_nulls(time, place)
+            key, start, end = _tumble(time, window)
+        else:
+            name = self._ends.get(tree) or self._exploded(tree, time, window, place)
+            starts = cumulated_start if window.kind == "cumulate" else hopping_start
+            key, start = column(name), starts(name, window)
+            end = call("timestamp_micros", column(name))
+        if _is_key(place):
+            return key
+        if is_window(place):
+            made = call("named_struct", text("start"), start, text("end"), end)
+            return iff(is_null(time), exp.Null(), made)  # else those without a time are equal
+        name = place.name if isinstance(place, exp.Column) else str(place.this)
+        return start if BOUNDS[name.upper()] == "START" else end
+
+    def _leave_out_nulls(self, time: exp.Expr, place: exp.Expr) -> None:
+        """A row without a time is in no group."""
+        grouped = self._query.args.get("group") and not place.find_ancestor(exp.Where, exp.Join)
+        if grouped and time not in self._timed:
+            self._timed.append(time.copy())
+            where = self._query.args.get("where")
+            condition = both([where.this if where else None, not_null(time)])
+            self._query.set("where", exp.Where(this=condition))
+
+    def _exploded(self, tree: exp.Expr, time: exp.Expr, window: Window, place: exp.Expr) -> str:
+        """The column that has the ends of the windows that a row is in, one in each copy of it."""
+        joined = place.find_ancestor(exp.Join, exp.Select)
+        if isinstance(joined, exp.Join):
+            hint = "Select its bounds in a subquery after FROM, and join by these."
+            what = f"{window.kind.upper()} in the condition of a join is not supported"
+            self._errors.refuse(place, what, hint)
+        name = f"_e{len(self._ends)}"
+        self._ends[tree.copy()] = name
+        ends = cumulated_ends if window.kind == "cumulate" else hopping_ends
+        given = exp.TableAlias(this=_identifier(f"_w{name[2:]}"), columns=[_identifier(name)])
+        made = exp.Lateral(this=ends(time, window), view=True, outer=False, alias=given)
+        self._query.append("laterals", made)
+        for item in self._query.expressions:
+            if isinstance(item, exp.Star):
+                item.append("except_", _identifier(name))
+        return name
+
+
+def _identifier(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)
+
+
+def _tumble(time: exp.Expr, window: Window) -> tuple[exp.Expr, ...]:
+    """The start in microseconds, the start, and the end."""
+    start = tumbled_start(time, window)
+    return (
+        start,
+        call("timestamp_micros", start),
+        call("timestamp_micros", tumbled_end(start, window)),
+    )
+
+
+def _is_key(place: exp.Expr) -> bool:
+    """Whether a tree is one of the keys of GROUP BY."""
+    parent = place.parent
+    while isinstance(parent, _AROUND_KEYS):
+        parent = parent.parent
+    return isinstance(parent, exp.Group)
