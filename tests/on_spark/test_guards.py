@@ -18,6 +18,7 @@ from millstream.errors import SqlError, ViewFailedError
 from millstream.spark import live
 from millstream.spark.checkpoint import Offset, offset_in
 from millstream.spark.feed import ViewFeed
+from millstream.spark.query import _FINGERPRINT
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .guest import guest, invitation
@@ -100,6 +101,13 @@ def test_a_plan_that_spark_splits_reports_progress_over_rows_that_it_leaves_out(
 
 def without_checkpoints(path, spark, view, *sources):
     """A database with a view that has read what retention then took, and no checkpoint."""
+    before = with_trimmed(path, spark, view, *sources)
+    shutil.rmtree(path / "views")
+    return before
+
+
+def with_trimmed(path, spark, view, *sources):
+    """A database with a view that has read what retention then took."""
     with ms.open(path, spark=spark, segment_bytes=1) as db:
         for name in sources:
             db.execute(f"CREATE SOURCE {name} (k BIGINT, n BIGINT) WITH (retention_bytes = 1)")
@@ -115,7 +123,6 @@ def without_checkpoints(path, spark, view, *sources):
             wait_until(lambda: len(db.query(f"SELECT * FROM {name}").fetchall()) < 10, "retention")
         settle(db, "v")
         assert rows_of(db, "v") == before
-    shutil.rmtree(path / "views")
     return before
 
 
@@ -147,6 +154,23 @@ def test_a_view_that_cannot_begin_anew_says_so_until_it_is_replaced(tmp_path, sp
         settle(db, "v")
         assert rows_of(db, "v") == mirror.catch_up(db).rows == sums([*kept, (5, 6)])
         assert (shown(db, "v")["state"], shown(db, "v")["error"]) == ("live", None)
+
+
+def test_a_line_of_another_plan_that_cannot_begin_anew_says_so(tmp_path, spark):
+    before = with_trimmed(tmp_path / "db", spark, f"SELECT MAX(total) AS most FROM ({SUMS})", "s")
+    [noted] = (tmp_path / "db" / "views").glob(f"*/{_FINGERPRINT}")
+    fingerprint = noted.read_text()
+    noted.write_text("of another plan")
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        db.source("s").push((5, 500))
+        with pytest.raises(ViewFailedError, match="the checkpoint of v is of another plan") as said:
+            settle(db, "v")
+        assert "CREATE OR REPLACE MATERIALIZED VIEW v" in said.value.hint
+    noted.write_text(fingerprint)  # the version that planned it so is back
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        settle(db, "v")
+        assert before == Counter([(25,)])
+        assert rows_of(db, "v") == Counter([(500,)])
 
 
 def test_a_view_of_two_logs_that_cannot_begin_anew_says_so(tmp_path, spark):

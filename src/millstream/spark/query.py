@@ -43,6 +43,11 @@ _HEAD: Final = (LOG, LSN, WEIGHT)
 _FINGERPRINT: Final = "line.sha256"
 
 
+def _nothing() -> None:
+    """Do nothing: no checkpoint of this query has been written."""
+
+
+
 @dataclass(slots=True)
 class SparkQuery:
     """A view's query, ready to be started in either gear.
@@ -58,6 +63,8 @@ class SparkQuery:
         times: of a line, the place of each input's event-time column; -1 without a watermark.
         timed: of a line, the inputs whose watermark lets state go; its feed has the same set, and
             drops their late rows. Known once it was planned.
+        begin_anew: called before a checkpoint that does not fit is removed; raises when what the
+            query has read cannot be read again.
         operators: of a line, what each of them does; known once it was planned.
         keys: of a line, the places of the columns that distinguish rows; known once it was planned.
         needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
@@ -72,6 +79,7 @@ class SparkQuery:
     logs: tuple[pa.Schema, ...] = ()
     times: tuple[int, ...] = ()
     timed: set[int] = field(default_factory=set)
+    begin_anew: Callable[[], None] = _nothing
     operators: tuple[str, ...] = ()
     keys: tuple[int, ...] = ()
     needs_exchange: bool = False
@@ -183,9 +191,14 @@ class SparkQuery:
         """Remove the checkpoint of another line: its state is not of these operators.
 
         Another version of Spark, say, may plan the query in another way.
+
+        Raises:
+            ViewFailedError: what the view has read cannot be read again.
         """
         noted = self.checkpoint / _FINGERPRINT
         if not noted.exists() or noted.read_text() != line.fingerprint:
+            if offset_in(self.checkpoint) is not None:
+                self.begin_anew()
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             self.checkpoint.mkdir(parents=True)
             noted.write_text(line.fingerprint)

@@ -74,7 +74,7 @@ class SparkViews:
         storage, definition = self._storage, planned.definition
         place = self._place_of(definition)
         if place is None and view.cause and self._is_trimmed(definition, plan.inputs):
-            stalled = Stalled(view, unrepeatable(definition))
+            stalled = Stalled(view, unrepeatable(definition, "gone"))
             return RunningView(planned, view, stalled, None, LogHolds([]))
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
         holds = LogHolds.of(storage.log, plan.inputs, first)
@@ -88,6 +88,7 @@ class SparkViews:
             plan, f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         )
         query.timed = feed.live.inputs.timed
+        query.begin_anew = lambda: self._hold_all(definition, plan.inputs, view, holds)
         runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
         feed.live.shown_lsn = lambda: view.cause
         if place is None and plan.line:
@@ -165,6 +166,20 @@ class SparkViews:
     def _place_of(self, definition: Definition) -> Offset | None:
         """The offset of a view's checkpoint; a checkpoint that is ahead of the log is removed."""
         return offset_within(self._storage.checkpoint_of(definition), self._storage.log.lsn)
+
+    def _hold_all(
+        self, definition: Definition, inputs: tuple[str, ...], view: View, holds: LogHolds
+    ) -> None:
+        """Keep all that a view has read, so that it can begin anew.
+
+        Raises:
+            ViewFailedError: retention has removed some of it.
+        """
+        all_of_it = LogHolds.of(self._storage.log, inputs, definition.begins)
+        if view.cause and self._is_trimmed(definition, inputs):
+            all_of_it.release()
+            raise unrepeatable(definition, "of another plan")
+        holds.renew(all_of_it)
 
     def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...]) -> bool:
         """Whether rows that a view has read are kept no more."""

@@ -61,6 +61,12 @@ class LogHolds:
         for each in self.holds:
             each.advance(lsn + 1)
 
+    def renew(self, others: LogHolds) -> None:
+        """Keep what others keep, from now on."""
+        before, self.holds = self.holds, others.holds
+        for each in before:
+            each.release()
+
     def release(self) -> None:
         """Nothing will be read again."""
         for each in self.holds:
@@ -369,10 +375,16 @@ def view_failed(name: str, raised: Exception) -> ViewFailedError:
     )
 
 
-def unrepeatable(definition: Definition) -> ViewFailedError:
-    """The error of a view that would have to read its inputs again, and cannot."""
+def unrepeatable(definition: Definition, state: str) -> ViewFailedError:
+    """The error of a view that would have to read its inputs again, and cannot.
+
+    Args:
+        definition: the view.
+        state: what its checkpoint is.
+    """
+    gone = "are, too" if state == "gone" else "are gone"
     return ViewFailedError(
-        f"the checkpoint of {definition.name} is gone, and rows that it has read are, too",
+        f"the checkpoint of {definition.name} is {state}, and rows that it has read {gone}",
         view=definition.name,
         hint=f"CREATE OR REPLACE MATERIALIZED VIEW {definition.name} begins with what is kept",
     )
