@@ -47,7 +47,6 @@ def _nothing() -> None:
     """Do nothing: no checkpoint of this query has been written."""
 
 
-
 @dataclass(slots=True)
 class SparkQuery:
     """A view's query, ready to be started in either gear.

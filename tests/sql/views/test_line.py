@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -158,3 +159,36 @@ def test_refused(query, message):
         plan(query)
     assert caught.value.line == 1
     assert caught.value.hint
+
+
+def test_a_lateral_view_before_a_join_is_a_subquery():
+    found = plan(
+        "SELECT x.e, s.k FROM s LATERAL VIEW explode(array(k, 1)) x AS e FULL JOIN t ON x.e = t.k"
+        " WHERE EXISTS (SELECT x.k FROM s2 x)"
+    )
+    assert found.spark_sql == (
+        "SELECT `s`.e, s.k FROM (SELECT * FROM `__log0` AS `s`"
+        " LATERAL VIEW EXPLODE(ARRAY(k, 1)) x AS e) AS `s` FULL JOIN `__log1` AS `t` ON `s`.e = t.k"
+        " WHERE EXISTS(SELECT x.k FROM `__log2` AS x)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "message", "column"),
+    [
+        (
+            "SELECT e FROM s JOIN s2 LATERAL VIEW explode(array(s.k)) x AS e JOIN t",
+            "LATERAL VIEW between two joins",
+            68,
+        ),
+        (
+            "SELECT s.* FROM s LATERAL VIEW explode(array(k)) x AS e JOIN t",
+            "s.* beside LATERAL VIEW and a join is not supported",
+            38,
+        ),
+    ],
+)
+def test_lateral_views_that_are_refused(query, message, column):
+    with pytest.raises(SqlUnsupportedError, match=re.escape(message)) as caught:
+        plan(query)
+    assert caught.value.column == column

@@ -27,6 +27,7 @@ from millstream.sql.views.line_subqueries import (
     rewrite_tests,
 )
 from millstream.sql.views.line_windows import rewrite_windows
+from millstream.sql.views.laterals import nest_laterals
 from millstream.sql.views.plan import ViewPlan, log_relation
 from millstream.sql.views.relations import check_names, check_recursion
 from millstream.sql.views.trees import alias, column, nested, rendered, select
@@ -189,6 +190,7 @@ class _Relations:
         _check_forms(tree, self._errors)
         rewrite_quantified(tree, self._errors)
         aggregate_lookups(tree, self._inputs)
+        nest_laterals(tree, self._errors)
         for table in _tables(tree):
             given = self._inputs(table.name)
             if self._expand and given.view is not None:
