@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import millstream as ms
+from millstream.spark import query
 from millstream.spark.query import _FINGERPRINT
 from millstream.testing import TIMEOUT, Mirror
 
@@ -195,6 +197,53 @@ def test_another_plan_begins_anew_and_shows_nothing_again(tmp_path, spark):
         assert sum(rows_of(db, "v").values()) == 60
 
 
+def test_a_query_is_analysed_and_lowered_once(db, monkeypatch):
+    calls = Counter()
+
+    def counted(name):
+        function = getattr(query, name)
+
+        def call(*args):
+            calls[name] += 1
+            return function(*args)
+
+        monkeypatch.setattr(query, name, call)
+
+    counted("lower")
+    counted("_sql")
+    db.execute(
+        "CREATE SOURCE s (k BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY);"
+        "CREATE MATERIALIZED VIEW v AS SELECT s.k, COUNT(*) AS n FROM s JOIN t ON s.k = t.k"
+        "    GROUP BY s.k"
+    )
+    db.wait_for("v", timeout=TIMEOUT)
+    assert calls == {"lower": 1, "_sql": 1}
+
+
+def test_the_order_of_its_rows(tmp_path, spark):
+    ranked = [("b", 3.5), ("a", 3.5), ("d", 1.0), ("c", None)]
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        db.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR, n DOUBLE);"
+            "CREATE MATERIALIZED VIEW v AS SELECT name, SUM(n) AS Total FROM t GROUP BY name"
+            "    ORDER BY total DESC, name DESC;"
+            "CREATE MATERIALIZED VIEW top AS SELECT name, n FROM t ORDER BY n DESC, 1 DESC LIMIT 2"
+        )
+        db.insert("t", [(n, name, value) for n, (name, value) in enumerate(reversed(ranked))])
+        for view in ("v", "top"):
+            db.wait_for(view, timeout=TIMEOUT)
+        assert db.query("SELECT * FROM v").fetchall() == ranked
+        assert db.query("SELECT name FROM v WHERE Total > 0 LIMIT 2").fetchall() == [("b",), ("a",)]
+        assert db.query("SELECT * FROM top").fetchall() == ranked[:2]
+        with db.subscribe("SELECT * FROM v") as subscription:
+            assert subscription.recv(timeout=TIMEOUT).rows == ranked
+        with db.subscribe("SELECT name, n FROM t ORDER BY n NULLS LAST, name") as subscription:
+            rows = subscription.recv(timeout=TIMEOUT).rows
+            assert rows == [("d", 1.0), ("a", 3.5), ("b", 3.5), ("c", None)]
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        assert db.query("SELECT * FROM v").fetchall() == ranked
+
+
 def test_explain_names_the_operators(db):
     db.execute("CREATE SOURCE s (k BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY)")
     lines = db.execute(
@@ -215,6 +264,8 @@ REFUSED = [
     ("SELECT FIRST(a.k) AS f FROM s a, s b", "FIRST depends on the order"),
     ("SELECT k, (SELECT t.name FROM t WHERE t.k > s.k) AS x FROM s", "several rows"),
     ("SELECT a.nope FROM s a, s b", "nope"),
+    ("SELECT a.*, b.k AS l FROM s a, s b ORDER BY nope", "nope"),
+    ("SELECT array(k) AS a FROM s ORDER BY a", "cannot be ordered by a"),
 ]
 
 
@@ -227,6 +278,24 @@ def test_refused(db, query, message):
         db.execute(f"CREATE MATERIALIZED VIEW v AS {query}")
     assert caught.value.hint
     assert db.query("SHOW VIEWS").fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "message", "hint"),
+    [
+        ("SELECT a.kk FROM s a, s b", "there is no column a.kk", "Did you mean a.k?"),
+        ("SELECT a.k FROM s a, s b WHERE bad > 1", "there is no column bad", "Available columns: "),
+        ("SELECT MAX(c) FROM (SELECT DISTINCT k FROM s)", "there is no column c", "k"),
+    ],
+)
+def test_a_column_that_is_not_there(db, query, message, hint):
+    db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
+    with pytest.raises(ms.errors.SqlColumnError, match=message) as caught:
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {query}")
+    error = caught.value
+    assert hint in error.hint
+    name = message.rsplit(" ", 1)[1]
+    assert error.sql[error.column - 1 :].startswith(name)
 
 
 def test_two_columns_of_one_name(db):

@@ -75,6 +75,7 @@ def assemble(log: Log, spark: Spark) -> Engine:
     saver = Saver(log, dispatcher.barrier)
     tables = Tables(log, dispatcher)
     views = Views(log, dispatcher, catalog, saver, spark)  # what DROP VIEW has left is dropped
+    views.storage.table_rows = tables.rows_of
     return Engine(
         log=log,
         catalog=catalog,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 
-from millstream.errors import Error, SqlError, ViewFailedError
+from millstream.errors import Error, SqlColumnError, SqlError, ViewFailedError
+from millstream.sql.statements.cursor import did_you_mean
 
 _CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _ADVICE = re.compile(r" If necessary set \"spark[^.]*\.[^ ]* to \"?\w+\"? to bypass this error\.")
 _RAISED = re.compile(r"^((?:\w+\.)*\w+(?:Error|Exception|Warning)\b.*)$", re.MULTILINE)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+?)(?:\s+SQLSTATE:|\n|$)", re.DOTALL)
+
+_UNRESOLVED = re.compile(
+    r"\[UNRESOLVED_COLUMN\.[A-Z_]+\] .*? name (`.+?`) cannot be resolved\."
+    r"(?: Did you mean one of the following\? \[(.*?)\])?"
+)
+_PART = re.compile(r"`((?:[^`]|``)*)`")
 
 
 class SparkError(Exception):
@@ -49,9 +56,35 @@ def sql_error(raised: BaseException, sql: str) -> Error:
     if isinstance(raised, Error):
         return raised
     text = str(raised).strip()
+    missing = unresolved_column(text)
+    if missing is not None:
+        name, known = missing
+        hint = did_you_mean(name, known, f"Available columns: {', '.join(known)}.")
+        return SqlColumnError(f"there is no column {name}", sql=sql, hint=hint)
     first = text.split("\n", 1)[0].split(" SQLSTATE:")[0]
     hint = "the Spark SQL of the view: " + " ".join(sql.split())
     return SqlError(first or type(raised).__name__, sql=sql, line=0, column=0, hint=hint)
+
+
+def unresolved_column(text: str) -> tuple[str, list[str]] | None:
+    """The column that Spark does not find, and some that there are; None when it says another.
+
+    >>> unresolved_column(
+    ...     "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column or variable with name `t`.`nme` cannot be"
+    ...     " resolved. Did you mean one of the following? [`t`.`name`, `k`]."
+    ... )
+    ('t.nme', ['t.name', 'k'])
+    """
+    found = _UNRESOLVED.search(text)
+    if found is None:
+        return None
+    known = (found[2] or "").split(", ")
+    return _plain(found[1]), [_plain(each) for each in known if each]
+
+
+def _plain(name: str) -> str:
+    """A name of Spark's without its quotes."""
+    return ".".join(part.replace("``", "`") for part in _PART.findall(name))
 
 
 def spark_message(text: str) -> str:

@@ -15,7 +15,7 @@ from millstream.errors import Error
 from millstream.spark.bridge.frames import END, HEADER, ROWS
 from millstream.spark.checkpoint import Offset
 from millstream.spark.columns import WATERMARK, FeedColumns
-from millstream.spark.inputs import FeedLogs, joined_runs, runs
+from millstream.spark.inputs import FeedLogs, in_time, joined_runs, runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,6 +100,8 @@ class ViewFeed:
                 self._on_idle(passed)  # Spark asks when all results of the batch before are here
                 return start
             until = make_readable(self.live.dispatcher, self._log)
+        if self._is_beginning(start):
+            return self._end_of_beginning(start, until)
         self._pieces = list(self._scan(start, until))
         if not self._pieces:
             return start
@@ -107,13 +109,25 @@ class ViewFeed:
         full = sum(piece.rows for piece in self._pieces) >= BATCH_ROWS
         return Offset(last.lsn if full else max(until, last.lsn), last.after, last.late)
 
+    def _is_beginning(self, place: Offset) -> bool:
+        """Whether what comes after a place is what the view begins with, and not the log."""
+        return self.live.beginning is not None and place.lsn == self._logs.beginning.lsn
+
+    def _end_of_beginning(self, start: Offset, until: int) -> Offset:
+        """Where the first batch ends: it is one, since nothing may be shown before its end."""
+        beginning, end = self.live.beginning, start
+        if beginning is not None:
+            for piece in self._scan(start, min(beginning.lsn(), until), wholly=True):
+                end = Offset(piece.lsn, piece.after, piece.late)
+        return end
+
     def _has_news(self, start: Offset) -> bool:
         """Whether there is a batch after a place; waits a while for one, so that nobody polls."""
         with self._log.read(*self._inputs.topics, start=start.lsn + 1) as reader:
             return reader.next(timeout=_NEWS_SECONDS) is not None
 
-    def _scan(self, start: Offset, until: int) -> Iterator[Piece]:
-        """What there is to read, batch by batch, up to an LSN or enough rows."""
+    def _scan(self, start: Offset, until: int, *, wholly: bool = False) -> Iterator[Piece]:
+        """What there is to read, batch by batch, up to an LSN or, if not wholly, enough rows."""
         if until <= start.lsn:
             return
         tracker = self._logs.tracker_at(start)
@@ -124,13 +138,16 @@ class ViewFeed:
             after = tuple(tracker.watermarks)
             yield Piece(batch.first_lsn, batch.lsn, len(batch), before, after, tracker.late)
             rows += len(batch)
-            if rows >= BATCH_ROWS:
+            if rows >= BATCH_ROWS and not wholly:
                 return
 
     def _split(self, start: Offset, end: Offset) -> Iterator[str]:
         """The parts that are read at the same time, of about as many rows each."""
         self.batch_end = end
         self._late.clear()
+        if self._is_beginning(start):
+            yield f"{start.json}\t{end.lsn}"
+            return
         pieces = self._pieces
         if not pieces or pieces[0].first <= start.lsn or pieces[-1].lsn > end.lsn:
             pieces = list(self._scan(start, end.lsn))
@@ -152,7 +169,11 @@ class ViewFeed:
         begin, logs = Offset.of(start), self._logs
         tracker, join = logs.tracker_at(begin), logs.join_at(begin)
         late: list[ChangeBatch] = []
-        sized = runs(logs.read_in_time(tracker, begin.lsn + 1, int(last), late))
+        if self.live.beginning is not None and self._is_beginning(begin):
+            rows = self.live.beginning.rows(int(last), _nothing)
+        else:
+            rows = logs.read(begin.lsn + 1, int(last))
+        sized = runs(in_time(tracker, rows, late))
         if join is not None:
             sized = joined_runs(join, sized, merge=WATERMARK not in columns.names)
         wire.send(columns.schema.serialize())
@@ -210,6 +231,10 @@ class Piece:
     before: tuple[int | None, ...]
     after: tuple[int | None, ...]
     late: int
+
+
+def _nothing() -> None:
+    """Do nothing: a part of a batch is read to its end."""
 
 
 def _listed(names: str) -> list[str]:

@@ -22,7 +22,7 @@ from millstream.spark.lookup_join import LookupJoin
 from millstream.sql.views.plan import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from millstream.log import Log
     from millstream.model.schema import Schema
@@ -197,9 +197,21 @@ class FeedLogs:
         """The place before the first row that the view reads."""
         return Offset(self._inputs.beginning, (None,) * len(self._inputs.topics))
 
-    def read(self, first: int, last: int) -> Iterator[tuple[int, ChangeBatch]]:
-        """The batches between two LSNs, both included, each with the number of its log."""
-        places = {topic: place for place, topic in enumerate(self._inputs.topics)}
+    def read(
+        self, first: int, last: int, only: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, ChangeBatch]]:
+        """The batches between two LSNs, both included, each with the number of its log.
+
+        Args:
+            first: the first LSN.
+            last: the last one.
+            only: the numbers of the logs that are read; None: all of them.
+        """
+        places = {
+            topic: place
+            for place, topic in enumerate(self._inputs.topics)
+            if only is None or place in only
+        }
         keep = self._inputs.keep
         with self._log.read_kept(*places, start=first)[0] as reader:
             for batch in reader:
@@ -212,17 +224,6 @@ class FeedLogs:
                     inside = low == 0 and batch.lsn <= last
                     wanted = batch if inside else batch.slice(low, high)
                     yield places[batch.topic], wanted if keep is None else keep(wanted)
-
-    def read_in_time(
-        self, tracker: WatermarkTracker, first: int, last: int, late: list[ChangeBatch]
-    ) -> Iterator[tuple[int, Part]]:
-        """The batches between two LSNs and the watermark before each; late rows go to ``late``."""
-        for log, batch in self.read(first, last):
-            kept, missed, before = tracker.split(log, batch)
-            if missed is not None:
-                late.append(missed)
-            if kept is not None and len(kept):
-                yield log, (kept, before)
 
     def count_after(self, place: Offset | None, enough: int) -> int:
         """How many rows there are after a place, counted no further than enough."""
@@ -257,9 +258,21 @@ class FeedLogs:
     def _history(self, lsn: int) -> Iterator[ChangeBatch]:
         """The rows of the first log before an LSN, without those that came too late."""
         tracker = self.tracker_at(self.beginning)
-        kept = self.read_in_time(tracker, self._inputs.start, lsn - 1, late=[])
+        kept = in_time(tracker, self.read(self._inputs.start, lsn - 1), late=[])
         for _, parts in runs(each for each in kept if each[0] == 0):
             yield ChangeBatch.concat([batch for batch, _ in parts])
+
+
+def in_time(
+    tracker: WatermarkTracker, batches: Iterable[tuple[int, ChangeBatch]], late: list[ChangeBatch]
+) -> Iterator[tuple[int, Part]]:
+    """Batches of some logs and the watermark before each; late rows go to ``late``."""
+    for log, batch in batches:
+        kept, missed, before = tracker.split(log, batch)
+        if missed is not None:
+            late.append(missed)
+        if kept is not None and len(kept):
+            yield log, (kept, before)
 
 
 def runs(batches: Iterator[tuple[int, Part]]) -> Iterator[tuple[int, list[Part]]]:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, Error
+from millstream.spark.beginning import BeginningSender
 from millstream.spark.bridge.frames import END, FAILED, HEADER, ROWS
 from millstream.spark.checkpoint import Offset
 from millstream.spark.columns import LSN, FeedColumns
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
+    from millstream.spark.beginning import Beginning
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
     from millstream.spark.lookup_join import LookupJoin
@@ -80,8 +82,11 @@ class LiveGear:
         plan_of: the plan that selects all rows of a log.
         on_late: called with rows that came too late, in order; again when they are read again.
         encodings: shared by all views of the database.
+        beginning: what is sent before all else; None: the log from its start.
 
     Attributes:
+        begun_lsn: results up to this LSN, without it, are not shown: they are of rows that the view
+            begins with, and more of these are to come.
         late: how many rows came too late.
         batch_rows: how many rows the batch at hand has had.
         on_far_behind: called, again and again, while the reader is far behind.
@@ -99,8 +104,11 @@ class LiveGear:
         *,
         on_late: Callable[[ChangeBatch], None],
         encodings: Encodings,
+        beginning: Beginning | None = None,
     ) -> None:
         self.encodings = encodings
+        self.beginning = beginning
+        self.begun_lsn = -1
         self.inputs = inputs
         self.log = log
         self.dispatcher = dispatcher
@@ -139,19 +147,34 @@ class LiveGear:
             wire.read(1)  # nothing comes on it: it ends when the task is stopped
             return
         columns = FeedColumns(self.inputs.schemas, names)
-        tail = self._tail_at(max(start.lsn, self.inputs.start - 1))
         wire.send(columns.schema.serialize())
-        batch = _LiveBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
+        first, is_first = max(start.lsn, self.inputs.start - 1), start.lsn == self.inputs.beginning
         try:
-            if start.lsn < self.inputs.start - 1:
+            rows = 0
+            if is_first and self.beginning is not None:
+                self.drop_tail()
+                first = self.begun_lsn = self.beginning.lsn()
+                sender = BeginningSender(self.inputs, tracker, columns, wire, self.on_late)
+                rows = sender.send(self.beginning, first, self._check_open)
+                self._tail_at(first)
+                self.sent(first, tracker)  # before its results come
+                sender.end(first)
+            tail = self._tail_at(first)
+            batch = _LiveBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
+            if is_first and self.beginning is None and self.inputs.line:
                 batch.begin()
-            batch.run()
+            batch.run(rows)
         except ClosedError:
             return
         except Error as error:
             text = str(error).encode()
-            wire.send(HEADER.pack(FAILED, tail.position, len(text)) + text)
+            wire.send(HEADER.pack(FAILED, self.sent_lsn, len(text)) + text)
             raise
+
+    def _check_open(self) -> None:
+        """Raise when the batch is to end: it has not begun to count."""
+        if self.is_ending:
+            raise ClosedError("the view is being stopped")
 
     def _tail_at(self, lsn: int) -> LogTail:
         """The tail from before, if it stands just there: then nothing has to be read again."""
@@ -260,9 +283,10 @@ class _LiveBatch:
         lsn = max(self._gear.inputs.start - 1, 0)
         self._wire.send(*self._frame(lsn, self._columns.beginning(lsn)))
 
-    def run(self) -> None:
-        """Send until the batch ends."""
+    def run(self, rows: int = 0) -> None:
+        """Send until the batch ends, which has so many rows already."""
         gear, began = self._gear, time.monotonic()
+        self._rows = rows
         with self._busy:
             while gear.is_current(self._tail):
                 self._settle()

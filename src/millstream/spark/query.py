@@ -84,6 +84,8 @@ class SparkQuery:
     needs_exchange: bool = False
     _session: Any = None
     _python: bool | None = None
+    _frame: Any = None  # of a line: the query as it was analysed in the session
+    _lowered: Line | None = None
 
     @property
     def session(self) -> Any:  # noqa: ANN401 - a SparkSession
@@ -91,6 +93,7 @@ class SparkQuery:
         current = self.spark.session.sparkContext
         if self._session is None or self._session.sparkContext is not current:
             self._session = self.spark.for_view(line=self.plan.line)
+            self._frame = self._lowered = None
         return self._session
 
     @property
@@ -209,28 +212,33 @@ class SparkQuery:
             SparkError: Spark does not understand the query.
             SqlUnsupportedError: there is no operator for some part of it.
         """
-        jvm = internals.jvm_of(self.session)
-        frame = self._line_result()
-        check_plan(jvm, internals.analyzed_plan(frame))
-        relations = {
-            internals.rdd_id(self.session.table(log_relation(log))): LogLeaf(log, grows, time)
-            for log, (grows, time) in enumerate(zip(self.plan.grows, self.times, strict=True))
-        }
-        line = lower(jvm, internals.optimized_plan(frame), relations)
+        frame = self._line_result()  # which forgets what was lowered in another session
+        if self._lowered is None:
+            jvm = internals.jvm_of(self.session)
+            check_plan(jvm, internals.analyzed_plan(frame))
+            relations = {
+                internals.rdd_id(self.session.table(log_relation(log))): LogLeaf(log, grows, time)
+                for log, (grows, time) in enumerate(zip(self.plan.grows, self.times, strict=True))
+            }
+            self._lowered = lower(jvm, internals.optimized_plan(frame), relations)
         self.timed.clear()
-        self.timed.update(line.timed)
-        return line
+        self.timed.update(self._lowered.timed)
+        return self._lowered
 
     def _line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The query over relations that Spark knows nothing of but their columns."""
+        session = self.session
+        if self._frame is not None:
+            return self._frame
         for log, schema in enumerate(self.logs):
-            frame = internals.unknown_frame(self.session, columns_json(schema))
+            frame = internals.unknown_frame(session, columns_json(schema))
             frame.createOrReplaceTempView(log_relation(log))
         try:
-            return _sql(self.session, self.plan.spark_sql)
+            self._frame = _sql(session, self.plan.spark_sql)
         except Exception:
             self._session = None
             raise
+        return self._frame
 
     def _in_feed(self, log: int) -> list[pa.Field]:
         """The columns of a log, named as in the feed."""

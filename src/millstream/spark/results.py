@@ -12,6 +12,9 @@ import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.spark.columns import LSN as _LSN_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +70,11 @@ class Results:
                 wire.lend(sink.ready)
             sink.receive()
 
+    @property
+    def begun_lsn(self) -> int:
+        """The first LSN whose results are shown."""
+        return self._feed.live.begun_lsn
+
     def flushed(self, rows: list[pa.RecordBatch], lsn: int) -> None:
         """Take what a live task has sent up to an LSN."""
         watermark = self._feed.live.watermark_at(lsn)
@@ -111,6 +119,7 @@ class _Sink:
         self._schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
         self._rows: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._held: list[pa.RecordBatch] | None = []  # None once results are shown
 
     @property
     def has_rows(self) -> bool:
@@ -129,12 +138,27 @@ class _Sink:
         rows, self._rows = self._rows, []
         if kind == _FLUSH:
             (lsn,) = _LSN.unpack(wire.read(_LSN.size))
-            self._results.flushed(rows, lsn)
+            if self._held is None or self._show(self._held, rows, lsn):
+                self._results.flushed(rows, lsn)
         elif kind == _COMMIT:
             self._results.staged(self._epoch, self._task, rows)
         self.is_small = kind == _FLUSH and self._bytes <= _SMALL
         self._bytes = 0
         wire.send(_ANSWER)
+
+    def _show(self, held: list[pa.RecordBatch], rows: list[pa.RecordBatch], lsn: int) -> bool:
+        """Hold rows back while what the view begins with is not complete; then add them to these.
+
+        Returns:
+            Whether it is complete.
+        """
+        begun = self._results.begun_lsn
+        held += rows
+        if lsn < begun:
+            return False
+        rows[:] = [_not_before(each, begun) for each in held]
+        self._held = None
+        return True
 
     def ready(self) -> bool:
         """Take what has arrived, if it is small; False: leave it to this connection's thread."""
@@ -156,3 +180,12 @@ class _Sink:
         else:
             return False
         return self._bytes + size <= _SMALL and self._wire.arrived >= size
+
+
+def _not_before(batch: pa.RecordBatch, lsn: int) -> pa.RecordBatch:
+    """Rows, none of which is of an LSN before one."""
+    place = batch.schema.get_field_index(_LSN_COLUMN)
+    if place < 0:
+        return batch
+    lsns = pc.max_element_wise(batch.column(place), pa.scalar(lsn, pa.int64()))
+    return batch.set_column(place, batch.schema.field(place), lsns)

@@ -47,8 +47,8 @@ from millstream.sql.statements.statement import (
     WatermarkSpec,
 )
 from millstream.sql.views.line import plan_query
-from millstream.sql.views.plan import FEED, Lookup, ViewPlan, Window
-from millstream.sql.views.view import clock_place
+from millstream.sql.views.plan import FEED, Lookup, SortKey, ViewPlan, Window
+from millstream.sql.views.view import clock_place, column_place
 
 __all__ = [
     "FEED",
@@ -78,6 +78,7 @@ __all__ = [
     "ShowChanges",
     "ShowCreate",
     "SkipDamage",
+    "SortKey",
     "Statement",
     "Unlisten",
     "Update",
@@ -86,6 +87,7 @@ __all__ = [
     "Window",
     "as_query",
     "clock_place",
+    "column_place",
     "create_source",
     "create_table",
     "duration_text",

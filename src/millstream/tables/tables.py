@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.change import Gap
+    from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate, Projection
     from millstream.state.saved import SavedRows
@@ -39,6 +40,14 @@ class Tables:
     def get(self, name: str) -> Table | None:
         """The table of that name, or None."""
         return self._tables.get(name)
+
+    def rows_of(self, name: str) -> tuple[list[Row], int, Schema] | None:
+        """The current rows of a table, the LSN at which they hold, and their columns.
+
+        None when there is no table of that name, or its rows are not known.
+        """
+        table = self._tables.get(name)
+        return None if table is None or table.error is not None else table.snapshot()
 
     def open(self, definition: Definition, saved: SavedRows | None) -> Table:
         """Read a table's rows: those that were saved, and the changes that the log has since."""

@@ -17,13 +17,14 @@ from millstream.sql import CreateView, parse
 from millstream.views.result_shapes import PENDING, STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from millstream.catalog import Catalog
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
+    from millstream.model.weighted_rows import Row
     from millstream.views.planning import PlannedView, ViewPlanner
     from millstream.views.saver import Saver
 
@@ -45,6 +46,8 @@ class Storage:
         dispatcher: commits to it.
         catalog: the definitions.
         select_all: plans of all rows of a log, or of those of one tenant.
+        table_rows: gives the current rows of a table, the LSN at which they hold, and their
+            columns; None when they are not at hand.
     """
 
     def __init__(self, log: Log, dispatcher: Dispatcher, catalog: Catalog) -> None:
@@ -52,6 +55,7 @@ class Storage:
         self.dispatcher = dispatcher
         self.catalog = catalog
         self.select_all = SelectAll(catalog.get)
+        self.table_rows: Callable[[str], tuple[list[Row], int, Schema] | None] = _not_at_hand
 
     def tail(self, topic: str, lsn: int) -> LogTail:
         """The batches of a log after an LSN."""
@@ -73,6 +77,10 @@ class Storage:
     def checkpoint_of(self, definition: Definition) -> Path:
         """The directory with a view's checkpoint."""
         return self.checkpoints / definition.file_name
+
+
+def _not_at_hand(_: str) -> None:
+    """There are no tables."""
 
 
 # ---- CREATE VIEW

@@ -18,6 +18,7 @@ from millstream.spark.inputs import FeedInputs
 from millstream.spark.live import Encodings, LiveGear
 from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
+from millstream.views.beginning import Beginning
 from millstream.views.running import LogHolds, RunningView, Stalled, unrepeatable
 
 if TYPE_CHECKING:
@@ -79,14 +80,17 @@ class SparkViews:
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
         holds = LogHolds.of(storage.log, plan.inputs, first)
         feed = ViewFeed(
-            self._live(planned, plan),
+            self._live(planned, plan, view),
             # What a table's change alters is read from the whole log again.
             on_committed=_ignore if plan.lookups else holds.advance,
             on_idle=view.progress.caught_up,
         )
-        query = self.query(
-            plan, f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
-        )
+        name, checkpoint = f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
+        analysed, planned.query = planned.query, None
+        if analysed is None:
+            query = self.query(plan, name, checkpoint)
+        else:
+            query = replace(analysed, plan=plan, feed=name, checkpoint=checkpoint)
         query.timed = feed.live.inputs.timed
         query.begin_anew = lambda: self._hold_all(definition, plan.inputs, view, holds)
         runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
@@ -102,15 +106,19 @@ class SparkViews:
         """Stop Spark; all views have ended."""
         self.spark.stop()
 
-    def _live(self, planned: PlannedView, plan: ViewPlan) -> LiveGear:
+    def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveGear:
         storage, late_to = self._storage, planned.statement.late_to
+        inputs, beginning = self._inputs(planned, plan), None
+        if plan.retracting:
+            beginning = Beginning(storage, view, inputs, plan.retracting, is_line=plan.line)
         return LiveGear(
-            self._inputs(planned, plan),
+            inputs,
             storage.log,
             storage.dispatcher,
             storage.select_all,
             on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
             encodings=self._encodings,
+            beginning=beginning,
         )
 
     def _inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:

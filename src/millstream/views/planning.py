@@ -11,7 +11,8 @@ from millstream.errors import SqlColumnError, SqlError, SqlOptionError, SqlUnsup
 from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
-from millstream.sql import Input, Select, clock_place, plan_query, plan_select
+from millstream.spark.failure import unresolved_column
+from millstream.sql import Input, Select, clock_place, column_place, plan_query, plan_select
 from millstream.sql.expressions import Projection
 from millstream.views.result_shapes import GroupedRows, PlainRows
 
@@ -41,6 +42,7 @@ class PlannedView:
         nothing: its result over no rows; None unless it is a global aggregate.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
         operators: of a line of operators, what each of them does.
+        query: of a line of operators, as it was analysed to plan it; None once it runs.
     """
 
     statement: CreateView
@@ -51,6 +53,7 @@ class PlannedView:
     nothing: pa.Table | None = None
     tenant: str | None = None
     operators: tuple[str, ...] = ()
+    query: SparkQuery | None = None
 
     @property
     def keeps_rows(self) -> bool:
@@ -154,6 +157,7 @@ class ViewPlanner:
             keys = tuple(columns.names[place] for place in spark_query.keys)
             plan = replace(plan, shape="groups", keys=keys)
         schema, hidden = self._split(plan, statement, columns)
+        _check_order(plan, schema, statement)
         options = options_of(statement.options, schema, statement.sql, "view")
         definition = Definition(
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
@@ -169,8 +173,17 @@ class ViewPlanner:
                 hint="leave it out: late rows are counted, see SHOW VIEWS",
             )
         shape = self._shape(plan, statement, definition, hidden)
-        operators = spark_query.operators
-        return PlannedView(statement, definition, plan, None, shape, nothing, tenant, operators)
+        return PlannedView(
+            statement,
+            definition,
+            plan,
+            None,
+            shape,
+            nothing,
+            tenant,
+            spark_query.operators,
+            spark_query if plan.line else None,
+        )
 
     def _in_process(
         self,
@@ -241,12 +254,12 @@ class ViewPlanner:
         try:
             found = query.result_of_nothing(rows=query.plan.is_global)
         except SqlError as error:
+            missing = unresolved_column(str(error.__cause__))
+            line, column = statement.line, statement.column
+            if missing is not None:
+                line, column = column_place(statement, missing[0])
             raise type(error)(
-                error.message,
-                sql=statement.sql,
-                line=statement.line,
-                column=statement.column,
-                hint=error.hint,
+                error.message, sql=statement.sql, line=line, column=column, hint=error.hint
             ) from error
         if query.reads_clock():
             line, column = clock_place(statement)
@@ -374,3 +387,22 @@ def _check_unique(names: Sequence[str], statement: CreateView) -> None:
                 hint="name the columns, and give each another alias",
             )
         known.add(name.lower())
+
+
+def _check_order(plan: ViewPlan, schema: Schema, statement: CreateView) -> None:
+    """Refuse an order by what is no column, or by one whose values have no order."""
+    names = [name.lower() for name in schema.names]
+    for key in plan.order:
+        place = key.column if isinstance(key.column, int) else _place(names, key.column)
+        if place not in range(len(names)) or schema.columns[place].type.children:
+            raise SqlUnsupportedError(
+                f"the rows of a view cannot be ordered by {key.column}",
+                sql=statement.sql,
+                line=statement.query.line or statement.line,
+                column=statement.query.column or statement.column,
+                hint="Order by columns that are selected, and are no ARRAY, STRUCT or MAP.",
+            )
+
+
+def _place(names: Sequence[str], name: str) -> int:
+    return names.index(name.lower()) if name.lower() in names else -1

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.dispatch import select
+from millstream.dispatch import make_readable, select
 from millstream.errors import (
     ClosedError,
     Error,
@@ -20,8 +20,10 @@ from millstream.errors import (
     ViewFailedError,
     ViewNotReadyError,
 )
+from millstream.model.batch import ChangeBatch
 from millstream.spark.failure import view_failure
 from millstream.threads import thread, uninterrupted
+from millstream.views.beginning import rows_at
 from millstream.views.result_shapes import GroupedRows
 
 if TYPE_CHECKING:
@@ -279,8 +281,27 @@ class LogFollower:
 
     def _open_tail(self) -> LogTail:
         topic = self._plan.target
+        if self._shape.retracts and not self._view.cause:
+            return self._storage.tail(topic, self._begin())
         first = max(self._view.cause + 1, self._begins, self._storage.log.topic(topic).low_lsn)
         return self._storage.tail(topic, first - 1)
+
+    def _begin(self) -> int:
+        """Show the current rows of what it reads, in one commit; returns their LSN."""
+        storage = self._storage
+        lsn = make_readable(storage.dispatcher, storage.log)
+        rows = rows_at(storage, self._plan.target, lsn, self._check_open)
+        selected = [select(batch, self._plan) for batch in rows]
+        kept = [each for each in selected if each is not None and len(each)]
+        if kept:
+            batch = ChangeBatch.concat(kept)
+            self._view.follow(lambda: self._shape.follow(batch, lsn), lsn)
+            self._on_committed(lsn)
+        return lsn
+
+    def _check_open(self) -> None:
+        if self._stopping:
+            raise ClosedError("the view is being stopped")
 
     def _fail(self, error: Exception) -> None:
         """It cannot go on: the view's subscriptions end with the error."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
+from millstream.state.order import ordered
 from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
+    from millstream.sql import SortKey
     from millstream.views.result_shapes import Parts, ResultShape, ViewUpdate
 
 
@@ -124,6 +126,7 @@ class View:
         shape: its rows, and what results change in them.
         dispatcher: commits its changes.
         log: where they go.
+        order: how its rows are sorted when they are read.
 
     Attributes:
         progress: how far it has come.
@@ -144,9 +147,11 @@ class View:
         *,
         dispatcher: Dispatcher,
         log: Log,
+        order: Sequence[SortKey] = (),
     ) -> None:
         self.name = name
         self.schema = schema
+        self.order = order
         self.progress = ViewProgress(name, dispatcher)
         self.cause = 0
         self.lsn = 0
@@ -262,9 +267,10 @@ class View:
     # ---- its rows
 
     def snapshot(self) -> tuple[pa.Table, int]:
-        """The rows, and the LSN at which they hold."""
+        """The rows, in the view's order if it has one, and the LSN at which they hold."""
         with self._lock:
-            return self._shape.snapshot(), self.lsn
+            rows, lsn = self._shape.snapshot(), self.lsn
+        return ordered(rows, self.order), lsn
 
     def saved(self) -> SavedRows | None:
         """Its current rows, to be saved; None when the log itself has them, and no others."""

@@ -197,6 +197,7 @@ class Views:
             planned.shape,
             dispatcher=self.storage.dispatcher,
             log=self.storage.log,
+            order=() if planned.plan is None else planned.plan.order,
         )
         view.load(self._saver.read(definition))
         if not definition.name.startswith(HIDDEN):

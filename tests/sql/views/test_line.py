@@ -10,7 +10,7 @@ import pytest
 from millstream.errors import SqlUnsupportedError
 from millstream.model.schema import Column, Schema
 from millstream.model.types import parse_type
-from millstream.sql import Input, parse, plan_query
+from millstream.sql import Input, SortKey, parse, plan_query
 
 SCHEMA = Schema(tuple(Column(n, parse_type(t)) for n, t in [("k", "BIGINT"), ("ts", "TIMESTAMP")]))
 SOURCE = Input("s", "source", SCHEMA)
@@ -192,3 +192,39 @@ def test_lateral_views_that_are_refused(query, message, column):
     with pytest.raises(SqlUnsupportedError, match=re.escape(message)) as caught:
         plan(query)
     assert caught.value.column == column
+
+
+def ascending(column):
+    return SortKey(column, descending=False, nulls_first=True)
+
+
+def descending(column):
+    return SortKey(column, descending=True, nulls_first=False)
+
+
+@pytest.mark.parametrize(
+    ("query", "order"),
+    [
+        ("SELECT k FROM s", ()),
+        ("SELECT k FROM s ORDER BY k", (ascending("k"),)),
+        ("SELECT k AS n FROM s ORDER BY s.k DESC", (descending("n"),)),
+        ("SELECT k AS n, ts AS k FROM s ORDER BY k", (ascending("k"),)),
+        (
+            "SELECT ts, MAX(k) AS n FROM s GROUP BY ts ORDER BY 2 DESC NULLS FIRST, ts NULLS LAST",
+            (replace(descending(1), nulls_first=True), replace(ascending("ts"), nulls_first=False)),
+        ),
+        ("SELECT COUNT(*) AS n FROM s GROUP BY ts ORDER BY COUNT(*)", (ascending("n"),)),
+        ("SELECT * FROM s JOIN t ON s.k = t.k ORDER BY ts", (ascending("ts"),)),
+        ("SELECT k FROM s UNION SELECT k FROM t ORDER BY k", (ascending("k"),)),
+        ("SELECT k FROM s ORDER BY ts LIMIT 3", ()),
+        ("SELECT k FROM s ORDER BY k LIMIT 3", (ascending("k"),)),
+    ],
+)
+def test_the_order_of_its_rows(query, order):
+    assert plan(query).order == order
+
+
+def test_an_order_by_what_is_not_selected_is_refused():
+    with pytest.raises(SqlUnsupportedError, match="ordered by its columns") as caught:
+        plan("SELECT k FROM s ORDER BY k, ts")
+    assert caught.value.column == len(VIEW) + len("SELECT k FROM s ORDER BY k, ") + 1

@@ -7,6 +7,7 @@ What ``view.plan_view`` refuses is taken here as it stands: Spark analyses and o
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import UnsupportedError, exp
@@ -28,6 +29,7 @@ from millstream.sql.views.line_subqueries import (
 )
 from millstream.sql.views.line_windows import rewrite_windows
 from millstream.sql.views.laterals import nest_laterals
+from millstream.sql.views.order import order_of
 from millstream.sql.views.plan import ViewPlan, log_relation
 from millstream.sql.views.relations import check_names, check_recursion
 from millstream.sql.views.trees import alias, column, nested, rendered, select
@@ -62,6 +64,14 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     Raises:
         SqlError: it cannot be answered; the hint says what to write instead.
     """
+    plan = _plan(statement, inputs)
+    if plan.lookups:
+        return plan
+    retracting = [n for n, name in enumerate(plan.inputs) if inputs(name).retracts]
+    return replace(plan, retracting=tuple(retracting))
+
+
+def _plan(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
     try:
         plan = plan_view(statement, inputs)
     except SqlUnsupportedError:
@@ -123,6 +133,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     _check_emit(view, errors)
     tree = read_tree(query)
     check_repeatable(tree, errors)
+    order = order_of(tree, errors)
     # A view alone is read by its log, which is never ahead of itself.
     several = len({each.name.lower() for each in _tables(tree)}) > 1
     relations = _Relations(inputs, errors, expand=several)
@@ -153,6 +164,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         through=tuple(sorted(relations.through)),
         widths=tuple(len(each.schema.columns) for each in found.values()),
         grows=tuple(not each.retracts for each in found.values()),
+        order=order,
     )
 
 

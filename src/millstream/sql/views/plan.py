@@ -58,6 +58,21 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
+class SortKey:
+    """One item of ORDER BY.
+
+    Attributes:
+        column: the name or the place of a column of the result.
+        descending: whether the largest value comes first.
+        nulls_first: whether NULL comes before all values.
+    """
+
+    column: str | int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ViewPlan:
     """A view's query, ready for Spark.
 
@@ -80,6 +95,9 @@ class ViewPlan:
         through: of a line, the views of which it reads the inputs instead.
         widths: of a line, how many columns each input had when the view was created.
         grows: of a line, whether each input only grows: no row of it ever changes or goes.
+        retracting: the places of the inputs whose rows may disappear: the view begins with their
+            current rows. None where a join is done by the feed, which reads their history.
+        order: of a line, how its current rows are sorted when they are read.
         match: of "sets": the user's columns by which a new row of a group is paired with an old
             one, as an update; its keys and the start of the session, as far as they are selected.
     """
@@ -102,6 +120,8 @@ class ViewPlan:
     through: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
     grows: tuple[bool, ...] = ()
+    retracting: tuple[int, ...] = ()
+    order: tuple[SortKey, ...] = ()
 
     @property
     def is_global(self) -> bool:

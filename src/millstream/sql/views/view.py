@@ -72,6 +72,24 @@ def clock_place(view: CreateView) -> tuple[int, int]:
     return min(found, default=(view.line, view.column))
 
 
+def column_place(view: CreateView, name: str) -> tuple[int, int]:
+    """Return line and column of the first place where a view's query names a column.
+
+    That of the query when there is none: then a view that it reads names the column.
+
+    Args:
+        view: the statement.
+        name: the column, perhaps with the name of its table before it.
+    """
+    query = view.query
+    named = [
+        each
+        for each in read_tree(query).find_all(exp.Column)
+        if ".".join(part.name for part in each.parts).lower() == name.lower()
+    ]
+    return min((place_of(each, query.sql) for each in named), default=(view.line, view.column))
+
+
 _CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow|epoch)\b.*", re.IGNORECASE | re.DOTALL)
 
 

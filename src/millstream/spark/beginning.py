@@ -1,0 +1,88 @@
+"""What a live reader is sent first by a view that does not read its logs from their start.
+
+All frames but the last are of the LSN before: their results are held back until those of the last
+one have come, so that nobody sees a part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from millstream.spark.bridge.frames import HEADER, ROWS
+from millstream.spark.checkpoint import Offset
+from millstream.spark.columns import LSN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.columns import FeedColumns
+    from millstream.spark.inputs import FeedInputs, WatermarkTracker
+
+
+class Beginning(Protocol):
+    """What a view reads first that does not read its inputs from the start of their logs."""
+
+    def lsn(self) -> int:
+        """The LSN up to which the inputs count in it."""
+
+    def rows(self, lsn: int, check: Callable[[], None]) -> Iterator[tuple[int, ChangeBatch]]:
+        """Its rows at an LSN, each batch with the number of its log; ``check`` may end it."""
+
+
+@dataclass(slots=True)
+class BeginningSender:
+    """Sends to one reader.
+
+    Attributes:
+        inputs: what the view reads.
+        tracker: the watermarks before it all.
+        columns: the columns that the reader wants.
+        wire: its connection.
+        on_late: called with rows that came too late.
+    """
+
+    inputs: FeedInputs
+    tracker: WatermarkTracker
+    columns: FeedColumns
+    wire: Connection
+    on_late: Callable[[ChangeBatch], None]
+
+    def send(self, beginning: Beginning, lsn: int, check: Callable[[], None]) -> int:
+        """Send the rows that a view begins with at an LSN; returns how many these are."""
+        tracker, columns = self.tracker, self.columns
+        before = Offset(self.inputs.beginning, tuple(tracker.watermarks))
+        if self.inputs.line:
+            self._send(lsn - 1, before, columns.beginning(lsn - 1))
+        rows = 0
+        for log, batch in beginning.rows(lsn, check):
+            check()
+            kept, missed, mark = tracker.split(log, batch)
+            if missed is not None:
+                self.on_late(missed)
+            if kept is not None and len(kept):
+                rows += len(kept)
+                self._send(lsn - 1, before, _at(lsn - 1, columns.batch(log, kept, mark)))
+        return rows
+
+    def end(self, lsn: int) -> None:
+        """Send that these were all."""
+        place = Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
+        self._send(lsn, place, self.columns.none())
+
+    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
+        offset = place.json.encode()
+        self.wire.send(HEADER.pack(ROWS, lsn, len(offset)), offset, data.serialize())
+
+
+def _at(lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows, all of them at an LSN."""
+    place = data.schema.get_field_index(LSN)
+    if place < 0:
+        return data
+    lsns = pa.repeat(pa.scalar(lsn, pa.int64()), data.num_rows)
+    return data.set_column(place, data.schema.field(place), lsns)

@@ -1,0 +1,141 @@
+"""Where a view begins: with the current rows of the tables that it reads, not with their history.
+
+What it reads that retracts, tables and views whose rows change, is folded up to an LSN: rows that
+were inserted and deleted cancel out, and nothing is computed from them. Append-only input is read
+as it is. The line of operators, or Spark's aggregate, is exact under any order of its input, so its
+result is that of the query over all rows up to that LSN; what leads there is not shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.dispatch import make_readable
+from millstream.model.batch import ChangeBatch
+from millstream.model.lsn import FIRST_LSN
+from millstream.spark.inputs import FeedInputs, FeedLogs, runs
+from millstream.state.bags import Bag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
+    from millstream.views.definitions import Storage
+    from millstream.views.view import View
+
+_FRAME_ROWS: Final = 1 << 16
+
+
+class Beginning:
+    """What a view over input that retracts reads first.
+
+    Args:
+        storage: where its inputs are.
+        view: the view.
+        inputs: what it reads.
+        retracting: the places of those inputs that retract.
+        is_line: whether it is a line of operators, which may have shown a result over no rows.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        view: View,
+        inputs: FeedInputs,
+        retracting: tuple[int, ...],
+        *,
+        is_line: bool,
+    ) -> None:
+        self._storage = storage
+        self._view = view
+        self._inputs = inputs
+        self._retracting = retracting
+        self._is_line = is_line
+
+    def lsn(self) -> int:
+        """The LSN up to which the first rows count.
+
+        That of what the view has shown, if it begins anew: so that this is not shown again. Else
+        that of all that was pushed.
+        """
+        view, storage = self._view, self._storage
+        if view.cause or (self._is_line and len(view)):
+            return view.cause
+        return make_readable(storage.dispatcher, storage.log)
+
+    def rows(self, lsn: int, check: Callable[[], None]) -> Iterator[tuple[int, ChangeBatch]]:
+        """The rows that it begins with, each batch with the number of its input.
+
+        Args:
+            lsn: up to which LSN the inputs count.
+            check: called now and then; raises when nobody wants them any more.
+        """
+        inputs, log = self._inputs, self._storage.log
+        for place in self._retracting:
+            topic = inputs.topics[place]
+            for batch in rows_at(self._storage, topic, lsn, check):
+                yield place, batch if inputs.keep is None else inputs.keep(batch)
+        others = [n for n in range(len(inputs.topics)) if n not in self._retracting]
+        if others:
+            yield from FeedLogs(inputs, log).read(inputs.start, lsn, others)
+
+
+def rows_at(
+    storage: Storage, topic: str, lsn: int, check: Callable[[], None]
+) -> Iterator[ChangeBatch]:
+    """The rows that the changes of a log up to an LSN come to, as batches at that LSN.
+
+    A row that was retracted, and inserted before what is kept of the log, has the weight -1.
+
+    Args:
+        storage: where the log is.
+        topic: the log.
+        lsn: the LSN; everything up to there is committed.
+        check: called now and then; raises when nobody wants the rows any more.
+    """
+    schema = storage.schema_of(topic)
+    held = storage.table_rows(topic)
+    if held is not None and held[1] <= lsn and held[2] == schema:
+        pieces, weights = _in_arrow(held[0], schema), None
+    else:
+        rows, counts = _folded(storage, topic, schema, lsn, check)
+        pieces = iter(rows.combine_chunks().to_batches(max_chunksize=_FRAME_ROWS))
+        weights = None if (counts == 1).all() else pa.array(counts, pa.int64())
+    start = 0
+    for piece in pieces:
+        own = None if weights is None else weights.slice(start, len(piece))
+        start += len(piece)
+        lsns = pa.repeat(pa.scalar(lsn, pa.int64()), len(piece))
+        yield ChangeBatch(
+            schema, None, piece, own, topic=topic, lsn=lsn, lsns=lsns, kind="snapshot"
+        )
+
+
+def _in_arrow(rows: list[Row], schema: Schema) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(rows), _FRAME_ROWS):
+        yield schema.rows_to_arrow(rows[start : start + _FRAME_ROWS])
+
+
+def _folded(
+    storage: Storage, topic: str, schema: Schema, lsn: int, check: Callable[[], None]
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """The rows that the changes of a log come to, and their weights."""
+    bag = Bag(schema)
+    changes = FeedLogs(FeedInputs((topic,), (schema,)), storage.log).read(FIRST_LSN, lsn)
+    for _, parts in runs((log, (batch, None)) for log, batch in changes):
+        check()
+        change = ChangeBatch.concat([batch for batch, _ in parts])
+        bag.load(ChangeBatch(schema, None, schema.conform(change.arrow), change.weights_arrow()))
+    counted = bag.capture()()
+    counts = counted.column(len(schema.columns)).to_numpy()
+    rows = counted.select(list(schema.names)).cast(schema.arrow)
+    if (np.abs(counts) == 1).all():
+        return rows, counts
+    places = np.repeat(np.arange(len(counts)), np.abs(counts))
+    return rows.take(pa.array(places)), np.sign(counts)[places]
