@@ -22,13 +22,13 @@ from millstream.sql.views.functions import (
     has_aggregate,
     is_aggregate,
 )
+from millstream.sql.views.laterals import nest_laterals
 from millstream.sql.views.line_subqueries import (
     aggregate_lookups,
     rewrite_quantified,
     rewrite_tests,
 )
 from millstream.sql.views.line_windows import rewrite_windows
-from millstream.sql.views.laterals import nest_laterals
 from millstream.sql.views.order import order_of
 from millstream.sql.views.plan import ViewPlan, log_relation
 from millstream.sql.views.relations import check_names, check_recursion
