@@ -7,7 +7,7 @@ one have come, so that nobody sees a part of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.columns import FeedColumns
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
+
+_LARGE: Final = 1 << 10
+_MOST: Final = 1 << 8
 
 
 class Beginning(Protocol):
@@ -58,15 +61,22 @@ class BeginningSender:
         before = Offset(self.inputs.beginning, tuple(tracker.watermarks))
         if self.inputs.line:
             self._send(lsn - 1, before, columns.beginning(lsn - 1))
-        rows = 0
+        rows, frame = 0, list[pa.RecordBatch]()
         for log, batch in beginning.rows(lsn, check):
             check()
             kept, missed, mark = tracker.split(log, batch)
             if missed is not None:
                 self.on_late(missed)
-            if kept is not None and len(kept):
-                rows += len(kept)
-                self._send(lsn - 1, before, _at(lsn - 1, columns.batch(log, kept, mark)))
+            if kept is None or not len(kept):
+                continue
+            # A frame has many small batches, or one that is large.
+            if frame and (len(kept) >= _LARGE or len(frame) >= _MOST):
+                self._send(lsn - 1, before, _at(lsn - 1, pa.concat_batches(frame)))
+                frame.clear()
+            rows += len(kept)
+            frame.append(columns.batch(log, kept, mark))
+        if frame:
+            self._send(lsn - 1, before, _at(lsn - 1, pa.concat_batches(frame)))
         return rows
 
     def end(self, lsn: int) -> None:
