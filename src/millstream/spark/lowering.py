@@ -24,6 +24,7 @@ from millstream.spark.plans import (
     last_moment,
     only_grows,
     parts_of,
+    reach_of,
     subqueries_of,
     text_of,
 )
@@ -42,16 +43,17 @@ _AGGREGATES: Final = {"Sum": "sum", "Average": "avg", "Count": "count", "Min": "
 """The aggregates that the line knows itself, and Spark's names of them; others are run again over
 the values of the group."""
 
+_RANKS: Final = ("RowNumber", "Rank", "DenseRank")
+"""See ``Over.java``."""
+
 _NODES: Final = {
     "ArrowEvalPython": "a Python function",
     "BatchEvalPython": "a Python function",
     "Deduplicate": "DISTINCT here",
-    "Offset": "OFFSET",
+    "Offset": "OFFSET without LIMIT",
     "Sample": "TABLESAMPLE",
     "Tail": "LIMIT",
     "UnionLoop": "WITH RECURSIVE",
-    "Window": "OVER",
-    "WindowGroupLimit": "OVER",
 }
 """Nodes that no operator does, by what the user wrote."""
 
@@ -123,6 +125,7 @@ class _Lowering:
         self._java = jvm.millstream.line
         self._catalyst = jvm.org.apache.spark.sql.catalyst
         self._logs = logs
+        self._long = jvm.org.apache.spark.sql.types.DataTypes.LongType
         self._ports = _SINK
         self.line = Line(self._java.Entry(len(logs)), jvm.java.util.ArrayList())
         self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
@@ -139,6 +142,8 @@ class _Lowering:
             "Project": self._project,
             "Sort": self._child,  # which no limit reads
             "Union": self._union,
+            "Window": self._over,
+            "WindowGroupLimit": self._child,  # a hint for the window above
         }
 
     def node(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
@@ -379,7 +384,10 @@ class _Lowering:
         return made, body.evaluateExpression(), own
 
     def _top(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        child = node.child().child()  # GlobalLimit, LocalLimit
+        child, offset = node.child(), 0
+        while kind_of(child) in {"LocalLimit", "Offset"}:
+            offset += child.offsetExpr().eval(None) if kind_of(child) == "Offset" else 0
+            child = child.child()
         if kind_of(child) == "Project" and kind_of(child.child()) == "Sort":
             step = self._step("Project")(child.projectList(), child.child().output())
             steps, child = [step, *steps], child.child()
@@ -388,16 +396,44 @@ class _Lowering:
             order, child = each_of(child.order()), child.child()
         elif not is_constant(child):  # as those of EXISTS are
             raise SqlUnsupportedError(
-                "LIMIT without ORDER BY could give any rows, and OFFSET is not supported yet",
+                "LIMIT without ORDER BY could give any rows",
                 hint="say which rows come first: ORDER BY ... LIMIT n",
             )
         columns, port = child.output(), self._port()
         self._into(child, port, [], columns, _NULLS_MATCH)
         limit, width = node.limitExpr().eval(None), columns.size()
-        self._add(
-            f"first {limit} by {text_of(order)}",
-            self._java.Top(port, width, limit, self._seq(order), columns, pipes(steps)),
+        top = self._java.Top(port, width, limit, offset, self._seq(order), columns, pipes(steps))
+        after = f" after {offset}" if offset else ""
+        self._add(f"first {limit}{after} by {text_of(order)}", top)
+
+    def _over(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        child, limit, ranks = node.child(), -1, 0
+        if kind_of(child) == "WindowGroupLimit":  # of all that is above, the first rows are enough
+            limit, ranks = child.limit(), _RANKS.index(kind_of(child.rankLikeFunction()))
+            child = child.child()
+        functions, order = node.windowExpressions(), node.orderSpec()
+        given, made = each_of(child.output()), [each.toAttribute() for each in each_of(functions)]
+        run = self._alias(self._catalyst.expressions.Literal.default(self._long))
+        row = [*given, run.toAttribute()]
+        port = self._port()
+        keys = [self._java.Plans.normalized(each) for each in each_of(node.partitionSpec())]
+        self._into(child, port, keys, self._seq([*given, run]), _NULLS_MATCH)
+        runs = self._seq([run.toAttribute()])
+        reach = getattr(self._java, "Over$Reach")(*reach_of(each_of(functions)), limit, ranks)
+        over = self._java.Over(
+            port,
+            len(row),
+            reach,
+            order,
+            self._seq(row),
+            self._seq([*given, *made]),
+            self._seq([*row, *made]),
+            self._java.Windows(functions, runs, order, self._seq(row)),
+            pipes(steps),
         )
+        by = f" by {text_of(keys)}" if keys else ""
+        first = f", the first {limit}" if limit >= 0 else ""
+        self._add(f"over{by}{first}: {text_of(each_of(functions))}", over)
 
     def _into(self, node: Any, port: int, key: list[Any], row: Any, nulls: int) -> None:  # noqa: ANN401
         """Lower the child of an operator, which takes some row at a port."""

@@ -291,3 +291,39 @@ def find_all(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401
     if kind_of(expression) == kind:
         return [expression]
     return [found for child in each_of(expression.children()) for found in find_all(child, kind)]
+
+
+_BY_SIZE: Final = {"CumeDist", "NTile", "PercentRank"}
+"""Functions over a partition whose value depends on how many rows it has."""
+
+
+def reach_of(functions: list[Any]) -> tuple[int, int, bool]:
+    """How many rows before and after a row the frames of window functions reach, and its peers.
+
+    -1 for all rows of the partition on that side.
+
+    Args:
+        functions: named WindowExpressions.
+    """
+    before = after = 0
+    peers = False
+    for each in functions:
+        window = each.child()
+        frame = window.windowSpec().frameSpecification()
+        first, last = _bound_of(frame.lower()), _bound_of(frame.upper())
+        if kind_of(window.windowFunction()) in _BY_SIZE:
+            first = last = None
+        if kind_of(frame.frameType()) == "RangeFrame$":
+            peers = True
+            first, last = (bound if bound == 0 else None for bound in (first, last))
+        before = -1 if first is None or before < 0 else max(before, -first)
+        after = -1 if last is None or after < 0 else max(after, last)
+    return before, after, peers
+
+
+def _bound_of(bound: Any) -> int | None:  # noqa: ANN401
+    """A bound of a frame, in rows after the current one; None without a bound."""
+    kind = kind_of(bound).removesuffix("$")
+    if kind.startswith("Unbounded"):
+        return None
+    return 0 if kind == "CurrentRow" else int(bound.eval(None))

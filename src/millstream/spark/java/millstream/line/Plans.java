@@ -7,6 +7,8 @@ import java.util.List;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.WindowExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
@@ -28,8 +30,25 @@ public final class Plans {
   }
 
   private static void add(Expression expression, TreeSet names) {
+    if (expression instanceof WindowExpression) {
+      addWindow((WindowExpression) expression, names);
+      return;
+    }
     names.add(expression.getClass().getSimpleName());
     Iterator each = expression.children().iterator();
+    while (each.hasNext()) add((Expression) each.next(), names);
+  }
+
+  /** Of a function over rows in an order the result has one order of its input. */
+  private static void addWindow(WindowExpression window, TreeSet names) {
+    Expression function = window.windowFunction();
+    if (function instanceof AggregateExpression) {
+      function = ((AggregateExpression) function).aggregateFunction();
+    }
+    if (window.windowSpec().orderSpec().isEmpty()) names.add(function.getClass().getSimpleName());
+    Iterator inputs = function.children().iterator();
+    while (inputs.hasNext()) add((Expression) inputs.next(), names);
+    Iterator each = window.windowSpec().children().iterator();
     while (each.hasNext()) add((Expression) each.next(), names);
   }
 

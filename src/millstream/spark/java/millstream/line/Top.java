@@ -9,7 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
 import scala.collection.immutable.Seq;
 
 /**
- * ORDER BY ... LIMIT. The rows are kept in order, and the first of them are compared before and after
+ * ORDER BY ... LIMIT ... OFFSET. The rows are kept in order, and the first of them are compared before and after
  * a change. Of rows that are equal in the order, those with the lesser bytes come first, so that
  * there is one answer.
  */
@@ -19,6 +19,7 @@ public class Top extends Operator {
   private final int port;
   private final int width;
   private final int limit;
+  private final int offset;
   private final Seq order;
   private final Seq input;
   private final Pipe pipe;
@@ -29,14 +30,16 @@ public class Top extends Operator {
    * @param port where its rows come.
    * @param width how many columns they have.
    * @param limit how many of them it gives.
+   * @param offset how many it leaves out before.
    * @param order Spark's sort orders.
    * @param input the columns.
    * @param pipe where the result goes.
    */
-  public Top(int port, int width, int limit, Seq order, Seq input, Pipe pipe) {
+  public Top(int port, int width, int limit, int offset, Seq order, Seq input, Pipe pipe) {
     this.port = port;
     this.width = width;
     this.limit = limit;
+    this.offset = offset;
     this.order = order;
     this.input = input;
     this.pipe = pipe;
@@ -98,10 +101,13 @@ public class Top extends Operator {
   private ArrayList firstRows(Key key) {
     ArrayList found = new ArrayList();
     Tree.Rows each = rows.first(key);
+    long skipped = (long) offset;
     for (long room = (long) limit; room > 0L && each.next(); ) {
-      long weight = Math.min(room, each.weight());
+      long out = Math.min(skipped, each.weight());
+      skipped -= out;
+      long weight = Math.min(room, each.weight() - out);
       room -= weight;
-      found.add(new Change(0, each.row(), 0L, weight));
+      if (weight > 0L) found.add(new Change(0, each.row(), 0L, weight));
     }
     return found;
   }
@@ -120,10 +126,15 @@ public class Top extends Operator {
 
     public int compare(Object one, Object other) {
       byte[] first = (byte[]) one, second = (byte[]) other;
+      int found = compareOrder(first, second);
+      return found != 0 ? found : Arrays.compareUnsigned(first, second);
+    }
+
+    /** Compare by the order alone. */
+    int compareOrder(byte[] first, byte[] second) {
       left.pointTo(first, first.length);
       right.pointTo(second, second.length);
-      int found = ordering.compare(left, right);
-      return found != 0 ? found : Arrays.compareUnsigned(first, second);
+      return ordering.compare(left, right);
     }
   }
 }

@@ -141,6 +141,13 @@ final class Tree {
     return rows;
   }
 
+  /** The rows of a key, from before a row on backwards. */
+  Rows before(Key key, byte[] row) {
+    Rows rows = new Rows(key);
+    rows.descend(page(key, 0), row, false);
+    return rows;
+  }
+
   /**
    * Goes over the rows of a key. It begins before the first one that {@link #next} gives. Between
    * two calls notes may change, but no row may come or go.
@@ -178,7 +185,7 @@ final class Tree {
       at = forward ? -1 : page.count;
       if (row != null) {
         at = search(page, row);
-        at = (at < 0 ? -at - 1 : at) - 1;
+        at = (at < 0 ? -at - 1 : at) - (forward ? 1 : 0);
       }
     }
 
