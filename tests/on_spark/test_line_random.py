@@ -147,6 +147,8 @@ def test_random_queries(proof, number):
 
 
 KEPT = {
+    "subquery_over_limit": """SELECT q.a, (SELECT COUNT(b) FROM e) AS n FROM (
+        SELECT a FROM t ORDER BY a NULLS FIRST LIMIT 3) q""",
     "not_in_null": "SELECT a FROM t WHERE a NOT IN (SELECT b FROM w)",
     "count_of_none": "SELECT t.id, (SELECT COUNT(*) FROM u WHERE u.a = t.a) AS n FROM t",
     "distincts": """SELECT s, COUNT(DISTINCT a) AS x, SUM(DISTINCT b) AS y, COUNT(b) FILTER (WHERE

@@ -39,3 +39,15 @@ def test_a_view_that_has_not_started_is_waited_for(tmp_path, spark):
         assert runner_of(db, "v").state in RUNS
         with pytest.raises(ms.errors.ViewNotReadyError):
             db.wait_for("v", lsn=10**9, timeout=0.01)
+
+
+def test_a_view_over_one_that_has_no_rows_yet(db):
+    db.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE SOURCE s (id INT);"
+        "CREATE MATERIALIZED VIEW joined AS SELECT t.v FROM t RIGHT JOIN s ON t.id < s.id;"
+        "CREATE MATERIALIZED VIEW different AS SELECT DISTINCT v FROM joined"
+    )
+    db.wait_for("different", timeout=TIMEOUT)
+    db.insert("s", [(1,)])
+    db.wait_for("different", timeout=TIMEOUT)
+    assert db.query("SELECT * FROM different").fetchall() == [(None,)]

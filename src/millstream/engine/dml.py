@@ -14,11 +14,11 @@ from millstream.threads import deadline_of, time_left
 if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.engine.context import Context
+    from millstream.engine.engine import Engine
     from millstream.model.result import Result
     from millstream.model.weighted_rows import Row
     from millstream.sql import Delete, Insert, Query, Select, Update
     from millstream.tables import Conflict
-    from millstream.views import Views
 
 
 # ---- adding rows
@@ -108,21 +108,22 @@ def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None
     definition = context.find(view)
     engine.views.opened(definition)
     with context.filtered_errors():
-        _wait_through(engine.views, definition.name, lsn, deadline)
+        _wait_through(engine, definition.name, lsn, deadline)
     return lsn
 
 
-def _wait_through(views: Views, name: str, lsn: int, deadline: float | None) -> int:
+def _wait_through(engine: Engine, name: str, lsn: int, deadline: float | None) -> int:
     """Wait until a view includes everything up to an LSN, by way of the views that it reads, too.
 
-    Returns the LSN of its own last change.
+    Returns the LSN of its own last change; of one that was only created, which no reader sees, the
+    last that readers have seen.
     """
-    running = views[name]
+    running = engine.views[name]
     for each in running.planned.inputs:
-        if each in views:
-            lsn = max(lsn, _wait_through(views, each, lsn, deadline))
+        if each in engine.views:
+            lsn = max(lsn, _wait_through(engine, each, lsn, deadline))
     running.wait_for(lsn, time_left(deadline, None))
-    return running.view.lsn
+    return min(running.view.lsn, engine.dispatcher.lsn)
 
 
 def query(context: Context, statement: Query) -> Result:

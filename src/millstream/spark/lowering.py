@@ -389,6 +389,9 @@ class _Lowering:
             offset += child.offsetExpr().eval(None) if kind_of(child) == "Offset" else 0
             child = child.child()
         if kind_of(child) == "Project" and kind_of(child.child()) == "Sort":
+            if subqueries_of(each_of(child.projectList())):
+                self._project_top(node, child, offset, steps, pipes)
+                return
             step = self._step("Project")(child.projectList(), child.child().output())
             steps, child = [step, *steps], child.child()
         order: list[Any] = []
@@ -405,6 +408,21 @@ class _Lowering:
         top = self._java.Top(port, width, limit, offset, self._seq(order), columns, pipes(steps))
         after = f" after {offset}" if offset else ""
         self._add(f"first {limit}{after} by {text_of(order)}", top)
+
+    def _project_top(
+        self,
+        node: Any,  # noqa: ANN401
+        project: Any,  # noqa: ANN401
+        offset: int,
+        steps: list[Any],
+        pipes: Pipes,
+    ) -> None:
+        """Lower a limit over a projection as a projection over the limit: subqueries are joins."""
+        logical, rows = self._catalyst.plans.logical, project.child()
+        if offset:
+            rows = logical.Offset(self._catalyst.expressions.Literal.apply(offset), rows)
+        limited = logical.GlobalLimit(node.limitExpr(), rows)
+        self.node(logical.Project(project.projectList(), limited), steps, pipes)
 
     def _over(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         child, limit, ranks = node.child(), -1, 0
