@@ -134,7 +134,12 @@ def live(path: Path, sql: str, goal: str, name: str) -> tuple[str, str, str]:
         db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
         db.wait_for("v")
         source = db.source("bids")
-        return name, latency(db, "v", lambda n: source.push(bid(n, 1000))), goal
+
+        def higher(number: int) -> None:
+            auction_id, bidder, _, ts = bid(number, 1000)
+            source.push((auction_id, bidder, 100 + number, ts))
+
+        return name, latency(db, "v", higher), goal
 
 
 def table_update(path: Path) -> tuple[str, str, str]:
