@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.errors import SqlUnsupportedError
+from millstream.spark.asof import below_asof, read_asof, with_column
 from millstream.spark.plans import (
     LogLeaf,
     each_of,
@@ -130,6 +131,7 @@ class _Lowering:
         self.line = Line(self._java.Entry(len(logs)), jvm.java.util.ArrayList())
         self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
             "Aggregate": self._aggregate,
+            "AsOfJoin": self._asof,
             "Expand": self._expand,
             "Filter": self._filter,
             "Generate": self._generate,
@@ -192,6 +194,9 @@ class _Lowering:
 
     def _filter(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         below = node.child()
+        if (moved := below_asof(self._jvm, node)) is not None:
+            self.node(moved, steps, pipes)
+            return
         child, [condition] = self._without_subqueries(below, [node.condition()])
         before = [self._step("Filter")(condition, child.output())]
         if child is not below:
@@ -258,6 +263,28 @@ class _Lowering:
         expiries = self._expiries(sides, keys, test)
         join = self._java.Join(*ports, *widths, kind, test, pair, *expiries, pipes(steps))
         self._add(name, join)
+
+    def _asof(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        found, is_outer = read_asof(self._catalyst, node), str(node.joinType()) == "LeftOuter"
+        nulls = (_NULLS_APART if is_outer else _NULLS_DROP, _NULLS_DROP)
+        sides, columns = list[Any](), list[Any]()
+        for side, time, keys, null in zip(
+            (node.left(), node.right()), found.times, found.keys, nulls, strict=True
+        ):
+            row, place = with_column(each_of(side.output()), time, self._alias)
+            port, names = self._port(), [each.toAttribute().withNullability(True) for each in row]
+            normalized = [self._java.Plans.normalized(each) for each in keys]
+            self._into(side, port, normalized, self._seq(row), null)
+            sides.append(getattr(self._java, "AsOf$Side")(port, place, self._seq(names)))
+            columns += names
+        pair = self._seq(columns)
+        if len(columns) > node.output().size():
+            steps = [self._step("Project")(node.output(), pair), *steps]
+        asof = self._java.AsOf(
+            *sides, found.direction, found.strict, is_outer, found.tolerance, pair, pipes(steps)
+        )
+        by = f" by {text_of(found.keys[0])}" if found.keys[0] else ""
+        self._add(f"{'left ' if is_outer else ''}as-of join{by}, {found.text}", asof)
 
     def _expiries(
         self,

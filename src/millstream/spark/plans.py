@@ -248,7 +248,7 @@ def last_moment(
     for other, own in zip(other_keys, keys, strict=True):
         if _is_same(other, time):
             return own, 0
-    for each in _conjuncts(condition):
+    for each in conjuncts(condition):
         kind = kind_of(each)
         if kind in {"LessThan", "LessThanOrEqual"}:
             lower, upper = each.left(), each.right()
@@ -262,11 +262,12 @@ def last_moment(
     return None
 
 
-def _conjuncts(condition: Any) -> list[Any]:  # noqa: ANN401
+def conjuncts(condition: Any) -> list[Any]:  # noqa: ANN401
+    """The conditions that must all hold, of which None has none."""
     if condition is None:
         return []
     if kind_of(condition) == "And":
-        return _conjuncts(condition.left()) + _conjuncts(condition.right())
+        return conjuncts(condition.left()) + conjuncts(condition.right())
     return [condition]
 
 

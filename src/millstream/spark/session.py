@@ -83,6 +83,7 @@ LINE_TUNING: Final = {
     _STREAMING + "stateStore.rocksdb.boundedMemoryUsage": "true",
     # Spark would read each key before it writes it, to count them; a line counts its rows itself.
     _STREAMING + "stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.join.asofJoin.enabled": "true",  # its syntax, which is off by default
 }
 """What the session of a line of operators is set to besides."""
 

@@ -24,6 +24,7 @@ _NO_CALLS = frozenset({"AND", "OR", "ARGMAX", "ARGMIN", "ARG_MAX", "ARG_MIN"})
 _POSITIONAL = frozenset({"ANY_VALUE", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE"})
 _TYPED = {TokenType.DATE, TokenType.TIMESTAMPTZ, TokenType.TIMESTAMPLTZ, TokenType.TIMESTAMPNTZ}
 _NOTHING = Token(TokenType.SENTINEL, "")
+_MATCH = "MATCH_CONDITION"
 
 
 _BITWISE: tuple[tuple[TokenType, int, type[exp.Expr]], ...] = (
@@ -210,7 +211,33 @@ class MillstreamParser(SparkParser):
         join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
         if join is not None:
             join.update_positions(token)
+        if join is not None and join.method == "ASOF" and self._match_text_seq(_MATCH):
+            self._parse_match(join)
         return join
+
+    def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
+        method, side, kind = super()._parse_join_parts()
+        if method is None and self._match(TokenType.ASOF):  # LEFT ASOF JOIN, as Spark writes it
+            method = self._prev
+        return method, side, kind
+
+    def _parse_match(self, join: exp.Join) -> None:
+        """Read what follows MATCH_CONDITION."""
+        join.set("match_condition", self._parse_wrapped(self._parse_disjunction))
+        if self._match_text_seq("TOLERANCE"):
+            join.set("tolerance", self._parse_unary())
+        if self._match(TokenType.ON):
+            join.set("on", self._parse_disjunction())
+        elif self._match(TokenType.USING):
+            join.set("using", self._parse_using_identifiers())
+
+    def _parse_table_alias(
+        self, alias_tokens: Collection[TokenType] | None = None
+    ) -> exp.TableAlias | None:
+        is_match = self._curr and self._curr.text.upper() == _MATCH
+        if is_match and self._next and self._next.token_type is TokenType.L_PAREN:
+            return None
+        return super()._parse_table_alias(alias_tokens)
 
     def _parse_select(
         self,

@@ -14,6 +14,7 @@ from sqlglot import UnsupportedError, exp
 
 from millstream.errors import SqlUnsupportedError
 from millstream.sql.refusals import common_of
+from millstream.sql.views.asof import rewrite_asof
 from millstream.sql.views.errors import ErrorReporter
 from millstream.sql.views.faithful_reader import read_tree
 from millstream.sql.views.functions import (
@@ -203,6 +204,7 @@ class _Relations:
         rewrite_quantified(tree, self._errors)
         aggregate_lookups(tree, self._inputs)
         nest_laterals(tree, self._errors)
+        rewrite_asof(tree, self._errors)
         for table in _tables(tree):
             given = self._inputs(table.name)
             if self._expand and given.view is not None:
