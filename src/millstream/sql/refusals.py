@@ -72,7 +72,7 @@ _PART_NAMES = {
     "grouping_sets": "GROUPING SETS",
     "with_": "WITH",
     "by_name": "UNION BY NAME",
-    "method": "NATURAL or ASOF",
+    "method": "NATURAL",
     "windows": "WINDOW",
     "expressions": "an argument",
     "db": "a name of two parts",

@@ -221,6 +221,9 @@ class FromClause:
     # --- Joins ------------------------------------------------------------------------------------
 
     def _join(self, left: str, tree: exp.Join) -> str:
+        if tree.method == "ASOF":
+            what, hint = "ASOF JOIN is not supported in an ad-hoc query", "Create a view of it."
+            self._rows.refuse(tree, what, hint)
         check_parts(tree, {"this", "side", "kind", "on", "using"}, "a join", self._rows.sql)
         side, kind = (str(tree.args.get(each) or "").upper() for each in ("side", "kind"))
         join = _JOINS.get((side, kind))
