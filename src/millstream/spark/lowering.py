@@ -31,7 +31,7 @@ from millstream.spark.plans import (
 )
 
 _SINK: Final = 0
-_LAYOUT: Final = 3
+_LAYOUT: Final = 4
 """Of the state, see ``State.java`` and what the operators keep in it."""
 
 _NULLS_MATCH, _NULLS_DROP, _NULLS_APART, _NULLS_APART_RIGHT = 0, 1, 2, 3

@@ -1,6 +1,7 @@
 package millstream.bridge;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
@@ -25,6 +26,7 @@ public class LiveReader implements SupportsRealTimeRead {
   private int from = 0;
   private int to = 0;
   private int rows = 0;
+  private long lsn;
   private Follower follower;
 
   /** A reader that gives rows, or frames. */
@@ -62,24 +64,39 @@ public class LiveReader implements SupportsRealTimeRead {
     return true;
   }
 
-  private boolean end() {
+  private boolean end() throws IOException {
+    if (follower != null) {
+      if (!follower.isReady()) {
+        follower.work();
+        sink().reached(lsn, false);
+      }
+      follower.atEnd();
+    }
     reached = frames.offset();
     from = 0;
     to = 0;
     rows = 0;
     batch = null;
-    if (follower != null) follower.atEnd();
     return false;
   }
 
-  /** All rows of a frame have passed the sink. */
+  /** All rows of a frame have passed the sink, or wait in the line for those of the next one. */
   private void taken() throws IOException {
     reached = frames.offset();
+    lsn = frames.lsn();
+    boolean pausing = !frames.wire().hasMore();
+    if (follower != null && !follower.isReady()) {
+      if (!pausing) return;
+      follower.work();
+    }
+    sink().reached(lsn, pausing);
+    if (pausing && follower != null) follower.atPause();
+  }
+
+  private static ChangeWriter sink() {
     ChangeWriter sink = ChangeWriter.ofThisThread();
     if (sink == null) throw ChangeWriter.apart();
-    boolean pausing = !frames.wire().hasMore();
-    sink.reached(frames.lsn(), pausing);
-    if (pausing && follower != null) follower.atPause();
+    return sink;
   }
 
   public Object get() {
@@ -104,6 +121,15 @@ public class LiveReader implements SupportsRealTimeRead {
     return to;
   }
 
+  /** Whether more rows are there, or are on their way. */
+  public boolean hasMore() {
+    try {
+      return to < rows || frames.wire().hasMore();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
   /** Have somebody told when there is nothing to do. */
   public void tell(Follower one) {
     follower = one;
@@ -111,6 +137,12 @@ public class LiveReader implements SupportsRealTimeRead {
 
   /** Is told where the stream pauses and where it ends. */
   public interface Follower {
+    /** Whether it has worked on all rows that it was given. */
+    boolean isReady();
+
+    /** Work on those that it has not worked on. */
+    void work();
+
     /** There is nothing to read just now, and all results are sent. */
     void atPause();
 

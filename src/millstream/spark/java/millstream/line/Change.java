@@ -7,6 +7,9 @@ final class Change {
   long lsn;
   long weight;
 
+  /** The one of the same key that came after it; null: it is the last. */
+  Change next;
+
   Change(int port, byte[] row, long lsn, long weight) {
     this.port = port;
     this.row = row;

@@ -117,13 +117,16 @@ public class Entry implements Serializable {
   }
 
   private void see(InternalRow last) {
-    advanced = mark >= 0 && !last.isNullAt(mark) && last.getLong(mark) > watermark;
-    if (advanced) watermark = last.getLong(mark);
+    if (mark < 0 || last.isNullAt(mark) || last.getLong(mark) <= watermark) return;
+    watermark = last.getLong(mark);
+    advanced = true;
   }
 
-  /** Whether the rows that were taken last have a later watermark than those before. */
-  boolean hasAdvanced() {
-    return advanced;
+  /** Whether the watermark has advanced since this was asked last. */
+  boolean advance() {
+    boolean found = advanced;
+    advanced = false;
+    return found;
   }
 
   long watermark() {
@@ -133,7 +136,7 @@ public class Entry implements Serializable {
   private void begin(long at) {
     for (int i = 0; i < globals.size(); i++) {
       int port = ((Integer) globals.get(i)).intValue();
-      line.at(port).add(Pipe.NOTHING, new Change(port, Pipe.NOTHING, at, 0L));
+      line.at(port).add(Key.NOTHING, new Change(port, Pipe.NOTHING, at, 0L));
     }
     for (int i = 0; i < constants.size(); i++) {
       Object[] each = (Object[]) constants.get(i);

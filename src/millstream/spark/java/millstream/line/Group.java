@@ -28,7 +28,6 @@ public class Group extends Operator implements Kept.Kind {
   private final Pipe pipe;
 
   private transient State state;
-  private transient int slot;
   private transient UnsafeProjection resultOf;
   private transient JoinedRow joined;
 
@@ -54,7 +53,7 @@ public class Group extends Operator implements Kept.Kind {
 
   void open(Line line) {
     state = line.state();
-    slot = line.newSlot();
+    setRoots(state, line.newSlot(), this);
     for (int i = 0; i < aggregates.length; i++) aggregates[i].open(line);
     resultOf = UnsafeProjection.create(results, buffers);
     joined = new JoinedRow();
@@ -65,14 +64,14 @@ public class Group extends Operator implements Kept.Kind {
     return port == other;
   }
 
-  void work(Key key, ArrayList changes) {
-    Parts group = (Parts) state.get(key.at(slot, 0), this);
+  void work(Kept root, Change changes) {
+    Parts group = (Parts) root;
+    Key key = root.key;
     boolean existed = group.exists;
     byte[] before = existed && group.result == null ? result(key, group) : group.result;
     long lsn = 0L;
     UnsafeRow row = new UnsafeRow(inputs);
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+    for (Change change = changes; change != null; change = change.next) {
       lsn = Math.max(lsn, change.lsn);
       if (change.weight == 0L) continue;
       row.pointTo(change.row, change.row.length);

@@ -1,6 +1,5 @@
 package millstream.line;
 
-import java.util.ArrayList;
 import millstream.functions.Bytes;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
@@ -36,8 +35,8 @@ public class Join extends Operator {
   private transient boolean[] matters;
   private transient boolean[] kept;
   private transient State state;
-  private transient Tree[] sides;
-  private transient int totals;
+  private transient int slot;
+  private transient Tree[] trees;
   private transient boolean hasTotals;
   private transient UnsafeRow[] rows;
   private transient BasePredicate test;
@@ -87,12 +86,9 @@ public class Join extends Operator {
     // Of a side that only decides whether the other one has a match, the weight is enough.
     kept = new boolean[] {true, makesPairs || condition != null};
     state = line.state();
-    sides = new Tree[2];
-    for (int side = LEFT; side <= RIGHT; side++) {
-      int slot = line.newSlot();
-      if (kept[side]) sides[side] = new Tree(state, slot, null);
-    }
-    totals = line.newSlot();
+    trees = new Tree[] {new Tree(state, line.newSlot(), null), new Tree(state, line.newSlot(), null)};
+    slot = line.newSlot();
+    setRoots(state, slot, Sides.KIND);
     for (int side = LEFT; side <= RIGHT; side++) {
       if (!kept[side]) expiries[side] = null;
       if (expiries[side] != null) expiries[side].open(line);
@@ -118,36 +114,32 @@ public class Join extends Operator {
     return port == ports[LEFT] || port == ports[RIGHT];
   }
 
-  void work(Key key, ArrayList changes) {
-    Totals weights = hasTotals ? (Totals) state.get(key.at(totals, 0), Totals.KIND) : null;
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+  void work(Kept root, Change changes) {
+    Sides sides = (Sides) root;
+    for (Change change = changes; change != null; change = change.next) {
       int side = change.port == ports[LEFT] ? LEFT : RIGHT;
       if (condition == null) {
-        byKey(key, side, change, weights == null ? null : weights.of);
+        byKey(sides, side, change);
       } else {
-        byCondition(key, side, change);
+        byCondition(sides, side, change);
       }
     }
-    if (weights != null) state.changed(weights, 0);
   }
 
   void expire(long watermark) {
     for (int side = LEFT; side <= RIGHT; side++) {
       Expiry.Expired row = expiries[side] == null ? null : expiries[side].next(watermark);
       for (; row != null; row = expiries[side].next(watermark)) {
-        sides[side].add(row.key, row.row, -row.weight);
-        if (!hasTotals) continue;
-        Totals weights = (Totals) state.get(row.key.at(totals, 0), Totals.KIND);
-        weights.of[side] -= row.weight;
-        state.changed(weights, 0);
+        Sides sides = (Sides) state.get(row.key, slot, 0, Sides.KIND);
+        trees[side].add(sides.roots[side], row.row, -row.weight);
+        if (hasTotals) sides.weights[side] -= row.weight;
       }
     }
   }
 
-  private void keep(Key key, int side, Change change, UnsafeRow row, long matches) {
-    sides[side].add(key, change.row, change.weight, matches);
-    if (expiries[side] != null) expiries[side].add(key, change.row, row, change.weight);
+  private void keep(Sides sides, int side, Change change, UnsafeRow row, long matches) {
+    trees[side].add(sides.roots[side], change.row, change.weight, matches);
+    if (expiries[side] != null) expiries[side].add(sides.key, change.row, row, change.weight);
   }
 
   /** The bytes of a row of a side as a row, which the next one overwrites. */
@@ -158,17 +150,19 @@ public class Join extends Operator {
 
   // ---- all rows of the key match
 
-  private void byKey(Key key, int side, Change change, long[] weights) {
+  private void byKey(Sides sides, int side, Change change) {
     int other = 1 - side;
     UnsafeRow row = row(side, change.row);
+    long[] weights = sides.weights;
     boolean flips = false;
-    if (weights != null) {
+    if (hasTotals) {
       long before = weights[side];
       weights[side] += change.weight;
       flips = matters[other] && (before > 0L) != (weights[side] > 0L);
+      state.changed(sides, 0);
     }
     if (makesPairs || flips) {
-      Tree.Rows matches = sides[other].first(key);
+      Tree.Rows matches = trees[other].first(sides.roots[other]);
       while (matches.next()) {
         UnsafeRow match = row(other, matches.row());
         long weight = matches.weight();
@@ -180,17 +174,17 @@ public class Join extends Operator {
         }
       }
     }
-    if (kept[side]) keep(key, side, change, row, 0L);
+    if (kept[side]) keep(sides, side, change, row, 0L);
     if (matters[side]) sendAlone(side, row, weights[other] > 0L, change.lsn, change.weight);
   }
 
   // ---- the condition decides which rows match; a row's note is the weight of its matches
 
-  private void byCondition(Key key, int side, Change change) {
+  private void byCondition(Sides sides, int side, Change change) {
     int other = 1 - side;
     UnsafeRow row = row(side, change.row);
     long own = 0L;
-    Tree.Rows matches = sides[other].first(key);
+    Tree.Rows matches = trees[other].first(sides.roots[other]);
     while (matches.next()) {
       UnsafeRow match = row(other, matches.row());
       if (!test.eval(side == LEFT ? joined.apply(row, match) : joined.apply(match, row))) continue;
@@ -198,7 +192,7 @@ public class Join extends Operator {
       if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * matches.weight());
       if (matters[other]) rematch(other, match, matches, change);
     }
-    keep(key, side, change, row, matters[side] ? own : 0L);
+    keep(sides, side, change, row, matters[side] ? own : 0L);
     if (matters[side]) sendAlone(side, row, own > 0L, change.lsn, change.weight);
   }
 
@@ -231,31 +225,52 @@ public class Join extends Operator {
     }
   }
 
-  /** The weight that each side of a key has. */
-  private static final class Totals extends Kept {
-    static final Kept.Kind KIND = new AllTotals();
-    final long[] of = new long[2];
+  /** The rows that each side of a key has, and their weight, if it matters. */
+  private static final class Sides extends Kept {
+    static final Kept.Kind KIND = new AllSides();
+    final Page[] roots;
+    final long[] weights = new long[2];
+
+    Sides(Page left, Page right) {
+      roots = new Page[] {left, right};
+      left.holder = this;
+      right.holder = this;
+    }
+
+    void place(Key ofKey, int inSlot, int atPage) {
+      super.place(ofKey, inSlot, atPage);
+      roots[LEFT].place(ofKey, inSlot, atPage);
+      roots[RIGHT].place(ofKey, inSlot, atPage);
+    }
 
     boolean isEmpty() {
-      return of[LEFT] == 0L && of[RIGHT] == 0L;
+      return roots[LEFT].isEmpty()
+          && roots[RIGHT].isEmpty()
+          && weights[LEFT] == 0L
+          && weights[RIGHT] == 0L;
     }
 
     int size() {
-      return 100;
+      return 80 + roots[LEFT].size() + roots[RIGHT].size();
     }
 
     void write(Bytes out) {
-      out.putSmall(of[LEFT]);
-      out.putSmall(of[RIGHT]);
+      for (int side = LEFT; side <= RIGHT; side++) {
+        out.putSmall(weights[side]);
+        roots[side].write(out);
+      }
     }
   }
 
-  private static final class AllTotals implements Kept.Kind {
+  private static final class AllSides implements Kept.Kind {
     public Kept read(Bytes in) {
-      Totals found = new Totals();
-      if (in == null) return found;
-      found.of[LEFT] = in.getSmall();
-      found.of[RIGHT] = in.getSmall();
+      if (in == null) return new Sides(new Page(), new Page());
+      long weight = in.getSmall();
+      Page left = (Page) Page.KIND.read(in);
+      long other = in.getSmall();
+      Sides found = new Sides(left, (Page) Page.KIND.read(in));
+      found.weights[LEFT] = weight;
+      found.weights[RIGHT] = other;
       return found;
     }
   }

@@ -1,14 +1,29 @@
 package millstream.line;
 
+import java.util.Arrays;
 import millstream.functions.Bytes;
 
-/** A piece of state: an object while it is used often, bytes in Spark's state store. */
+/**
+ * A piece of state: an object while it is used often, bytes in Spark's state store. It is found by
+ * the slot of an operator, a key, and a page of that key; page 0 is the key's root.
+ */
 abstract class Kept {
   Key key;
+  int slot;
+  int page;
+
+  /** The generation of pieces in which it was used last. */
+  int generation;
+
   boolean isChanged;
 
   /** How many bytes are stored of it. */
   int stored;
+
+  /** Of a root, the changes of its key that the operator has not worked on, in order. */
+  Change first;
+
+  Change last;
 
   /** Whether there is nothing to store. */
   abstract boolean isEmpty();
@@ -17,6 +32,23 @@ abstract class Kept {
 
   /** How many bytes of memory it takes, about. */
   abstract int size();
+
+  /** Say where it is in the state. */
+  void place(Key ofKey, int inSlot, int atPage) {
+    key = ofKey;
+    slot = inSlot;
+    page = atPage;
+  }
+
+  /** Where Spark's state store has it. */
+  static byte[] packed(Key key, int slot, int page) {
+    int length = key.bytes.length;
+    byte[] packed = Arrays.copyOf(key.bytes, length + 6);
+    packed[length] = (byte) (slot >> 8);
+    packed[length + 1] = (byte) slot;
+    for (int i = 0; i < 4; i++) packed[length + 2 + i] = (byte) (page >> (24 - 8 * i));
+    return packed;
+  }
 
   /** Makes the pieces of one kind. */
   interface Kind {

@@ -1,43 +1,49 @@
 package millstream.line;
 
 import java.util.Arrays;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.array.ByteArrayMethods;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
-/** What state is found by: an operator's slot, the bytes of a key, and a page of that key. */
+/** The bytes of a key, or of a row, with their hash. */
 final class Key {
   static final Key NOTHING = new Key(Pipe.NOTHING);
 
   final byte[] bytes;
-  private final int slot;
-  private final int page;
-  private final int ofBytes;
-  private final int hash;
+  final int hash;
 
-  /** A key by itself. */
   Key(byte[] bytes) {
-    this(
-        bytes,
-        Murmur3_x86_32.hashUnsafeBytes(bytes, (long) Platform.BYTE_ARRAY_OFFSET, bytes.length, 42),
-        0,
-        0);
+    this(bytes, hashOf(bytes, (long) Platform.BYTE_ARRAY_OFFSET, bytes.length));
   }
 
-  private Key(byte[] bytes, int ofBytes, int slot, int page) {
+  private Key(byte[] bytes, int hash) {
     this.bytes = bytes;
-    this.ofBytes = ofBytes;
-    this.slot = slot;
-    this.page = page;
-    this.hash = (ofBytes * 31 + slot) * 31 + page;
+    this.hash = hash;
   }
 
-  /** A page of this key, of an operator's slot. */
-  Key at(int otherSlot, int otherPage) {
-    return new Key(bytes, ofBytes, otherSlot, otherPage);
+  /** A key of a row's bytes, which are copied. */
+  static Key copyOf(UnsafeRow row, int hash) {
+    return new Key(Pipe.bytes(row), hash);
   }
 
-  int page() {
-    return page;
+  static int hashOf(UnsafeRow row) {
+    return hashOf(row.getBaseObject(), row.getBaseOffset(), row.getSizeInBytes());
+  }
+
+  private static int hashOf(Object base, long offset, int length) {
+    return Murmur3_x86_32.hashUnsafeBytes(base, offset, length, 42);
+  }
+
+  /** Whether a row has these bytes. */
+  boolean is(UnsafeRow row) {
+    return row.getSizeInBytes() == bytes.length
+        && ByteArrayMethods.arrayEquals(
+            row.getBaseObject(),
+            row.getBaseOffset(),
+            bytes,
+            (long) Platform.BYTE_ARRAY_OFFSET,
+            (long) bytes.length);
   }
 
   public int hashCode() {
@@ -46,19 +52,6 @@ final class Key {
 
   public boolean equals(Object object) {
     Key other = (Key) object;
-    return hash == other.hash
-        && slot == other.slot
-        && page == other.page
-        && Arrays.equals(bytes, other.bytes);
-  }
-
-  /** The key as Spark's state has it. */
-  byte[] packed() {
-    int length = bytes.length;
-    byte[] packed = Arrays.copyOf(bytes, length + 6);
-    packed[length] = (byte) (slot >> 8);
-    packed[length + 1] = (byte) slot;
-    for (int i = 0; i < 4; i++) packed[length + 2 + i] = (byte) (page >> (24 - 8 * i));
-    return packed;
+    return this == other || (hash == other.hash && Arrays.equals(bytes, other.bytes));
   }
 }

@@ -27,9 +27,12 @@ import scala.collection.Iterator;
  *
  * <p>Spark keeps the state, as part of its checkpoint.
  */
-public final class Line extends StatefulProcessor implements Serializable {
+public final class Line extends StatefulProcessor implements LiveReader.Follower, Serializable {
   /** The port of what leaves the line. */
   static final int SINK = 0;
+
+  /** So many rows, at most, wait for each other while there is more to read. */
+  private static final int MOST_ROWS = 1 << 18;
 
   private static final long serialVersionUID = 1L;
 
@@ -39,6 +42,9 @@ public final class Line extends StatefulProcessor implements Serializable {
   private transient State state;
   private transient LiveReader reader;
   private transient int slots;
+  private transient int waiting;
+  private transient long since;
+  private transient long effort;
 
   private Line(String feed, Entry entry, List operators) {
     this.feed = feed;
@@ -77,21 +83,53 @@ public final class Line extends StatefulProcessor implements Serializable {
     while (frames.hasNext()) {
       frames.next();
       if (reader == null) begin();
-      entry.take(reader);
-      for (int i = 0; i < operators.length; i++) operators[i].workAll();
-      if (entry.hasAdvanced()) {
-        for (int i = 0; i < operators.length; i++) operators[i].expire(entry.watermark());
-      }
-      state.settle();
+      take();
     }
     State.setKey(key);
     return scala.collection.Iterator$.MODULE$.empty();
   }
 
+  /**
+   * Take the rows at hand. While there is more to read, they wait for those to come, but no longer
+   * than the work on those before has taken: the more of them are worked on at once, the less a row
+   * costs.
+   */
+  private void take() {
+    if (waiting == 0) since = System.nanoTime();
+    entry.take(reader);
+    waiting += reader.to() - reader.from();
+    boolean waits = waiting < MOST_ROWS && reader.hasMore();
+    if (!waits || System.nanoTime() - since > effort) work();
+  }
+
+  public void work() {
+    long begun = System.nanoTime();
+    for (int i = 0; i < operators.length; i++) operators[i].workAll();
+    if (entry.advance()) {
+      for (int i = 0; i < operators.length; i++) operators[i].expire(entry.watermark());
+    }
+    state.settle();
+    waiting = 0;
+    effort = System.nanoTime() - begun;
+  }
+
+  public boolean isReady() {
+    return waiting == 0;
+  }
+
+  public void atPause() {
+    state.atPause();
+  }
+
+  public void atEnd() {
+    state.atEnd();
+  }
+
   private void begin() {
     reader = LiveReader.ofThisThread();
     if (reader == null) throw ChangeWriter.apart();
-    reader.tell(state);
+    reader.tell(this);
+    state.begin();
   }
 
   public void close() {

@@ -3,20 +3,20 @@ package millstream.line;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.Iterator;
-import java.util.LinkedHashMap;
-import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 /**
- * An operator of the line. The rows of its ports wait until those of a commit, or of some commits,
- * are all there. Then each key that changed is
- * worked on once: row by row, a chain of operators would do its work for every step in between, and
- * readers would see them.
+ * An operator of the line. The rows of its ports wait, at the root of their key's state, until those
+ * of a commit, or of some commits, are all there. Then each key that changed is worked on once: row
+ * by row, a chain of operators would do its work for every step in between, and readers would see
+ * them.
  */
 public abstract class Operator implements Serializable {
   private static final long serialVersionUID = 1L;
-  private transient LinkedHashMap waiting;
-  private transient int expected = 8;
+  private transient State state;
+  private transient int slot;
+  private transient Kept.Kind kind;
+  private transient ArrayList waiting;
 
   /** Whether it takes the rows of a port. */
   abstract boolean takes(int port);
@@ -24,13 +24,21 @@ public abstract class Operator implements Serializable {
   /** Get ready, in the task. */
   abstract void open(Line line);
 
+  /** Say where the roots of its keys are, and what they are. */
+  final void setRoots(State in, int atSlot, Kept.Kind ofKind) {
+    state = in;
+    slot = atSlot;
+    kind = ofKind;
+    waiting = new ArrayList();
+  }
+
   /**
    * Work on a key.
    *
-   * @param key the key.
-   * @param changes of {@link Change}: what changes at its ports.
+   * @param root the root of its state.
+   * @param changes the first of what changes at its ports.
    */
-  abstract void work(Key key, ArrayList changes);
+  abstract void work(Kept root, Change changes);
 
   /**
    * Whether the order of changes matters. Then a row that goes and comes back is left out, and those
@@ -44,52 +52,78 @@ public abstract class Operator implements Serializable {
   void expire(long watermark) {}
 
   /** Take a change of a key. */
-  final void add(byte[] key, Change change) {
-    if (waiting == null) waiting = new LinkedHashMap(expected * 2);
-    Key found = new Key(key);
-    ArrayList changes = (ArrayList) waiting.get(found);
-    if (changes == null) {
-      changes = new ArrayList(2);
-      waiting.put(found, changes);
+  final void add(UnsafeRow key, Change change) {
+    add(state.root(key, slot, kind), change);
+  }
+
+  /** Take a change of a key. */
+  final void add(Key key, Change change) {
+    add(state.get(key, slot, 0, kind), change);
+  }
+
+  private void add(Kept root, Change change) {
+    if (root.first == null) {
+      root.first = change;
+      waiting.add(root);
+    } else {
+      root.last.next = change;
     }
-    changes.add(change);
+    root.last = change;
   }
 
   /** Work on all keys that have changed. */
   final void workAll() {
-    if (waiting == null) return;
-    Iterator each = waiting.entrySet().iterator();
-    expected = Math.max(8, waiting.size());
-    waiting = null;
-    while (each.hasNext()) {
-      Map.Entry entry = (Map.Entry) each.next();
-      ArrayList changes = (ArrayList) entry.getValue();
-      if (changes.size() > 1 && needsOrder()) changes = netted(changes);
-      if (changes.size() > 0) work((Key) entry.getKey(), changes);
+    for (int i = 0; i < waiting.size(); i++) {
+      Kept root = (Kept) waiting.get(i);
+      Change changes = root.first;
+      root.first = null;
+      root.last = null;
+      if (changes.next != null && needsOrder()) changes = netted(changes);
+      if (changes != null) work(root, changes);
     }
+    waiting.clear();
   }
 
   /** What is left of the changes of a key: those that go, then those that come. */
-  private static ArrayList netted(ArrayList changes) {
+  private static Change netted(Change changes) {
     boolean any = false;
-    for (int i = 0; i < changes.size() && !any; i++) any = ((Change) changes.get(i)).weight < 0L;
+    for (Change each = changes; each != null && !any; each = each.next) any = each.weight < 0L;
     if (!any) return changes;
-    HashMap rows = new HashMap();
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
-      Change known = (Change) rows.putIfAbsent(new Key(change.row).at(change.port, 0), change);
+    HashMap[] rows = {new HashMap(), null}; // of the first change's port, of the other one
+    for (Change each = changes; each != null; each = each.next) {
+      int side = each.port == changes.port ? 0 : 1;
+      if (rows[side] == null) rows[side] = new HashMap();
+      Change known = (Change) rows[side].putIfAbsent(new Key(each.row), each);
       if (known == null) continue;
-      known.weight += change.weight;
-      known.lsn = Math.max(known.lsn, change.lsn);
-      change.weight = 0L;
+      known.weight += each.weight;
+      known.lsn = Math.max(known.lsn, each.lsn);
+      each.weight = 0L;
     }
-    ArrayList found = new ArrayList(changes.size());
-    for (int i = 0; i < changes.size(); i++) {
-      if (((Change) changes.get(i)).weight < 0L) found.add(changes.get(i));
+    Change coming = only(changes, 1);
+    return append(only(changes, -1), coming);
+  }
+
+  /** Copies of the changes whose weight has a sign. */
+  private static Change only(Change changes, int sign) {
+    Change first = null, last = null;
+    for (Change each = changes; each != null; each = each.next) {
+      if (Long.signum(each.weight) != sign) continue;
+      Change copy = new Change(each.port, each.row, each.lsn, each.weight);
+      if (first == null) {
+        first = copy;
+      } else {
+        last.next = copy;
+      }
+      last = copy;
     }
-    for (int i = 0; i < changes.size(); i++) {
-      if (((Change) changes.get(i)).weight > 0L) found.add(changes.get(i));
-    }
-    return found;
+    return first;
+  }
+
+  private static Change append(Change changes, Change more) {
+    if (changes == null) return more;
+    Change last = changes;
+    while (last.next != null) last = last.next;
+    last.next = more;
+    return changes;
   }
 }

@@ -77,7 +77,9 @@ public class Over extends Operator {
 
   void open(Line line) {
     comparator = new Top.ByOrder(new LazilyGeneratedOrdering(order, input), width);
-    rows = new Tree(line.state(), line.newSlot(), comparator);
+    int slot = line.newSlot();
+    rows = new Tree(line.state(), slot, comparator);
+    setRoots(line.state(), slot, Page.KIND);
     resultOf = UnsafeProjection.create(output, evaluated);
     windows.open(width);
     pipe.open(line);
@@ -87,14 +89,14 @@ public class Over extends Operator {
     return port == other;
   }
 
-  void work(Key key, ArrayList changes) {
+  void work(Kept root, Change changes) {
+    Key key = root.key;
     long lsn = 0L;
-    for (int i = 0; i < changes.size(); i++) lsn = Math.max(lsn, ((Change) changes.get(i)).lsn);
+    for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
     HashMap difference = new HashMap();
     ArrayList spans = reach.limit >= 0 ? null : spans(key, changes);
     evaluate(key, spans, -1L, difference);
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+    for (Change change = changes; change != null; change = change.next) {
       if (change.weight != 0L) rows.add(key, change.row, change.weight);
     }
     evaluate(key, spans, 1L, difference);
@@ -164,12 +166,12 @@ public class Over extends Operator {
   }
 
   /** The spans of rows that changes concern, in order, none of which meet. */
-  private ArrayList spans(Key key, ArrayList changes) {
+  private ArrayList spans(Key key, Change changes) {
     long more = 0L; // by so many rows the change itself may move the others
-    for (int i = 0; i < changes.size(); i++) more += Math.abs(((Change) changes.get(i)).weight);
+    for (Change each = changes; each != null; each = each.next) more += Math.abs(each.weight);
     ArrayList all = new ArrayList();
-    for (int i = 0; i < changes.size(); i++) {
-      byte[] row = ((Change) changes.get(i)).row;
+    for (Change change = changes; change != null; change = change.next) {
+      byte[] row = change.row;
       byte[] low = reach.after < 0 ? null : away(key, row, more + (long) reach.after, -1);
       byte[] high = reach.before < 0 ? null : away(key, row, more + (long) reach.before, 1);
       all.add(new Span(low, high));

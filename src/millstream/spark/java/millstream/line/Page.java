@@ -12,6 +12,9 @@ final class Page extends Kept {
   private static final int ROW_BYTES = 48;
   private static final int PAGE_BYTES = 160;
 
+  /** The piece of state that it is in: itself, or, of a root, one that has more than that. */
+  Kept holder = this;
+
   boolean isLeaf = true;
   int count;
   byte[][] rows = new byte[2][];

@@ -7,6 +7,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
 import scala.collection.immutable.Seq;
 
 /**
@@ -85,21 +86,30 @@ public class Pipe implements Serializable {
       Line.write(rowOf.apply(in), lsn, weight);
       return;
     }
-    byte[] k = NOTHING;
-    if (keyOf != null) {
-      UnsafeRow found = keyOf.apply(in);
-      k = bytes(found);
-      if (nulls != NULLS_MATCH && found.anyNull()) {
-        if (nulls == NULLS_DROP) return;
-        k = Arrays.copyOf(k, k.length + nulls - 1); // unlike any key of the other side
-      }
+    UnsafeRow found = keyOf == null ? null : keyOf.apply(in);
+    boolean apart = found != null && nulls != NULLS_MATCH && found.anyNull();
+    if (apart && nulls == NULLS_DROP) return;
+    Change change = new Change(port, bytes(rowOf.apply(in)), lsn, weight);
+    if (found == null) {
+      target.add(Key.NOTHING, change);
+    } else if (apart) { // unlike any key of the other side
+      byte[] alone = bytes(found);
+      target.add(new Key(Arrays.copyOf(alone, alone.length + nulls - 1)), change);
+    } else {
+      target.add(found, change);
     }
-    target.add(k, new Change(port, bytes(rowOf.apply(in)), lsn, weight));
   }
 
   /** A copy: a projection's own bytes are overwritten by the next row. */
   static byte[] bytes(UnsafeRow row) {
-    return row.copy().getBytes();
+    byte[] copy = new byte[row.getSizeInBytes()];
+    Platform.copyMemory(
+        row.getBaseObject(),
+        row.getBaseOffset(),
+        copy,
+        (long) Platform.BYTE_ARRAY_OFFSET,
+        (long) copy.length);
+    return copy;
   }
 
   static UnsafeRow row(byte[] bytes, int columns) {

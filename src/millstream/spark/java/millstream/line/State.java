@@ -1,12 +1,10 @@
 package millstream.line;
 
 import java.util.ArrayDeque;
-import java.util.HashMap;
-import java.util.Iterator;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
-import millstream.bridge.LiveReader;
 import millstream.functions.Bytes;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker$;
 import org.apache.spark.sql.streaming.ValueState;
 
@@ -15,16 +13,16 @@ import org.apache.spark.sql.streaming.ValueState;
  * Spark's state store later, once for many changes: when there is nothing else to do, and at the
  * latest before a batch ends.
  *
- * <p>Objects are of two generations: when the young ones have grown too many, they become the old
- * ones, and those of the old that nobody has asked for since are let go. That happens between two
- * commits, so an operator may hold on to a piece while it works.
+ * <p>Objects are of two generations: when those that were used of late have grown too many, they
+ * become the old ones, and those of the old that nobody has asked for since are let go. That happens
+ * between two commits, so an operator may hold on to a piece while it works.
  *
  * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
  * setting the key where Spark keeps it.
  */
-final class State implements LiveReader.Follower {
+final class State {
   /** Changed pieces that are not written yet: so many, at most, between two commits. */
-  private static final int MOST_CHANGED = 1 << 16;
+  private static final int MOST_CHANGED = 1 << 18;
 
   /** How many are written when there is nothing else to do: a tenth of a millisecond's worth. */
   private static final int AT_PAUSE = 32;
@@ -40,8 +38,9 @@ final class State implements LiveReader.Follower {
   private final String feed;
   private final ValueState stored;
   private final Bytes out = new Bytes(256);
-  private HashMap young = new HashMap();
-  private HashMap old = new HashMap();
+  private final Pieces pieces = new Pieces();
+  private int generation = 0;
+  private boolean isNew;
   private final ArrayDeque changed = new ArrayDeque();
   private Totals totals;
   private long size;
@@ -52,25 +51,52 @@ final class State implements LiveReader.Follower {
     OPEN.incrementAndGet();
   }
 
+  /** See whether anything is stored: Spark lets nobody look before the first row. */
+  void begin() {
+    isNew = stored(Key.NOTHING, TOTALS, 0) == null;
+  }
+
   void close() {
     OPEN.decrementAndGet();
   }
 
-  /** The piece of a key; an empty one if nothing is stored. */
-  Kept get(Key key, Kept.Kind kind) {
-    Kept found = (Kept) young.get(key);
-    if (found != null) return found;
-    found = (Kept) old.remove(key);
-    if (found == null) {
-      setKey(key.packed());
-      byte[] bytes = (byte[]) stored.get();
-      found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
-      found.key = key;
-      found.stored = bytes == null ? 0 : bytes.length;
-    }
-    young.put(key, found);
+  /** The root of a row as key; an empty one if nothing is stored. */
+  Kept root(UnsafeRow key, int slot, Kept.Kind kind) {
+    int hash = Key.hashOf(key);
+    Kept found = pieces.find(key, hash, slot);
+    if (found == null) return load(Key.copyOf(key, hash), slot, 0, kind);
+    use(found);
+    return found;
+  }
+
+  /** A piece of a key; an empty one if nothing is stored. */
+  Kept get(Key key, int slot, int page, Kept.Kind kind) {
+    Kept found = pieces.find(key, slot, page);
+    if (found == null) return load(key, slot, page, kind);
+    use(found);
+    return found;
+  }
+
+  private Kept load(Key key, int slot, int page, Kept.Kind kind) {
+    byte[] bytes = isNew ? null : stored(key, slot, page);
+    Kept found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
+    found.place(key, slot, page);
+    found.stored = bytes == null ? 0 : bytes.length;
+    found.generation = generation;
+    pieces.add(found);
     size += (long) found.size();
     return found;
+  }
+
+  private byte[] stored(Key key, int slot, int page) {
+    setKey(Kept.packed(key, slot, page));
+    return (byte[]) stored.get();
+  }
+
+  private void use(Kept piece) {
+    if (piece.generation == generation) return;
+    piece.generation = generation;
+    size += (long) piece.size();
   }
 
   /** A piece has changed, and takes so many bytes more. */
@@ -84,22 +110,22 @@ final class State implements LiveReader.Follower {
   /** A commit has passed. */
   void settle() {
     if (size > most()) {
-      Iterator each = old.values().iterator();
-      while (each.hasNext()) write((Kept) each.next());
-      old = young;
-      young = new HashMap();
+      Kept[] unused = pieces.removeBefore(generation);
+      for (int i = 0; i < unused.length; i++) write(unused[i]);
+      generation++;
       size = 0L;
     }
     while (changed.size() > MOST_CHANGED) write((Kept) changed.poll());
     publish();
   }
 
-  public void atPause() {
+  /** There is nothing else to do: write some of what has changed. */
+  void atPause() {
     for (int i = 0; i < AT_PAUSE && !changed.isEmpty(); i++) write((Kept) changed.poll());
   }
 
   /** Write all that has changed. */
-  public void atEnd() {
+  void atEnd() {
     while (!changed.isEmpty()) write((Kept) changed.poll());
     totals().isChanged = true;
     write(totals());
@@ -113,7 +139,8 @@ final class State implements LiveReader.Follower {
   private void write(Kept piece) {
     if (!piece.isChanged) return;
     piece.isChanged = false;
-    setKey(piece.key.packed());
+    setKey(Kept.packed(piece.key, piece.slot, piece.page));
+    isNew = false;
     int before = piece.stored;
     if (piece.isEmpty()) {
       stored.clear();
@@ -140,7 +167,7 @@ final class State implements LiveReader.Follower {
   }
 
   private Totals totals() {
-    if (totals == null) totals = (Totals) get(Key.NOTHING.at(TOTALS, 0), new Totals());
+    if (totals == null) totals = (Totals) get(Key.NOTHING, TOTALS, 0, new Totals());
     return totals;
   }
 

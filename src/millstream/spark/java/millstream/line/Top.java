@@ -47,7 +47,9 @@ public class Top extends Operator {
 
   void open(Line line) {
     comparator = new ByOrder(new LazilyGeneratedOrdering(order, input), width);
-    rows = new Tree(line.state(), line.newSlot(), comparator);
+    int slot = line.newSlot();
+    rows = new Tree(line.state(), slot, comparator);
+    setRoots(line.state(), slot, Page.KIND);
     pipe.open(line);
   }
 
@@ -55,13 +57,13 @@ public class Top extends Operator {
     return port == other;
   }
 
-  void work(Key key, ArrayList changes) {
+  void work(Kept root, Change changes) {
+    Key key = root.key;
     ArrayList before = firstRows(key);
     byte[] last = isFull(before) ? ((Change) before.get(before.size() - 1)).row : null;
     boolean concerned = false;
     long lsn = 0L;
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+    for (Change change = changes; change != null; change = change.next) {
       lsn = Math.max(lsn, change.lsn);
       rows.add(key, change.row, change.weight);
       if (last == null || comparator.compare(change.row, last) <= 0) concerned = true;

@@ -24,27 +24,36 @@ final class Tree {
   }
 
   private Page page(Key key, int number) {
-    return (Page) state.get(key.at(slot, number), Page.KIND);
+    return (Page) state.get(key, slot, number, Page.KIND);
   }
 
   /** Add to the weight of a row, which goes when none is left; the weight before. */
   long add(Key key, byte[] row, long weight) {
-    return put(key, row, weight, 0L, false);
+    return put(page(key, 0), row, weight, 0L, false);
   }
 
   /** Add to the weight of a row, and set what is noted for it; the weight before. */
   long add(Key key, byte[] row, long weight, long note) {
-    return put(key, row, weight, note, true);
+    return put(page(key, 0), row, weight, note, true);
   }
 
-  private long put(Key key, byte[] row, long weight, long note, boolean noted) {
-    Page root = page(key, 0);
+  /** Add to the weight of a row of the key that has a root; the weight before. */
+  long add(Page root, byte[] row, long weight) {
+    return put(root, row, weight, 0L, false);
+  }
+
+  /** As before, and set what is noted for it. */
+  long add(Page root, byte[] row, long weight, long note) {
+    return put(root, row, weight, note, true);
+  }
+
+  private long put(Page root, byte[] row, long weight, long note, boolean noted) {
     long before = put(root, root, row, weight, note, noted);
     if (root.count > MOST_ROWS) {
       Page left = below(root, root), right = below(root, root);
       root.moveTo(left, 0);
       root.isLeaf = false;
-      root.insert(0, left.rows[0], 0L, (long) left.key.page());
+      root.insert(0, left.rows[0], 0L, (long) left.page);
       split(root, left, right, 0);
     } else if (root.count == 0) {
       root.isLeaf = true;
@@ -57,7 +66,7 @@ final class Tree {
     if (page.isLeaf) return putInLeaf(page, at, row, weight, note, noted);
     if (at == -1) { // before all that it has: what its first page has begins there
       page.rows[0] = row;
-      state.changed(page, 0);
+      state.changed(page.holder, 0);
     }
     at = at >= 0 ? at : Math.max(0, -at - 2);
     Page child = page(page.key, (int) page.notes[at]);
@@ -65,14 +74,14 @@ final class Tree {
     if (child.count > MOST_ROWS) {
       split(page, child, below(root, page), at);
     } else if (child.count == 0) {
-      state.changed(page, page.remove(at));
+      state.changed(page.holder, page.remove(at));
     }
     return before;
   }
 
   private long putInLeaf(Page leaf, int at, byte[] row, long weight, long note, boolean noted) {
     if (at < 0) {
-      state.changed(leaf, leaf.insert(-at - 1, row, weight, note));
+      state.changed(leaf.holder, leaf.insert(-at - 1, row, weight, note));
       state.count(1L);
       return 0L;
     }
@@ -80,23 +89,23 @@ final class Tree {
     leaf.weights[at] += weight;
     if (noted) leaf.notes[at] = note;
     boolean goes = leaf.weights[at] == 0L;
-    state.changed(leaf, goes ? leaf.remove(at) : 0);
+    state.changed(leaf.holder, goes ? leaf.remove(at) : 0);
     if (goes) state.count(-1L);
     return before;
   }
 
   private Page below(Page root, Page above) {
     Page made = page(above.key, root.next++);
-    state.changed(root, 0);
+    state.changed(root.holder, 0);
     return made;
   }
 
   /** Move the second half of a page, which the one above has at a place, to a new page. */
   private void split(Page above, Page full, Page empty, int at) {
     full.moveTo(empty, full.count / 2);
-    state.changed(full, 0);
-    state.changed(empty, 0);
-    state.changed(above, above.insert(at + 1, empty.rows[0], 0L, (long) empty.key.page()));
+    state.changed(full.holder, 0);
+    state.changed(empty.holder, 0);
+    state.changed(above.holder, above.insert(at + 1, empty.rows[0], 0L, (long) empty.page));
   }
 
   private int search(Page page, byte[] row) {
@@ -122,8 +131,13 @@ final class Tree {
 
   /** The rows of a key, from the first on. */
   Rows first(Key key) {
-    Rows rows = new Rows(key);
-    rows.descend(page(key, 0), null, true);
+    return first(page(key, 0));
+  }
+
+  /** The rows of the key that has a root, from the first on. */
+  Rows first(Page root) {
+    Rows rows = new Rows(root.key);
+    rows.descend(root, null, true);
     return rows;
   }
 
@@ -225,7 +239,7 @@ final class Tree {
 
     void setNote(long note) {
       leaf.notes[at] = note;
-      state.changed(leaf, 0);
+      state.changed(leaf.holder, 0);
     }
   }
 }
