@@ -103,4 +103,10 @@ public abstract class Aggregate implements Serializable {
     }
     return Pipe.bytes(valueOf.apply(new GenericInternalRow(inputs)));
   }
+
+  /** Its one input, as bytes. */
+  final byte[] value(Object input) {
+    if (valueOf == null) valueOf = UnsafeProjection.create(types);
+    return Pipe.bytes(valueOf.apply(new GenericInternalRow(new Object[] {input})));
+  }
 }

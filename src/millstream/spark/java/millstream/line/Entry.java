@@ -5,14 +5,11 @@ import java.util.ArrayList;
 import java.util.List;
 import millstream.bridge.LiveReader;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.BoundReference;
-import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * From the feed onto the line: each row of a frame goes through the pipes of all that read its log.
@@ -37,7 +34,8 @@ public class Entry implements Serializable {
   private transient int mark;
   private transient long watermark;
   private transient boolean advanced;
-  private transient UnsafeProjection[] rows;
+  private transient ColumnarBatch feed;
+  private transient ColumnarBatch[] rows;
 
   /** The entry of a feed of so many logs. */
   public Entry(int logs) {
@@ -79,27 +77,38 @@ public class Entry implements Serializable {
     scala.Option found = columns.getFieldIndex("_wm");
     mark = found.isEmpty() ? -1 : ((Integer) found.get()).intValue();
     watermark = Long.MIN_VALUE;
-    rows = new UnsafeProjection[pipes.length];
-    for (int i = 0; i < rows.length; i++) {
-      StructField[] fields = ((StructType) logs.fields()[i].dataType()).fields();
-      ArrayList values = new ArrayList();
-      for (int j = 0; j < fields.length; j++) values.add(value(fields[j]));
-      rows[i] = UnsafeProjection.create(CollectionConverters.asScala(values).toSeq());
+    for (int i = 0; i < pipes.length; i++) {
       for (int j = 0; j < pipes[i].size(); j++) ((Pipe) pipes[i].get(j)).open(line);
     }
     for (int i = 0; i < constants.size(); i++) ((Pipe) ((Object[]) constants.get(i))[1]).open(line);
     this.line = line;
   }
 
-  private Expression value(StructField field) {
+  /** See the columns of each log among those of the frames, whose vectors are always the same. */
+  private void setFeed(ColumnarBatch batch) {
+    feed = batch;
+    rows = new ColumnarBatch[pipes.length];
+    for (int i = 0; i < rows.length; i++) {
+      StructField[] fields = ((StructType) logs.fields()[i].dataType()).fields();
+      ColumnVector[] vectors = new ColumnVector[fields.length];
+      for (int j = 0; j < vectors.length; j++) vectors[j] = vector(fields[j]);
+      rows[i] = new ColumnarBatch(vectors);
+    }
+  }
+
+  private ColumnVector vector(StructField field) {
     scala.Option place = columns.getFieldIndex(field.name());
-    if (place.isEmpty()) return new Literal(null, field.dataType());
-    return new BoundReference(((Integer) place.get()).intValue(), field.dataType(), true);
+    if (!place.isEmpty()) return feed.column(((Integer) place.get()).intValue());
+    ConstantColumnVector nulls = new ConstantColumnVector(1, field.dataType());
+    nulls.setNull();
+    return nulls;
   }
 
   /** Send what the reader has at hand. */
   void take(LiveReader reader) {
     ColumnarBatch batch = reader.batch();
+    if (batch != feed) setFeed(batch);
+    for (int i = 0; i < rows.length; i++) rows[i].setNumRows(batch.numRows());
     see(batch.getRow(reader.to() - 1));
     for (int i = reader.from(); i < reader.to(); i++) {
       InternalRow row = batch.getRow(i);
@@ -108,7 +117,7 @@ public class Entry implements Serializable {
         begin(row.getLong(lsn));
         continue;
       }
-      InternalRow values = rows[from].apply(row);
+      InternalRow values = rows[from].getRow(i);
       ArrayList to = pipes[from];
       for (int j = 0; j < to.size(); j++) {
         ((Pipe) to.get(j)).send(values, row.getLong(lsn), row.getLong(weight));

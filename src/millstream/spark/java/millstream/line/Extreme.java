@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import millstream.functions.Bytes;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.util.TypeUtils;
 import org.apache.spark.sql.types.DataType;
@@ -19,6 +20,7 @@ public class Extreme extends Aggregate {
   private final boolean greatest;
   private final boolean growsOnly;
   private transient Comparator order;
+  private transient Ordering ordering;
 
   /**
    * @param greatest whether it is MAX.
@@ -39,20 +41,30 @@ public class Extreme extends Aggregate {
     return order;
   }
 
+  private Ordering ordering() {
+    if (ordering == null) ordering = TypeUtils.getInterpretedOrdering(types[0]);
+    return ordering;
+  }
+
   Object newPart() {
-    return growsOnly ? new byte[1][] : null;
+    return growsOnly ? new Object[1] : null;
   }
 
   void add(UnsafeRow row, long weight, Object part) {
     if (weight < 0L) throw new IllegalStateException("a row goes from an input that only grows");
-    byte[][] best = (byte[][]) part;
-    byte[] value = value(row);
-    int compared = best[0] == null ? 0 : order().compare(value, best[0]);
-    if (best[0] == null || (greatest ? compared > 0 : compared < 0)) best[0] = value;
+    Object[] best = (Object[]) part;
+    Object value = row.get(at, types[0]);
+    int compared = best[0] == null ? 0 : ordering().compare(value, best[0]);
+    boolean isBetter = best[0] == null || (greatest ? compared > 0 : compared < 0);
+    if (isBetter) best[0] = InternalRow.copyValue(value);
   }
 
   void addBuffers(Key key, Object part, ArrayList out, long rows) {
-    byte[] best = growsOnly ? ((byte[][]) part)[0] : search(key);
+    if (growsOnly) {
+      out.add(((Object[]) part)[0]);
+      return;
+    }
+    byte[] best = search(key);
     out.add(best == null ? null : Pipe.row(best, 1).get(0, types[0]));
   }
 
@@ -64,15 +76,16 @@ public class Extreme extends Aggregate {
 
   void write(Object part, Bytes out) {
     if (!growsOnly) return;
-    byte[] best = ((byte[][]) part)[0];
-    out.putSmall(best == null ? -1L : (long) best.length);
-    if (best != null) out.put(best, 0, best.length);
+    Object best = ((Object[]) part)[0];
+    byte[] bytes = best == null ? null : value(best);
+    out.putSmall(best == null ? -1L : (long) bytes.length);
+    if (best != null) out.put(bytes, 0, bytes.length);
   }
 
   Object read(Bytes in) {
     if (!growsOnly) return null;
     int length = (int) in.getSmall();
-    return new byte[][] {length < 0 ? null : in.get(length)};
+    return new Object[] {length < 0 ? null : Pipe.row(in.get(length), 1).get(0, types[0])};
   }
 
   /** Compares values of one column, as rows in bytes, and those that are equal by their bytes. */
