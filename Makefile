@@ -32,7 +32,7 @@ crashdemo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is 
 	$(BIN)/python examples/crash_demo.py
 
 test: java $(READY) lint ## lint, types, import layers, and all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python tools/run_tests.py
 
 check: java $(READY) lint ## the quick loop: the same without the tests that take long
 	$(BIN)/python -m pytest -q -m "not crash and not slow" -x
