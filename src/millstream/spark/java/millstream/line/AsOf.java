@@ -74,6 +74,7 @@ public class AsOf extends Operator {
   void open(Line line) {
     left.open(line, false);
     right.open(line, true);
+    setRoots(line.state(), left.slot, Page.KIND);
     if (tolerance != null) test = Predicate$.MODULE$.create(tolerance, pair);
     joined = new JoinedRow();
     nulls = new GenericInternalRow(right.width);
@@ -88,28 +89,25 @@ public class AsOf extends Operator {
     return true;
   }
 
-  void work(Key key, ArrayList changes) {
+  void work(Kept root, Change changes) {
+    Key key = root.key;
     LinkedHashMap moved = null;
     long newest = 0L;
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+    for (Change change = changes; change != null; change = change.next) {
       newest = Math.max(newest, change.lsn);
       if (change.port == right.port && moved == null) moved = new LinkedHashMap();
     }
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+    for (Change change = changes; change != null; change = change.next) {
       // What goes had its match before the right side changes; what comes has it after that.
       if (change.port == left.port && change.weight < 0L) {
         changeLeft(key, change, moved == null ? change.lsn : newest);
       }
     }
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+    for (Change change = changes; change != null; change = change.next) {
       if (change.port == right.port && change.weight != 0L) changeRight(key, change, moved);
     }
     if (moved != null && !moved.isEmpty()) sendMoved(key, moved, newest);
-    for (int i = 0; i < changes.size(); i++) {
-      Change change = (Change) changes.get(i);
+    for (Change change = changes; change != null; change = change.next) {
       if (change.port == left.port && change.weight > 0L) {
         changeLeft(key, change, moved == null ? change.lsn : newest);
       }
@@ -272,6 +270,7 @@ public class AsOf extends Operator {
     final int place;
     final Seq columns;
     transient int width;
+    transient int slot;
     transient Tree rows;
     private transient TimeOrder order;
     private transient UnsafeRow row;
@@ -293,7 +292,8 @@ public class AsOf extends Operator {
       row = new UnsafeRow(width);
       twin = new UnsafeRow(width);
       order = new TimeOrder(columns, place, byAll);
-      rows = new Tree(line.state(), line.newSlot(), order);
+      slot = line.newSlot();
+      rows = new Tree(line.state(), slot, order);
     }
 
     /** The bytes of a row as a row, which the next one overwrites. */
