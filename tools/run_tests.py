@@ -24,17 +24,16 @@ def main(arguments: list[str]) -> int:
             [*pytest, *OTHERS, "-p", "no:cacheprovider"], stdout=said, stderr=subprocess.STDOUT
         )
         try:
-            on_spark = subprocess.run([*pytest, *ON_SPARK], check=False).returncode
-            others.wait()
+            on_spark = subprocess.call([*pytest, *ON_SPARK])
+            ended = others.wait()
         except KeyboardInterrupt:
             others.send_signal(signal.SIGINT)
-            others.wait()
-            on_spark = 130
+            on_spark, ended = 130, others.wait()
         said.seek(0)
         print("\n== the tests without Spark of their own ==", flush=True)
         sys.stdout.buffer.write(said.read())
         sys.stdout.flush()
-    return max(on_spark, abs(others.returncode))
+    return max(on_spark, abs(ended))
 
 
 if __name__ == "__main__":
