@@ -59,6 +59,11 @@ ITEMS = (
     "SELECT i.kind, SUM(s.qty * i.price) AS value FROM sales s JOIN items i ON s.item = i.id "
     "GROUP BY i.kind"
 )
+ASOF = """SELECT t.id, t.price, q.bid FROM trades t
+    LEFT ASOF JOIN quotes q MATCH_CONDITION (t.ts >= q.ts) ON t.symbol = q.symbol"""
+MAX_BY = """SELECT t.id, t.price, MAX_BY(q.bid, q.ts) AS bid FROM trades t
+    LEFT JOIN quotes q ON t.symbol = q.symbol AND t.ts >= q.ts GROUP BY t.id, t.price"""
+SYMBOLS = 1000
 WARM = 1500
 PINGS = 2000
 ROWS = 1_000_000
@@ -165,6 +170,78 @@ def table_update(path: Path) -> tuple[str, str, str]:
         return name, latency(db, "v", update), "p50 2 ms"
 
 
+def market(path: Path, rows: int) -> Database:
+    """A database with so many trades and as many quotes, by turns."""
+    db = ms.open(path)
+    db.execute(
+        "CREATE SOURCE trades (id BIGINT, symbol BIGINT, price BIGINT, ts TIMESTAMP);"
+        "CREATE SOURCE quotes (symbol BIGINT, bid BIGINT, ts TIMESTAMP)"
+    )
+    for first in range(0, rows, 10_000):
+        numbers = range(first, first + 10_000)
+        db.insert("quotes", [(n * 7 % SYMBOLS, n % 997, at(n)) for n in numbers])
+        db.insert("trades", [(n, n % SYMBOLS, n % 1009, at(n)) for n in numbers])
+    db.flush()
+    return db
+
+
+def at(number: int, before: int = 0) -> datetime:
+    """The time of a trade, or so many microseconds before it."""
+    return NOON + timedelta(milliseconds=number, microseconds=-before)
+
+
+def asof_live(path: Path) -> tuple[str, str, str]:
+    """Push to callback: a trade, then a quote that comes late and is its match, and so on."""
+    count = 100_000
+    with market(path, count) as db:
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {ASOF}")
+        db.wait_for("v")
+        trades, quotes = db.source("trades"), db.source("quotes")
+
+        def change(number: int) -> None:
+            trade = count + number // 2
+            if number % 2:
+                quotes.push((trade % SYMBOLS, -number, at(trade, before=1)))
+            else:
+                trades.push((trade, trade % SYMBOLS, 1, at(trade)))
+
+        return "ASOF join, trades and late quotes", latency(db, "v", change), "p50 1 ms"
+
+
+def asof_catch_up(path: Path) -> tuple[str, str, str]:
+    """Rows a second of a new ASOF join over what is there, and of the same by plain Spark."""
+    rows = ROWS // 2
+    with market(path / "db", rows) as db:
+        took = built(db, ASOF)
+        for each in ("trades", "quotes"):
+            pq.write_table(db.query(f"SELECT * FROM {each}").to_arrow(), path / f"{each}.parquet")
+    theirs, joined = (apart(path, "batch", sql) for sql in (ASOF, MAX_BY))
+    figure = (
+        f"{2 * rows / took:,.0f} rows/s, plain Spark batch {2 * rows / theirs:,.0f} rows/s"
+        f" (as a join with MAX_BY: {2 * rows / joined:,.0f})"
+    )
+    return "catch up: ASOF join", f"{figure}: {theirs / took:.0%}", "50%"
+
+
+def built(db: Database, sql: str) -> float:
+    """The seconds that a view takes to be built, the second time: warm, as plain Spark is."""
+    took = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+        db.wait_for("v")
+        took = time.perf_counter() - began
+        db.execute("DROP VIEW v")
+    return took
+
+
+def apart(path: Path, kind: str, sql: str) -> float:
+    """The seconds that plain Spark takes, in a process of its own."""
+    command = [sys.executable, __file__, "--plain", str(path), kind, sql]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return float(printed.split()[-1])
+
+
 def catch_up(path: Path, sql: str, name: str, *, streaming: bool) -> tuple[str, str, str]:
     """Rows a second of a new view over what is there, and of plain Spark."""
     auctions, persons = ROWS // 10, ROWS // 100
@@ -178,20 +255,11 @@ def catch_up(path: Path, sql: str, name: str, *, streaming: bool) -> tuple[str, 
         db.flush()
         read = {"persons": persons, "auctions": auctions, "bids": ROWS}
         rows = sum(count for each, count in read.items() if each in sql)
-        took = 0.0
-        for _ in range(2):  # warm, as plain Spark is
-            began = time.perf_counter()
-            db.execute(f"CREATE MATERIALIZED VIEW v AS {sql.format(**OURS)}")
-            db.wait_for("v")
-            took = time.perf_counter() - began
-            db.execute("DROP VIEW v")
-        ours = rows / took
+        ours = rows / built(db, sql.format(**OURS))
         for each in read:
             pq.write_table(db.query(f"SELECT * FROM {each}").to_arrow(), path / f"{each}.parquet")
     kind = "streaming" if streaming else "batch"
-    command = [sys.executable, __file__, "--plain", str(path), kind, sql.format(**SPARKS)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    theirs = float(printed.split()[-1])
+    theirs = apart(path, kind, sql.format(**SPARKS))
     figure = f"{ours:,.0f} rows/s, plain Spark {kind} {rows / theirs:,.0f} rows/s"
     return f"catch up: {name}", f"{figure}: {ours * theirs / rows:.0%}", "80%"
 
@@ -205,6 +273,7 @@ def plain_spark(path: Path, sql: str, *, streaming: bool) -> float:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.join.asofJoin.enabled", "true")
         .config(
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -214,10 +283,10 @@ def plain_spark(path: Path, sql: str, *, streaming: bool) -> float:
     spark.sparkContext.setLogLevel("OFF")
     took = 0.0
     for attempt in range(2):
-        for each in ("persons", "auctions", "bids"):
-            schema = spark.read.parquet(str(path / f"{each}.parquet")).schema
+        for each in path.glob("*.parquet"):
+            schema = spark.read.parquet(str(each)).schema
             reader = spark.readStream.schema(schema) if streaming else spark.read.schema(schema)
-            reader.parquet(str(path / f"{each}.parquet*")).createOrReplaceTempView(each)
+            reader.parquet(f"{each}*").createOrReplaceTempView(each.stem)
         began = time.perf_counter()
         result = spark.sql(sql)
         if streaming:
@@ -235,6 +304,8 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, str, str]]] = {
     "live": lambda path: live(path, JOIN, "p50 1 ms", "stream-stream join, one match"),
     "live4": lambda path: live(path, Q4, "p50 1.5 ms", "Nexmark q4: join, MAX, AVG over it"),
     "table": table_update,
+    "asof": asof_live,
+    "asof_catch_up": asof_catch_up,
     "join": lambda path: catch_up(path, JOIN, "stream-stream join", streaming=True),
     "q3": lambda path: catch_up(path, Q3, "Nexmark q3", streaming=True),
     "q4": lambda path: catch_up(path, Q4, "Nexmark q4", streaming=False),
