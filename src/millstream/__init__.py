@@ -24,21 +24,27 @@ if TYPE_CHECKING:
     from millstream.model import Column as Column
     from millstream.model import Schema as Schema
     from millstream.model import Unreadable as Unreadable
+    from millstream.model.cut import Cut as Cut
     from millstream.model.result import Result as Result
     from millstream.sources import Source as Source
+    from millstream.subscriptions import AsyncCutSubscription as AsyncCutSubscription
     from millstream.subscriptions import AsyncSubscription as AsyncSubscription
     from millstream.subscriptions import ChangeEvent as ChangeEvent
+    from millstream.subscriptions import CutSubscription as CutSubscription
     from millstream.subscriptions import Notification as Notification
     from millstream.subscriptions import Subscription as Subscription
 
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
+    "AsyncCutSubscription": "millstream.subscriptions",
     "AsyncSubscription": "millstream.subscriptions",
     "Change": "millstream.model",
     "ChangeBatch": "millstream.model",
     "ChangeEvent": "millstream.subscriptions",
     "Column": "millstream.model",
+    "Cut": "millstream.model.cut",
+    "CutSubscription": "millstream.subscriptions",
     "Database": "millstream.database",
     "Error": "millstream.errors",
     "Log": "millstream.log",
@@ -53,11 +59,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncCutSubscription",
     "AsyncSubscription",
     "Change",
     "ChangeBatch",
     "ChangeEvent",
     "Column",
+    "Cut",
+    "CutSubscription",
     "Database",
     "Error",
     "Log",

@@ -188,6 +188,15 @@ class TestWatermarks:
         log.flush()
         assert [b.watermark for b in log.read("t")] == [0, 1, 2, 3, 4]
 
+    def test_rows_of_different_causes_are_never_merged(self, log, schema, rows):
+        """A frame has one cause: merged, a view's change would count rows that it does not."""
+        for n in range(4):
+            batch = ChangeBatch(schema, rows(1, n), None, None, cause=1 + n // 2)
+            log.appender.add(log.appender.place([("t", batch)], sync=False), write=False)
+        log.flush()
+        causes = [(lsn, b.cause) for b in log.read("t") for lsn in b.lsns]
+        assert causes == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
 
 class TestTransaction:
     def test_rows_of_several_topics_are_one_commit(self, log, schema, rows, read):

@@ -175,6 +175,13 @@ class Inbox:
             self.live.spilled_at is not None and not self.backlog.has_news
         )
 
+    def lag(self) -> tuple[int, int | None]:
+        """How many rows wait, at most, and when the oldest of them was committed, if known."""
+        oldest, rows = self.backlog.oldest, self.backlog.rows
+        if self.is_reading_log:
+            rows = max(0, self.feed.lsn() - self.progress.position)
+        return rows, None if oldest is None else oldest.committed_at
+
     def settled_lsn(self) -> int:
         """Everything up to this LSN was taken, or is not for this reader."""
         lsn = self.feed.offered_lsn()  # before looking at the backlog: later offers are after it

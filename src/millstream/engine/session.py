@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from millstream.engine import dml, notifications, subscribe
+from millstream.engine import dml, notifications
 from millstream.engine.context import Context
 from millstream.engine.statements import check_query, run
+from millstream.engine.subscribing import Subscribing
 from millstream.errors import ClosedError, TenantError
 from millstream.formats.batches import as_batches
 from millstream.formats.csv_text import csv_rows
@@ -15,36 +16,16 @@ from millstream.model.display import public_names
 from millstream.model.result import Result
 from millstream.sources import Writer
 from millstream.sql import parse
-from millstream.subscriptions import (
-    AsyncEvents,
-    AsyncSubscription,
-    CallbackSubscription,
-    Events,
-    NotificationMaker,
-    SubscribeOptions,
-    Subscription,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from millstream.engine.engine import Engine
     from millstream.formats.text import TextInput
-    from millstream.model.batch import ChangeBatch
     from millstream.sources import Source
     from millstream.sql import ParameterValues
-    from millstream.subscriptions import (
-        AsyncListener,
-        ChangeEvent,
-        Include,
-        InlineSubscription,
-        Listener,
-        Notification,
-        Start,
-    )
+    from millstream.subscriptions import Subscription
 
 
-class Session:
+class Session(Subscribing):
     """The database as one tenant sees it. Get one with ``db.session(tenant=...)``.
 
     Every statement and every call reads the rows whose tenant column has the tenant's name, writes
@@ -256,212 +237,6 @@ class Session:
         """
         self._check()
         return dml.wait_for(self._context, view, lsn, timeout)
-
-    # ---- pushing out
-
-    def subscribe(
-        self,
-        query: str,
-        parameters: ParameterValues = None,
-        *,
-        start: Start = None,
-        backpressure: str = "block",
-        buffer_rows: int = 65536,
-        max_rows: int | None = None,
-        max_delay: float | None = None,
-        demand: int | None = None,
-        name: str | None = None,
-        tenant: str | None = None,
-    ) -> Subscription:
-        """The changes of a query's result: iterate over it, or call ``recv(timeout=)``.
-
-        Args:
-            query: a SELECT; groups and joins need a hidden view, shared by identical queries.
-            parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
-            start: None: a source from now on, a table with its rows and then their changes;
-                or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
-            backpressure: what happens when the reader is too slow: ``block`` (nothing is lost, the
-                rest is read from the log), ``drop_oldest``, ``drop_newest``, ``sample(n)``,
-                ``conflate``, ``disconnect``.
-            buffer_rows: how many rows wait for it in memory.
-            max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: hand over only what ``request(n)`` asks for, and so many rows to begin with.
-            name: makes it durable: it resumes after the last ``ack``, also after a restart.
-            tenant: only this tenant's rows.
-        """
-        context = self._context_of(tenant)
-        options = SubscribeOptions(
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
-            max_rows=max_rows,
-            max_delay=max_delay,
-            demand=demand,
-            name=name,
-        )
-        return subscribe.query(context, Subscription, query, parameters, options)
-
-    def subscribe_callback(
-        self,
-        query: str,
-        on_change: Callable[[ChangeBatch], object],
-        *,
-        parameters: ParameterValues = None,
-        on_error: Callable[[BaseException], object] | None = None,
-        on_complete: Callable[[], object] | None = None,
-        inline: bool = False,
-        start: Start = None,
-        backpressure: str = "block",
-        buffer_rows: int = 65536,
-        max_rows: int | None = None,
-        max_delay: float | None = None,
-        demand: int | None = None,
-        name: str | None = None,
-        tenant: str | None = None,
-    ) -> CallbackSubscription | InlineSubscription:
-        """Call back with every batch of changes, on a thread of its own.
-
-        Args:
-            query: a SELECT, as for ``subscribe``.
-            on_change: called with one batch after another; for ``async def``, ``subscribe_stream``.
-            parameters: the values of ``?`` or ``:name`` in the query.
-            on_error: called with what ``on_change`` raises, and with what ends the subscription.
-            on_complete: called at the end, when the database closes.
-            inline: call on the pusher's thread instead, before the row is committed; such a
-                callback has none of the options that follow, except ``tenant``.
-            start: as for ``subscribe``, and so are all that follow.
-            backpressure: what happens when the callback is too slow.
-            buffer_rows: how many rows wait for it in memory.
-            max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: call only with what ``request(n)`` asks for, and so many rows to begin with.
-            name: makes it durable.
-            tenant: only this tenant's rows.
-        """
-        context = self._context_of(tenant)
-        given = subscribe.checked_callbacks(on_change, on_error, on_complete)
-        options = SubscribeOptions(
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
-            max_rows=max_rows,
-            max_delay=max_delay,
-            demand=demand,
-            name=name,
-        )
-        if inline:
-            subscribe.check_inline(options)
-            return subscribe.inline(context, query, parameters, **given)
-        return subscribe.query(context, CallbackSubscription, query, parameters, options, **given)
-
-    def subscribe_stream(
-        self,
-        query: str,
-        parameters: ParameterValues = None,
-        *,
-        start: Start = None,
-        backpressure: str = "block",
-        buffer_rows: int = 65536,
-        max_rows: int | None = None,
-        max_delay: float | None = None,
-        demand: int | None = None,
-        name: str | None = None,
-        tenant: str | None = None,
-    ) -> AsyncSubscription:
-        """The changes of a query's result, for ``async for``; arguments are those of subscribe."""
-        context = self._context_of(tenant)
-        options = SubscribeOptions(
-            start=start,
-            backpressure=backpressure,
-            buffer_rows=buffer_rows,
-            max_rows=max_rows,
-            max_delay=max_delay,
-            demand=demand,
-            name=name,
-        )
-        return subscribe.query(context, AsyncSubscription, query, parameters, options)
-
-    # ---- the change bus
-
-    def changes(
-        self,
-        collection: str | None = None,
-        tenant: str | None = None,
-        *,
-        fields: Sequence[str] | None = None,
-        include: Include = "keys",
-        start: Start = "now",
-        backpressure: str = "block",
-        buffer_rows: int = 65536,
-    ) -> Events[ChangeEvent]:
-        """Every committed mutation, one by one, in LSN order.
-
-        >>> import millstream as ms
-        >>> with ms.open() as db:
-        ...     _ = db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
-        ...     bus = db.changes("t", include="changed")
-        ...     _ = db.execute("INSERT INTO t VALUES (1, 10); UPDATE t SET n = 11 WHERE id = 1")
-        ...     [(e.op, e.key, e.changed) for e in (bus.recv(10), bus.recv(10))]
-        [('insert', {'id': 1}, None), ('update', {'id': 1}, {'n': 11})]
-
-        Args:
-            collection: a source or table; None: all, those created later included.
-            tenant: only this tenant's rows; collections without tenants are left out.
-            fields: the columns in the events; None: all.
-            include: which values are in them: ``"keys"``, ``"after"``, ``"both"``, ``"changed"``.
-            start: as for ``subscribe``.
-            backpressure: what happens when the reader is too slow, as for ``subscribe``.
-            buffer_rows: how many rows wait for it in memory.
-        """
-        context = self._context_of(tenant)
-        maker = subscribe.event_maker(context, collection, fields, include)
-        options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
-        return Events(subscribe.changes(context, Subscription, collection, options), maker)
-
-    def changes_stream(
-        self,
-        collection: str | None = None,
-        tenant: str | None = None,
-        *,
-        fields: Sequence[str] | None = None,
-        include: Include = "keys",
-        start: Start = "now",
-        backpressure: str = "block",
-        buffer_rows: int = 65536,
-    ) -> AsyncEvents[ChangeEvent]:
-        """Every committed mutation, for ``async for``; arguments are those of ``changes``."""
-        context = self._context_of(tenant)
-        maker = subscribe.event_maker(context, collection, fields, include)
-        options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
-        made = subscribe.changes(context, AsyncSubscription, collection, options)
-        return AsyncEvents(made, maker)
-
-    def notify(self, channel: str, payload: str = "", *, tenant: str | None = None) -> None:
-        """Send a message to the listeners of a channel."""
-        notifications.send(self._context_of(tenant), channel, payload)
-
-    def listen(self, *channels: str, tenant: str | None = None) -> Listener:
-        """The messages on some channels, or on all.
-
-        >>> import millstream as ms
-        >>> with ms.open() as db:
-        ...     listener = db.listen("orders")
-        ...     db.notify("orders", "42 is ready")
-        ...     listener.recv(timeout=10).payload
-        '42 is ready'
-        """
-        made = notifications.subscribe_to(self._context_of(tenant), Subscription, channels)
-        return Events(made, NotificationMaker())
-
-    def listen_stream(self, *channels: str, tenant: str | None = None) -> AsyncListener:
-        """The messages on some channels, or on all, for ``async for``."""
-        made = notifications.subscribe_to(self._context_of(tenant), AsyncSubscription, channels)
-        return AsyncEvents(made, NotificationMaker())
-
-    def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
-        """The messages on the channels of SQL's LISTEN; ends after so many seconds without one."""
-        return self._channels.notifies(timeout)
 
     # ---- its end
 

@@ -13,6 +13,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.model.arguments import check_text
+from millstream.model.names import quote_name
 from millstream.sql import Query, Select, parse, plan_all
 from millstream.subscriptions import (
     EventMaker,
@@ -22,8 +23,10 @@ from millstream.subscriptions import (
     Subscription,
     SubscriptionBase,
     check_callback,
+    check_options,
 )
 from millstream.threads import uninterrupted
+from millstream.views.cuts import ViewCuts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.model.batch import ChangeBatch
+    from millstream.model.cut import Cut
     from millstream.sql import ParameterValues, SelectPlan
     from millstream.subscriptions import Include
     from millstream.views.running import RunningView
@@ -76,8 +80,77 @@ def query(
     """
     engine = context.engine
     select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
+    feed, subscribed = _followed(context, select, options.name)
+    try:
+        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
+        return engine.registry.open(style, feed, subscribed, options, **callbacks)
+    except BaseException:
+        _release([feed])
+        raise
+
+
+@uninterrupted(undo=cancel)
+def cut(
+    context: Context,
+    style: type[R],
+    queries: Sequence[str],
+    options: SubscribeOptions,
+    **callbacks: Any,  # noqa: ANN401 - of the style
+) -> R:
+    """A subscription to the changes of several queries, all up to one LSN at a time.
+
+    Args:
+        context: what it runs in.
+        style: the kind of subscription.
+        queries: names of sources, tables and views, and SELECTs.
+        options: where it starts, and how many rows wait in memory.
+        callbacks: those of the style.
+    """
+    check_options(options)
+    engine = context.engine
+    feeds: dict[str, tuple[LogFeed, SubscribedQuery]] = {}
+    try:
+        for text, select in _selects(context, queries).items():
+            feeds[text] = _followed(context, select, None)
+        views = [query.target for _, query in feeds.values() if query.is_view]
+        cuts = ViewCuts(engine.views, views, engine.dispatcher)
+        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
+        return engine.registry.open_cut(style, feeds, cuts, options, **callbacks)
+    except BaseException:
+        _release([feed for feed, _ in feeds.values()])
+        raise
+
+
+def _selects(context: Context, queries: Sequence[str]) -> dict[str, Select | Query]:
+    """The queries of a list of names and SELECTs, by their text."""
+    found: dict[str, Select | Query] = {}
+    for text in queries:
+        check_text(text, "a query in a list")
+        if text in found:
+            raise InvalidOptionError(f"{text} is twice in the list", hint="name it once")
+        is_name = len(text.split()) == 1 or context.engine.catalog.get(text) is not None
+        if is_name:
+            name = quote_name(context.find(text).name)
+        found[text] = _select(f"SELECT * FROM {name}" if is_name else text, None)  # noqa: S608
+    if not found:
+        raise InvalidOptionError("the list of queries is empty", hint='["view", "table"]')
+    return found
+
+
+def _release(feeds: list[LogFeed]) -> None:
+    """Let hidden views be dropped: the subscription to them was not opened."""
+    for feed in feeds:
+        if isinstance(feed, SharedFeed):
+            feed.release()
+
+
+def _followed(
+    context: Context, select: Select | Query, name: str | None
+) -> tuple[LogFeed, SubscribedQuery]:
+    """What a subscription to a query reads; a hidden view, if need be, is shared by one more."""
+    engine = context.engine
     if isinstance(select, Query):
-        hidden, plan = _hidden_view(context, select, options.name)
+        hidden, plan = _hidden_view(context, select, name)
         definition = hidden.planned.definition
         feed_of: type[LogFeed] = partial(SharedFeed, engine.views, hidden)  # type: ignore[assignment]
     else:
@@ -94,15 +167,9 @@ def query(
         has_state=snapshot is not None,
         born=definition.born,
         check_exists=lambda: _check_exists(engine, definition),
+        is_view=definition.name in engine.views,
     )
-    feed = feed_of(engine.log, engine.dispatcher, plan, snapshot)
-    try:
-        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
-        return engine.registry.open(style, feed, subscribed, options, **callbacks)
-    except BaseException:
-        if isinstance(feed, SharedFeed):
-            feed.release()
-        raise
+    return feed_of(engine.log, engine.dispatcher, plan, snapshot), subscribed
 
 
 def _hidden_view(
@@ -167,7 +234,7 @@ def inline(
 
 
 def checked_callbacks(
-    on_change: Callable[[ChangeBatch], object],
+    on_change: Callable[[ChangeBatch], object] | Callable[[Cut], object],
     on_error: Callable[[BaseException], object] | None,
     on_complete: Callable[[], object] | None,
 ) -> dict[str, Any]:

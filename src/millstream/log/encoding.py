@@ -111,6 +111,7 @@ def _follows(one: Entry, other: Entry) -> bool:
         before.topic is after.topic
         and before.version == after.version
         and before.batch.lsn + 1 == after.batch.first_lsn
+        and before.batch.cause == after.batch.cause  # of which a frame has one
     )
 
 

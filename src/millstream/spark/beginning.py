@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from millstream.spark.bridge.frames import HEADER, ROWS
+from millstream.spark.bridge.frames import HEADER, MARK, ROWS
 from millstream.spark.checkpoint import Offset
 from millstream.spark.columns import LSN
 
@@ -80,13 +80,13 @@ class BeginningSender:
         return rows
 
     def end(self, lsn: int) -> None:
-        """Send that these were all."""
+        """Send that these were all; what comes later is not worked on together with them."""
         place = Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
-        self._send(lsn, place, self.columns.none())
+        self._send(lsn, place, self.columns.none(), MARK)
 
-    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
+    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch, kind: int = ROWS) -> None:
         offset = place.json.encode()
-        self.wire.send(HEADER.pack(ROWS, lsn, len(offset)), offset, data.serialize())
+        self.wire.send(HEADER.pack(kind, lsn, len(offset)), offset, data.serialize())
 
 
 def _at(lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:

@@ -102,12 +102,23 @@ class ViewFeed:
             until = make_readable(self.live.dispatcher, self._log)
         if self._is_beginning(start):
             return self._end_of_beginning(start, until)
-        self._pieces = list(self._scan(start, until))
+        until = self._scan_to_cut(start, until)
         if not self._pieces:
             return start
         last = self._pieces[-1]
         full = sum(piece.rows for piece in self._pieces) >= BATCH_ROWS
         return Offset(last.lsn if full else max(until, last.lsn), last.after, last.late)
+
+    def _scan_to_cut(self, start: Offset, until: int) -> int:
+        """Look at what there is up to the first cut with rows before it, or up to an LSN."""
+        cuts = sorted(each for each in tuple(self.live.cuts) if start.lsn < each < until)
+        for cut in cuts:
+            self._pieces = list(self._scan(start, cut))
+            if self._pieces:
+                return cut
+            self._on_idle(cut)  # Spark asks when all results of the batch before are here
+        self._pieces = list(self._scan(start, until))
+        return until
 
     def _is_beginning(self, place: Offset) -> bool:
         """Whether what comes after a place is what the view begins with, and not the log."""

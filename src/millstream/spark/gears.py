@@ -68,7 +68,7 @@ class Watcher(Protocol):
     def recovered(self) -> None:
         """It has got further than where it failed."""
 
-    def caught_up(self, lsn: int) -> None:
+    def idle(self, lsn: int) -> None:
         """There is nothing more to read up to an LSN."""
 
 
@@ -269,7 +269,7 @@ class Runner:
             self._tasks.check(running)
             until = self._feed.until
             if until is not None:
-                self._watcher.caught_up(until)
+                self._watcher.idle(until)
             if self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP) < SHIFT_UP:
                 return
 

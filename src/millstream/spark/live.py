@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, Error
 from millstream.spark.beginning import BeginningSender
-from millstream.spark.bridge.frames import END, FAILED, HEADER, ROWS
+from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS
 from millstream.spark.checkpoint import Offset
 from millstream.spark.columns import LSN, FeedColumns
 
@@ -93,6 +94,8 @@ class LiveGear:
         shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
             it again; no frame goes beyond it that begins before it, so that the results of a line
             of operators can be told apart: those of commits that were sent together are one.
+        cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
+            later ones; the view's own list, which changes.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class LiveGear:
         self.batch_rows = 0
         self.on_far_behind: Callable[[], None] = lambda: None
         self.shown_lsn: Callable[[], int] = lambda: 0
+        self.cuts: list[int] = []
         self._plan_of = plan_of
         self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -275,6 +279,7 @@ class _LiveBatch:
         self._spare: ChangeBatch | None = None  # handed over, and not sent by the dispatcher
         self._missed: list[ChangeBatch] = []  # came too late, not reported yet
         self._shown = gear.shown_lsn()
+        self._cut = -1  # the last one that was marked
         self._unsent = b""  # the rest of a frame that the socket did not take
         self._trouble: Exception | None = None
 
@@ -290,7 +295,7 @@ class _LiveBatch:
         with self._busy:
             while gear.is_current(self._tail):
                 self._settle()
-                if not self._send_ready() and not self._is_due(began):
+                if not (self._send_ready() or self._send_cut()) and not self._is_due(began):
                     if gear.probed > gear.sent_lsn:
                         self._send_mark()
                     self._wait()
@@ -344,6 +349,8 @@ class _LiveBatch:
             batch, self._spare = self._spare, None
             if batch is None:
                 batch = self._tail.take()
+            if batch is not None and self._gear.cuts:
+                batch = self._before_cut(batch)
             if batch is None:
                 break
             self._taken_lsn = lsn = batch.lsn
@@ -353,21 +360,48 @@ class _LiveBatch:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
             self._report_late()
             data = self._send_shown(lsn, data)
-            self._wire.send(*self._frame(lsn, data))
+            self._wire.send(*self._frame(lsn, data, MARK if lsn <= self._shown else ROWS))
             if rows >= _MERGED and self._gear.lag() > FAR_BEHIND:
                 self._gear.on_far_behind()
         self._rows += rows
         self._gear.batch_rows = self._rows
         return rows
 
+    def _next_cut(self) -> int | None:
+        """The first cut that is to come and was not marked yet."""
+        sent, marked = self._gear.sent_lsn, self._cut
+        cuts = [each for each in tuple(self._gear.cuts) if each >= sent and each > marked]
+        return min(cuts, default=None)
+
+    def _before_cut(self, batch: ChangeBatch) -> ChangeBatch | None:
+        """The rows of a batch before the next cut, if any; the others are left for later."""
+        cut = self._next_cut()
+        if cut is None or batch.lsn <= cut:
+            return batch
+        count = bisect_right(batch.lsns, cut)  # a frame of the log may have several commits
+        self._spare = batch.slice(count) if count else batch
+        return batch.slice(0, count) if count else None
+
+    def _send_cut(self) -> bool:
+        """Mark the next cut, if everything before it was sent; whether it was."""
+        cut = self._next_cut() if self._gear.cuts else None
+        if cut is None or (self._spare is None and cut > self._tail.settled()):
+            return False
+        self._cut = cut
+        self._wire.send(*self._frame(cut, self._columns.none(), MARK))
+        return True
+
     def _send_shown(self, lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:
-        """Send what has led to results that were taken already; returns the rest."""
+        """Send what has led to results that were taken already; returns the rest.
+
+        A mark after it: a line of operators must not work on both together.
+        """
         shown, inputs = self._shown, self._gear.inputs
         if not (inputs.line and self._gear.sent_lsn < shown < lsn):
             return data
         lsns = data.column(self._columns.names.index(LSN))
         count = pc.sum(pc.less_equal(lsns, shown)).as_py() or 0
-        self._wire.send(*self._frame(shown, data.slice(0, count)))
+        self._wire.send(*self._frame(shown, data.slice(0, count), MARK))
         return data.slice(count)
 
     def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
@@ -387,14 +421,16 @@ class _LiveBatch:
         if batch.topic != gear.inputs.topics[0] and gear.log.written_lsn < batch.first_lsn - 1:
             make_durable(gear.dispatcher, gear.log)
 
-    def _frame(self, lsn: int, data: pa.RecordBatch) -> tuple[bytes, bytes, pa.Buffer]:
-        return (*self._header(lsn), data.serialize())
+    def _frame(
+        self, lsn: int, data: pa.RecordBatch, kind: int = ROWS
+    ) -> tuple[bytes, bytes, pa.Buffer]:
+        return (*self._header(lsn, kind), data.serialize())
 
-    def _header(self, lsn: int) -> tuple[bytes, bytes]:
+    def _header(self, lsn: int, kind: int = ROWS) -> tuple[bytes, bytes]:
         tracker = self._tracker
         self._gear.sent(lsn, tracker)
         offset = Offset(lsn, tuple(tracker.watermarks), tracker.late).json.encode()
-        return HEADER.pack(ROWS, lsn, len(offset)), offset
+        return HEADER.pack(kind, lsn, len(offset)), offset
 
     def _send_mark(self) -> None:
         """A frame without rows: when it comes back, everything before it has."""
@@ -431,7 +467,7 @@ class _LiveBatch:
                 self._busy.release()
 
     def _send_now(self, batch: ChangeBatch) -> None:
-        if self._join is not None or len(batch) > _FEW:
+        if self._join is not None or len(batch) > _FEW or self._gear.cuts:
             self._spare = batch
             self._woken.set()
             return

@@ -11,6 +11,7 @@ from millstream.subscriptions.callback import (
     InlineSubscription,
     check_callback,
 )
+from millstream.subscriptions.cuts import AsyncCutSubscription, CutSubscription, check_options
 from millstream.subscriptions.events import AsyncEvents, ChangeEvent, EventMaker, Events, Include
 from millstream.subscriptions.notifications import (
     AsyncListener,
@@ -26,12 +27,14 @@ from millstream.subscriptions.stream import AsyncSubscription
 from millstream.subscriptions.subscription import Subscription
 
 __all__ = [
+    "AsyncCutSubscription",
     "AsyncEvents",
     "AsyncListener",
     "AsyncSubscription",
     "CallbackSubscription",
     "ChangeEvent",
     "Channels",
+    "CutSubscription",
     "DurablePosition",
     "EventMaker",
     "Events",
@@ -49,4 +52,5 @@ __all__ = [
     "SubscriptionBase",
     "SubscriptionMetrics",
     "check_callback",
+    "check_options",
 ]

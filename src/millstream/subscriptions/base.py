@@ -255,11 +255,8 @@ class SubscriptionBase:
     def metrics(self) -> SubscriptionMetrics:
         """Counters, and how far it is behind."""
         inbox, backlog, taken = self._inbox, self._inbox.backlog, self._inbox.taken
-        oldest = backlog.oldest
-        rows = backlog.rows
-        if inbox.is_reading_log:
-            rows = max(0, inbox.feed.lsn() - inbox.progress.position)
-        waited = 0.0 if oldest is None else (inbox.feed.log.clock() - oldest.committed_at) / 1e6
+        rows, since = inbox.lag()
+        waited = 0.0 if since is None else (inbox.feed.log.clock() - since) / 1e6
         return SubscriptionMetrics(
             delivered=inbox.progress.delivered - (0 if taken is None else len(taken[0])),
             dropped=backlog.dropped + inbox.progress.lost,

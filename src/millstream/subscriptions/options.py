@@ -90,6 +90,7 @@ class SubscribedQuery:
         born: the LSN at which the target was created; older tokens are for a dropped target of the
             same name.
         check_exists: raises if the target was dropped since the query was planned.
+        is_view: whether the target is a view or a stream, whose changes have a cause.
     """
 
     sql: str
@@ -99,3 +100,4 @@ class SubscribedQuery:
     has_state: bool = False
     born: int = 0
     check_exists: Callable[[], None] = lambda: None
+    is_view: bool = False

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from millstream.delivery.backpressure import BLOCK, Policy
 from millstream.delivery.inbox import Inbox
 from millstream.errors import InvalidOptionError, SubscriptionExistsError
 from millstream.model.change import Gap
@@ -17,13 +18,17 @@ from millstream.model.clock import from_datetime
 from millstream.model.lsn import PREFIX
 from millstream.subscriptions.base import SubscriptionBase
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
+from millstream.subscriptions.cuts import CutInbox, CutPart, tokens_of
 from millstream.subscriptions.positions import DurablePosition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.delivery.feed import LogFeed
     from millstream.log import Log
     from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
     from millstream.subscriptions.positions import Positions
+    from millstream.views.cuts import ViewCuts
 
 R = TypeVar("R", bound=SubscriptionBase)
 
@@ -79,6 +84,61 @@ class Registry:
         try:
             query.check_exists()
             self._begin(inbox, query, options)
+        except BaseException:
+            self._left(inbox)
+            raise
+        return self._opened(style, inbox, query, options, callbacks)
+
+    def open_cut(
+        self,
+        style: type[R],
+        feeds: Mapping[str, tuple[LogFeed, SubscribedQuery]],
+        cuts: ViewCuts,
+        options: SubscribeOptions,
+        **callbacks: Any,  # noqa: ANN401 - of the style
+    ) -> R:
+        """Open a subscription to several queries, which is given cuts.
+
+        Args:
+            style: its class.
+            feeds: of each query, the log that it reads.
+            cuts: finds where all views among them are exact.
+            options: where it starts, and how many rows of each query wait in memory.
+            callbacks: further arguments of the class.
+        """
+        starts = [options.start] * len(feeds)
+        if isinstance(options.start, str) and options.start.startswith(PREFIX):
+            starts = [*tokens_of(options.start, len(feeds))]
+        parts: dict[str, CutPart] = {}
+        first = next(iter(feeds.values()))[1]
+        try:
+            for (text, (feed, query)), start in zip(feeds.items(), starts, strict=True):
+                policy = Policy(BLOCK)
+                inbox = Inbox(feed, policy, options.buffer_rows, tenant=query.tenant)
+                view = query.target if query.is_view else None
+                # Before it was created there was nothing: a token of that time is of another one.
+                parts[text] = CutPart(inbox, view, position=query.born - 1)
+                inbox.open()
+                query.check_exists()
+                self._start(inbox, start, query)
+        except BaseException:
+            for part in parts.values():
+                part.inbox.close()
+            raise
+        whole = replace(first, sql=", ".join(feeds), target="")
+        inbox = CutInbox(parts, cuts, options.buffer_rows, first.tenant)
+        return self._opened(style, inbox, whole, options, callbacks)
+
+    def _opened(
+        self,
+        style: type[R],
+        inbox: Inbox,
+        query: SubscribedQuery,
+        options: SubscribeOptions,
+        callbacks: dict[str, Any],
+    ) -> R:
+        """The subscription to an inbox that has begun."""
+        try:
             opened = style(
                 inbox,
                 query,

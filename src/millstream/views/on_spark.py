@@ -83,7 +83,7 @@ class SparkViews:
             self._live(planned, plan, view),
             # What a table's change alters is read from the whole log again.
             on_committed=_ignore if plan.lookups else holds.advance,
-            on_idle=view.progress.caught_up,
+            on_idle=view.progress.idle,
         )
         name, checkpoint = f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         analysed, planned.query = planned.query, None
@@ -95,6 +95,7 @@ class SparkViews:
         query.begin_anew = lambda: self._hold_all(definition, plan.inputs, view, holds)
         runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
         feed.live.shown_lsn = lambda: view.cause
+        feed.live.cuts = view.progress.cuts
         if place is None and plan.line:
             view.progress.reached = -1  # even over no rows it has a result, which is to come
         if place is not None:

@@ -146,6 +146,20 @@ class RunningView:
         """How many rows came too late for it."""
         return 0 if self.feed is None else self.feed.live.late
 
+    def may_stop_at(self, lsn: int) -> bool:
+        """Whether a cut at an LSN may still hit: it is there, or was sent nothing after it."""
+        if self.view.cause > lsn or self.view.progress.reached > lsn:
+            return False
+        if self.feed is None or self.view.progress.reached == lsn:
+            return True
+        return self.runner.state == "live" and self.feed.live.sent_lsn <= lsn
+
+    def cut_at(self, lsn: int, passed: Callable[[bool], None], *, idle: bool = False) -> None:
+        """Have a function called when it includes an LSN: with True, if that and nothing later."""
+        self.view.progress.cut_at(lsn, passed, idle=idle)
+        if self.feed is None or self.feed.live.sent_lsn < lsn:
+            self.runner.probe(lsn)
+
     def lag(self, lsn: int) -> int:
         """About how many rows it is behind an LSN."""
         if self.feed is not None and self.runner.state == "live":
@@ -313,9 +327,18 @@ class LogFollower:
     def _step(self, tail: LogTail) -> None:
         batch = tail.take()
         if batch is None:
-            self._view.progress.caught_up(tail.settled())
+            self._view.progress.idle(tail.settled())
             tail.wait(_IDLE_SECONDS)
             return
+        for cut in sorted(self._view.progress.cuts):
+            if batch.first_lsn <= cut < batch.lsn:  # a frame of the log may have several commits
+                self._take(batch.slice(0, cut - batch.first_lsn + 1))
+                batch = batch.slice(cut - batch.first_lsn + 1)
+        self._take(batch)
+
+    def _take(self, batch: ChangeBatch) -> None:
+        if self._view.progress.cuts:
+            self._view.progress.idle(batch.first_lsn - 1)
         kept = select(batch, self._plan)
         if kept is not None and len(kept):
             self._view.follow(lambda: self._shape.follow(kept, batch.lsn), batch.lsn)

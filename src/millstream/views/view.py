@@ -44,10 +44,13 @@ class ViewProgress:
         blocked_by: why its changes cannot be committed for now, such as a full disk; or None. It
             goes on by itself.
         is_over: whether the view was dropped.
+        cuts: LSNs that were not reached yet, and at which it is to stop for a moment: no commit of
+            the view counts rows from before and from after one of them.
     """
 
     def __init__(self, name: str, dispatcher: Dispatcher) -> None:
         self.reached = 0
+        self.cuts: list[int] = []
         self.error: ViewFailedError | None = None
         self.blocked_by: LogError | None = None
         self.is_over = False
@@ -56,12 +59,43 @@ class ViewProgress:
         self._has_started = False
         self._reaching = threading.Lock()
         self._moved = Waiters()
+        self._on_cut: list[tuple[int, Callable[[bool], None]]] = []  # by LSN, as in cuts
 
-    def caught_up(self, lsn: int) -> None:
-        """Everything up to an LSN was taken in, or there was nothing to read."""
+    def caught_up(self, lsn: int, *, idle: bool = False) -> None:
+        """Everything up to an LSN was taken in; idle: there was nothing to read up to there."""
         with self._reaching:
             self.reached = max(self.reached, lsn)
         self._moved.wake()
+        if self.cuts:
+            self._pass_cuts(lsn, idle=idle)
+
+    def idle(self, lsn: int) -> None:
+        """There was nothing to read up to an LSN."""
+        self.caught_up(lsn, idle=True)
+
+    def cut_at(self, lsn: int, passed: Callable[[bool], None], *, idle: bool = False) -> None:
+        """Have a function called when everything up to an LSN was taken in, now or later.
+
+        Args:
+            lsn: the LSN.
+            passed: gets whether the view was then just there, and no further.
+            idle: if it is further now, there was nothing to read in between.
+        """
+        with self._reaching:
+            reached = self.reached
+            if reached < lsn:
+                self._on_cut.append((lsn, passed))
+                self.cuts.append(lsn)
+        if reached >= lsn:
+            passed(idle or reached == lsn)
+
+    def _pass_cuts(self, lsn: int, *, idle: bool) -> None:
+        with self._reaching:
+            passed = [each for each in self._on_cut if each[0] <= lsn]
+            self._on_cut = [each for each in self._on_cut if each[0] > lsn]
+            self.cuts[:] = [each for each, _ in self._on_cut]
+        for place, function in passed:
+            function(idle or place == lsn)
 
     def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
         """The query failed; hopeless: again at the same place, so its subscriptions end."""

@@ -2,7 +2,8 @@
 
 A feed sends an Arrow schema first. Each frame after it is a header (its kind, the LSN up to which
 everything has been sent, the size of a text) and the text; with rows, an Arrow record batch
-follows. The text is the offset after the frame, empty in the catch-up gear; of a failure, why.
+follows. The text is the offset after the frame, empty in the catch-up gear; of a failure, why. A
+mark has rows, too, or none; what they and all before them lead to is sent back at once.
 """
 
 from __future__ import annotations
@@ -15,3 +16,4 @@ HEADER: Final = struct.Struct(">BqI")
 ROWS: Final = 1
 END: Final = 3
 FAILED: Final = 4
+MARK: Final = 5

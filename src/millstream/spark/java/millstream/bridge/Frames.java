@@ -26,6 +26,7 @@ final class Frames {
   static final int ROWS = 1;
   static final int END = 3;
   static final int FAILED = 4;
+  static final int MARK = 5;
 
   private final Wire wire;
   private final ReadChannel channel;
@@ -56,6 +57,11 @@ final class Frames {
   /** The LSN up to which everything has been sent after the last frame. */
   long lsn() {
     return lsn;
+  }
+
+  /** Whether what all frames up to the last one led to is to be sent now. */
+  boolean isMark() {
+    return kind == MARK;
   }
 
   String offset() {

@@ -85,11 +85,12 @@ public class LiveReader implements SupportsRealTimeRead {
     reached = frames.offset();
     lsn = frames.lsn();
     boolean pausing = !frames.wire().hasMore();
+    boolean now = pausing || frames.isMark();
     if (follower != null && !follower.isReady()) {
-      if (!pausing) return;
+      if (!now) return;
       follower.work();
     }
-    sink().reached(lsn, pausing);
+    sink().reached(lsn, now);
     if (pausing && follower != null) follower.atPause();
   }
 
