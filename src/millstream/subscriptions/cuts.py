@@ -362,8 +362,9 @@ class CutInbox(Inbox):
         self.live.forget(wake)
         once = self._waiting.pop(wake, None)
         if once is not None:
-            for inbox in (self.live, *(part.inbox for part in self._parts.values())):
-                inbox.forget(once)
+            self.live.forget(once)
+            for part in self._parts.values():
+                part.inbox.forget(once)
 
 
 class _Once:
