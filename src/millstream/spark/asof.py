@@ -1,4 +1,4 @@
-"""ASOF joins: what Spark's plan of one says, for the operator ``java/.../line/AsOf``.
+"""ASOF joins: what Spark's plan of one says, for the operators ``AsOf`` and ``Temporal``.
 
 Spark gives the comparison of the times with the left side's first. NEAREST is a condition besides,
 as ``sql.views.asof`` writes it; what else is besides the equalities is a tolerance.
@@ -33,6 +33,7 @@ _COMPARISONS: Final = {
     "LessThan": (_FORWARD, True),
 }
 _WORDS: Final = ("at or before", "at or after", "nearest")
+_BY_ROW: Final = ("Expand", "Filter", "Generate", "Project", "Union")
 _MEASURED: Final = ("timestamp", "timestamp_ntz", "date", "integer", "long")
 """Types of which the operator knows how far two values are apart."""
 
@@ -90,6 +91,46 @@ def read_asof(catalyst: Any, node: Any) -> AsOf:  # noqa: ANN401 - a package, a 
         )
     tolerance = _all_of(catalyst, bounds) if bounds else None
     return AsOf((test.left(), test.right()), keys, direction, strict, tolerance)
+
+
+def is_temporal(node: Any) -> bool:  # noqa: ANN401
+    """Whether a node AsOfJoin is one FOR SYSTEM_TIME AS OF."""
+    condition = node.condition()
+    found = find_all(condition.get(), "FormatString") if condition.isDefined() else []
+    return any("system time" in str(each.toString()) for each in found)
+
+
+def read_temporal(
+    catalyst: Any,  # noqa: ANN401
+    node: Any,  # noqa: ANN401
+    grows: Callable[[int], bool],
+) -> tuple[list[Any], list[Any]]:
+    """The keys of a join FOR SYSTEM_TIME AS OF, on each side.
+
+    Args:
+        catalyst: the package of Java.
+        node: an AsOfJoin.
+        grows: whether no row of what an RDD stands for ever goes, by its id.
+
+    Raises:
+        SqlUnsupportedError: the rows of a side do not come from logs one by one.
+    """
+    if not _is_rows(node.left(), grows) or not _is_rows(node.right(), lambda _: True):
+        raise SqlUnsupportedError(
+            "FOR SYSTEM_TIME AS OF joins rows of a source, which never change, with a table itself",
+            hint="join and group what it gives: SELECT ... FROM (SELECT ... FOR SYSTEM_TIME ...)",
+        )
+    return _keys_of(catalyst, node)[0]
+
+
+def _is_rows(node: Any, grows: Callable[[int], bool]) -> bool:  # noqa: ANN401
+    """Whether the rows of a plan come from logs, one by one, in their order."""
+    kind = kind_of(node)
+    if kind == "LogicalRDD":
+        return grows(node.rdd().id())
+    if kind == "AsOfJoin" and is_temporal(node):
+        return _is_rows(node.left(), grows)
+    return kind in _BY_ROW and all(_is_rows(each, grows) for each in each_of(node.children()))
 
 
 def _keys_of(catalyst: Any, node: Any) -> tuple[tuple[list[Any], list[Any]], list[Any]]:  # noqa: ANN401

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.errors import SqlUnsupportedError
-from millstream.spark.asof import below_asof, read_asof, with_column
+from millstream.spark.asof import below_asof, is_temporal, read_asof, read_temporal, with_column
 from millstream.spark.plans import (
     LogLeaf,
     each_of,
@@ -264,7 +264,23 @@ class _Lowering:
         join = self._java.Join(*ports, *widths, kind, test, pair, *expiries, pipes(steps))
         self._add(name, join)
 
+    def _temporal(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        keys = read_temporal(self._catalyst, node, lambda rdd: self._logs[rdd].grows)
+        is_outer = str(node.joinType()) == "LeftOuter"
+        sides, ports = (node.left(), node.right()), (self._port(), self._port())
+        nulls = (_NULLS_APART if is_outer else _NULLS_DROP, _NULLS_DROP)
+        for side, own, port, null in zip(sides, keys, ports, nulls, strict=True):
+            normalized = [self._java.Plans.normalized(each) for each in own]
+            self._into(side, port, normalized, side.output(), null)
+        widths = [each.output().size() for each in sides]
+        made = self._java.Temporal(*ports, *widths, is_outer, pipes(steps))
+        kind = "left temporal join" if is_outer else "temporal join"
+        self._add(f"{kind} by {text_of(keys[0])}", made)
+
     def _asof(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        if is_temporal(node):
+            self._temporal(node, steps, pipes)
+            return
         found, is_outer = read_asof(self._catalyst, node), str(node.joinType()) == "LeftOuter"
         nulls = (_NULLS_APART if is_outer else _NULLS_DROP, _NULLS_DROP)
         sides, columns = list[Any](), list[Any]()

@@ -66,12 +66,12 @@ def _rewrite(join: exp.Join, errors: ErrorReporter) -> None:
         hint = "Write ASOF JOIN or ASOF LEFT JOIN; each row of the left side has one match or none."
         errors.refuse(join, f"{words} JOIN is not supported", hint)
     given = join.args.get("match_condition")
-    conditions = _using(join, has_match=given is not None, errors=errors) + _conjuncts(
+    conditions = using(join, has_match=given is not None, errors=errors) + conjuncts(
         join.args.get("on")
     )
     equal = [each for each in conditions if isinstance(each, _EQUALITIES)]
     others = [each for each in conditions if not isinstance(each, _EQUALITIES)]
-    match, bounds = _match(join, _conjuncts(given) + others, errors)
+    match, bounds = _match(join, conjuncts(given) + others, errors)
     tolerance = join.args.get("tolerance")
     if tolerance is not None:
         bounds.append(_within(match, tolerance))
@@ -86,13 +86,14 @@ def _rewrite(join: exp.Join, errors: ErrorReporter) -> None:
     join.set("on", both([*equal, *bounds]))
 
 
-def _conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The conditions that must all hold, of which None has none."""
     if condition is None:
         return []
     inner = condition.unnest()
     if not isinstance(inner, exp.And):
         return [inner]
-    return _conjuncts(inner.this) + _conjuncts(inner.expression)
+    return conjuncts(inner.this) + conjuncts(inner.expression)
 
 
 def _match(
@@ -186,7 +187,7 @@ def _fixed(tree: exp.Expr) -> bool:
 # ---- USING
 
 
-def _using(join: exp.Join, *, has_match: bool, errors: ErrorReporter) -> list[exp.Expr]:
+def using(join: exp.Join, *, has_match: bool, errors: ErrorReporter) -> list[exp.Expr]:
     """The conditions of USING; without MATCH_CONDITION, the last column is the time.
 
     Its columns are, without a table before them, those of the left side, and once in ``*``.
@@ -197,7 +198,7 @@ def _using(join: exp.Join, *, has_match: bool, errors: ErrorReporter) -> list[ex
         return []
     if not isinstance(query, exp.Select) or query.args["joins"][0] is not join:
         hint = "Write ON a.k = b.k AND a.ts >= b.ts."
-        errors.refuse(join, "USING of an ASOF JOIN after another join is not supported", hint)
+        errors.refuse(join, "USING of such a join after another join is not supported", hint)
     left, right = query.args["from_"].this.alias_or_name, join.this.alias_or_name
     _merge(query, names, left, right)
     kinds: list[type[exp.Binary]] = [exp.EQ] * len(names)

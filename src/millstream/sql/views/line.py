@@ -33,6 +33,7 @@ from millstream.sql.views.line_windows import rewrite_windows
 from millstream.sql.views.order import order_of
 from millstream.sql.views.plan import ViewPlan, log_relation
 from millstream.sql.views.relations import check_names, check_recursion
+from millstream.sql.views.temporal import rewrite_temporal
 from millstream.sql.views.trees import alias, column, nested, rendered, select
 from millstream.sql.views.view import as_view, plan_view
 
@@ -68,8 +69,8 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     plan = _plan(statement, inputs)
     if plan.lookups:
         return plan
-    retracting = [n for n, name in enumerate(plan.inputs) if inputs(name).retracts]
-    return replace(plan, retracting=tuple(retracting))
+    retracting = {n for n, name in enumerate(plan.inputs) if inputs(name).retracts}
+    return replace(plan, retracting=tuple(sorted(retracting - set(plan.temporal))))
 
 
 def _plan(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
@@ -152,6 +153,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         hint = "Name a source, a table or a view: SELECT ... FROM trades."
         errors.refuse(tree, "a view that reads nothing would never change", hint)
     check_names(found.values(), errors)
+    _check_temporal(relations, errors)
     names = tuple(each.name for each in found.values())
     meaning = "\n".join([*map(str.lower, names), sql])
     return ViewPlan(
@@ -166,7 +168,22 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         widths=tuple(len(each.schema.columns) for each in found.values()),
         grows=tuple(not each.retracts for each in found.values()),
         order=order,
+        temporal=tuple(n for n, name in enumerate(found) if name in relations.temporal),
     )
+
+
+def _check_temporal(relations: _Relations, errors: ErrorReporter) -> None:
+    """Refuse what would join a row with a table as it was at another LSN.
+
+    A view begins with the current rows of other tables, and with those all rows have one LSN: then
+    only what comes from the log itself is in its order.
+    """
+    temporal = relations.temporal
+    others = [n for n, given in relations.found.items() if given.retracts and n not in temporal]
+    if len(temporal) > 1 and others:
+        hint = "Join some of them in a view of its own."
+        what = f"FOR SYSTEM_TIME AS OF of two tables beside {others[0]} is not supported"
+        errors.refuse(None, what, hint)
 
 
 def _tables(tree: exp.Expr) -> list[exp.Table]:
@@ -187,6 +204,7 @@ class _Relations:
     Attributes:
         found: the logs, by their names in small letters; the first is ``__log0``, and so on.
         through: the views of which the inputs are read.
+        temporal: the tables that are joined FOR SYSTEM_TIME AS OF, one for each such join.
     """
 
     def __init__(
@@ -197,6 +215,7 @@ class _Relations:
         self._expand = expand
         self.found: dict[str, Input] = {}
         self.through: set[str] = set()
+        self.temporal: list[str] = []
 
     def rename(self, tree: exp.Query) -> None:
         """Have a query read the relations."""
@@ -205,6 +224,7 @@ class _Relations:
         aggregate_lookups(tree, self._inputs)
         nest_laterals(tree, self._errors)
         rewrite_asof(tree, self._errors)
+        self.temporal += rewrite_temporal(tree, self._inputs, self._errors)
         for table in _tables(tree):
             given = self._inputs(table.name)
             if self._expand and given.view is not None:

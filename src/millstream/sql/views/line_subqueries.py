@@ -84,17 +84,17 @@ def _finds_one(query: exp.Select, inputs: Callable[[str], Input]) -> bool:
     def is_own(column: exp.Column) -> bool:
         return column.table.lower() == known if column.table else column.name.lower() in names
 
-    fixed = set(_fixed(query.args["where"].this, is_own))
+    fixed = set(fixed_columns(query.args["where"].this, is_own))
     return bool(schema.key) and {each.lower() for each in schema.key} <= fixed
 
 
-def _fixed(condition: exp.Expr, is_own: Callable[[exp.Column], bool]) -> Iterator[str]:
+def fixed_columns(condition: exp.Expr, is_own: Callable[[exp.Column], bool]) -> Iterator[str]:
     """The columns that must be equal to what a query's rows do not decide."""
     if isinstance(condition, exp.Paren):
-        yield from _fixed(condition.this, is_own)
+        yield from fixed_columns(condition.this, is_own)
     elif isinstance(condition, exp.And):
-        yield from _fixed(condition.this, is_own)
-        yield from _fixed(condition.expression, is_own)
+        yield from fixed_columns(condition.this, is_own)
+        yield from fixed_columns(condition.expression, is_own)
     elif type(condition) is exp.EQ:
         sides = (condition.this, condition.expression)
         for side, other in (sides, sides[::-1]):

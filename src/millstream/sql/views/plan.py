@@ -97,6 +97,8 @@ class ViewPlan:
         grows: of a line, whether each input only grows: no row of it ever changes or goes.
         retracting: the places of the inputs whose rows may disappear: the view begins with their
             current rows. None where a join is done by the feed, which reads their history.
+        temporal: of a line, the places of the tables of which it reads the history, since rows are
+            joined with what they had (FOR SYSTEM_TIME AS OF).
         order: of a line, how its current rows are sorted when they are read.
         match: of "sets": the user's columns by which a new row of a group is paired with an old
             one, as an update; its keys and the start of the session, as far as they are selected.
@@ -121,6 +123,7 @@ class ViewPlan:
     widths: tuple[int, ...] = ()
     grows: tuple[bool, ...] = ()
     retracting: tuple[int, ...] = ()
+    temporal: tuple[int, ...] = ()
     order: tuple[SortKey, ...] = ()
 
     @property

@@ -57,6 +57,10 @@ class Logs:
 def read_logs(tree: exp.Query, inputs: Callable[[str], Input], errors: ErrorReporter) -> Logs:
     """Return the inputs of a query; those of FROM come before those that are joined."""
     check_recursion(tree, errors)  # first, since it reads a name that is not there
+    for table in tree.find_all(exp.Table):
+        if table.args.get("version") is not None:
+            hint = "Write it in a view that is emitted at each change."
+            errors.refuse(table, "FOR SYSTEM_TIME AS OF is not supported here", hint)
     found: dict[str, Input] = {}
     for name in _names(tree):
         if name.lower() not in found:
