@@ -50,14 +50,16 @@ class Copies:
     def subscribe(self, db):
         return db.subscribe(self.queries, start=self.token)
 
-    def take_all(self, subscription, check, until):
-        """Apply cuts, each checked, until one is at an LSN or later, or there are no rows left."""
-        while self.lsn < until and (self.lsn == 0 or subscription.metrics.lag_rows):
-            self.apply(subscription.recv(timeout=TIMEOUT))
-            check(self)
-        while (cut := subscription.try_recv()) is not None:
-            self.apply(cut)
-            check(self)
+    def take_all(self, subscription, check):
+        """Apply all cuts that there are, each checked."""
+
+        def is_up_to_date():
+            while (cut := subscription.try_recv()) is not None:
+                self.apply(cut)
+                check(self)
+            return subscription.metrics.lag_rows == 0
+
+        wait_until(is_up_to_date, "all cuts")
 
 
 def rows_at(db, source, lsn):
@@ -98,7 +100,7 @@ def test_every_cut_of_the_bank_adds_up_also_after_a_restart(tmp_path, spark):
                     check_bank(copies, db)
             lsn = db.flush()
             settle(db, *VIEWS)
-            copies.take_all(subscription, lambda each: check_bank(each, db), lsn)
+            copies.take_all(subscription, lambda each: check_bank(each, db))
             assert sum(copies["transfers"].values()) == len(rows_at(db, "transfers", lsn))
             assert copies.cuts > before + 20
             for view in ("credits", "debits", "balance"):
@@ -155,13 +157,12 @@ def test_cuts_across_shifts_of_gear(tmp_path, spark):
                     == copies.total("debits")
                     == copies.total("transfers", 2)
                 )
-        lsn = db.flush()
         settle(db, *VIEWS)
 
         def check(each):
             assert each.total("credits") == each.total("debits") == each.total("transfers", 2)
 
-        copies.take_all(subscription, check, lsn)
+        copies.take_all(subscription, check)
         check_sums(copies, db)
         assert runner_of(db, "credits").shifts > 0
 
@@ -206,9 +207,8 @@ def test_views_of_different_sources_and_over_views_and_selects(tmp_path, spark):
             if dice.random() < 0.3:
                 copies.apply(subscription.recv(timeout=TIMEOUT))
                 check(copies)
-        lsn = db.flush()
         settle(db, "per_key", "large", "of_other")
-        copies.take_all(subscription, check, lsn)
+        copies.take_all(subscription, check)
         check(copies)
         assert copies.cuts > 10
 

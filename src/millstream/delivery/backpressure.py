@@ -325,9 +325,9 @@ class NetChanges:
     __slots__ = ("_changes", "_first", "_last", "rows")
 
     def __init__(self) -> None:
-        # By key: the rows whose weights do not add up to 0, the latest LSN and its commit time.
+        # By key: the rows whose weights do not add up to 0; the latest LSN, its time and its cause.
         # Mostly that is the row before and the row after; rows need not be hashable.
-        self._changes: dict[Row, tuple[list[tuple[Row, int]], int, int]] = {}
+        self._changes: dict[Row, tuple[list[tuple[Row, int]], int, int, int]] = {}
         self._first: ChangeBatch | None = None
         self._last: ChangeBatch | None = None
         self.rows = 0
@@ -347,18 +347,18 @@ class NetChanges:
         changes, rows = self._changes, self.rows
         for row, weight, lsn in zip(batch.held_rows, batch.weights, batch.lsns, strict=True):
             key = tuple(row[place] for place in places)
-            known, _, _ = changes.pop(key, ((), 0, 0))
+            known, *_ = changes.pop(key, ((), 0, 0, 0))
             net = _added(known, row, weight)
             rows += len(net) - len(known)
             if net:
-                changes[key] = (net, lsn, batch.commit_time(lsn))
+                changes[key] = (net, lsn, batch.commit_time(lsn), batch.cause)
         self.rows = rows
 
     def _widen(self, width: int) -> None:
         """Give rows from before columns were added NULL in those columns."""
-        for key, (net, lsn, time) in self._changes.items():
+        for key, (net, lsn, time, cause) in self._changes.items():
             wide = [(row + (None,) * (width - len(row)), weight) for row, weight in net]
-            self._changes[key] = (wide, lsn, time)
+            self._changes[key] = (wide, lsn, time, cause)
 
     def take(self) -> ChangeBatch | None:
         """Remove and return all net changes as one batch, each key once; None: there are none."""
@@ -370,13 +370,15 @@ class NetChanges:
         rows: list[Row] = []
         weights: list[int] = []
         lsns: list[int] = []
-        for net, lsn, _ in changes.values():
+        for net, lsn, _, _ in changes.values():
             for row, weight in sorted(net, key=itemgetter(1)):  # deletes before inserts
                 rows.append(row)
                 weights.append(weight)
                 lsns.append(lsn)
-        commits = sorted((lsn, time) for _, lsn, time in changes.values())
-        return last.netted(first, rows, weights, lsns, Commits.of(*zip(*commits, strict=True)))
+        commits = sorted((lsn, time) for _, lsn, time, _ in changes.values())
+        causes = tuple(sorted({(lsn, cause) for _, lsn, _, cause in changes.values()}))
+        made = Commits.of(*zip(*commits, strict=True))
+        return last.netted(first, rows, weights, lsns, made, causes=causes if last.cause else None)
 
 
 def merge_gaps(one: Gap | None, other: Gap | None) -> Gap | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from millstream.engine import dml, notifications
+from millstream.engine import cause, dml, notifications
 from millstream.engine.context import Context
 from millstream.engine.statements import check_query, run
 from millstream.engine.subscribing import Subscribing
@@ -20,9 +20,10 @@ from millstream.sql import parse
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
     from millstream.formats.text import TextInput
+    from millstream.model.change import Change
     from millstream.sources import Source
     from millstream.sql import ParameterValues
-    from millstream.subscriptions import Subscription
+    from millstream.subscriptions import ChangeEvent, Subscription
 
 
 class Session(Subscribing):
@@ -237,6 +238,37 @@ class Session(Subscribing):
         """
         self._check()
         return dml.wait_for(self._context, view, lsn, timeout)
+
+    def cause(self, change: Change | ChangeEvent | int) -> dict[str, list[Change]]:
+        """Why a view has changed: the rows of sources and tables that led to a change of it.
+
+        They are all that the view has read in the step that ended with the change: the rows of one
+        commit when it is live, of several when it was catching up. Through views over views they
+        are followed down to sources and tables. Of a change of a source or a table it is the change
+        itself.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE SOURCE s (n BIGINT)")
+        ...     _ = db.execute("CREATE MATERIALIZED VIEW v AS SELECT n * 2 AS m FROM s WHERE n > 5")
+        ...     subscription = db.subscribe("SELECT * FROM v", start="now")
+        ...     _ = db.insert("s", [(1,), (7,)])
+        ...     change = next(iter(subscription.recv(timeout=10)))
+        ...     change.row, [each.row for each in db.cause(change)["s"]]
+        ((14,), [(1,), (7,)])
+
+        Args:
+            change: one of a subscription or of the change bus; or its LSN.
+
+        Returns:
+            By source or table, its changes, in the order of their LSNs.
+
+        Raises:
+            LsnNotKeptError: retention has removed the change, or what led to it.
+            WrongObjectError: a row of a snapshot, which many changes have led to.
+            TenantError: the session is of one tenant, and the rows may be of others.
+        """
+        return cause.rows(self._context_of(None), change)
 
     # ---- its end
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -15,16 +17,18 @@ from millstream.model.lsn import NO_LSN, ResumeToken
 from millstream.model.weighted_rows import MaskedRows, Row, RowLsns, WeightedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
     from uuid import UUID
 
     from millstream.model.schema import Schema
 
 Kind = Literal["changes", "snapshot"]
+Causes = tuple[tuple[int, int], ...] | None
+"""Of the commits in a batch, the last LSN and the cause of each."""
 
 _MAKERS = {"of_row", "keep_mask", "keep_places", "netted", "piece", "placed", "put_at", "take"}
-_INTERNAL = _MAKERS | {"cause", "held_rows", "is_arrow", "is_counted", "copy"}
+_INTERNAL = _MAKERS | {"held_rows", "is_arrow", "is_counted", "copy"}
 _INTERNAL |= {"commits", "with_columns", "with_watermark"}
 _HIDDEN = (
     pa.field("_op", pa.string(), nullable=False),
@@ -58,10 +62,12 @@ class ChangeBatch(WeightedRows):
         committed_at: when the log took it, in microseconds since 1970 UTC; 0 before that. Of a
             batch of several commits, the time of the last one; ``commit_time`` has each.
         gap: what this reader was not given just before this batch, or None.
-        cause: of a view's batch, the LSN up to which its inputs count in it; else 0.
+        cause: of a view's changes, the LSN up to which its inputs count in them; else, and of a
+            snapshot, 0. Of a batch of several commits, that of the last one; ``cause_of`` has each.
     """
 
     __slots__ = (
+        "_causes",
         "_commits",
         "_origin",
         "cause",
@@ -91,6 +97,7 @@ class ChangeBatch(WeightedRows):
         origin: tuple[UUID, int] | None = None,
         cause: int = 0,
         commits: Commits | None = None,
+        causes: Causes = None,
     ) -> None:
         self.schema = schema
         self._rows = rows
@@ -107,6 +114,7 @@ class ChangeBatch(WeightedRows):
         self._origin = origin
         self.cause = cause
         self._commits = commits  # None: one commit
+        self._causes = causes  # None: one cause
 
     @classmethod
     def of_row(cls, schema: Schema, topic: str, row: Row) -> ChangeBatch:
@@ -115,7 +123,7 @@ class ChangeBatch(WeightedRows):
         batch.schema = schema
         batch._rows = [row]
         batch._arrow = batch._weights = batch._lsns = batch._origin = batch._commits = None
-        batch.watermark = batch.gap = None
+        batch.watermark = batch.gap = batch._causes = None
         batch.first_lsn = batch.lsn = batch.committed_at = batch.cause = 0
         batch.topic = topic
         batch.kind = "changes"
@@ -187,6 +195,13 @@ class ChangeBatch(WeightedRows):
         """When the row at an LSN was committed, in microseconds since 1970 UTC."""
         return self.committed_at if self._commits is None else self._commits.time(lsn)
 
+    def cause_of(self, lsn: int) -> int:
+        """Of a view's change at an LSN, the LSN up to which its inputs count in it; else 0."""
+        if self._causes is None:
+            return self.cause
+        place = bisect_left(self._causes, (lsn, 0))
+        return self._causes[min(place, len(self._causes) - 1)][1]
+
     @property
     def token(self) -> str:
         """The text from which a reader resumes just after this batch; empty outside a log."""
@@ -231,7 +246,11 @@ class ChangeBatch(WeightedRows):
     def __iter__(self) -> Iterator[Change]:
         """The changes one by one; the two rows of an update come as one change."""
         weights = None if self._weights is None else self.weights
-        return changes(self.schema, self.held_rows, weights, self.lsns)
+        lsns = self.lsns
+        causes: Iterable[int] = repeat(self.cause, len(lsns))
+        if self._causes is not None:
+            causes = map(self.cause_of, lsns)
+        return changes(self.schema, self.held_rows, weights, lsns, causes)
 
     def placed(
         self, topic: str, first_lsn: int, *, committed_at: int, origin: tuple[UUID, int]
@@ -303,10 +322,13 @@ class ChangeBatch(WeightedRows):
         weights: list[int],
         lsns: list[int],
         commits: Commits,
+        *,
+        causes: Causes = None,
     ) -> ChangeBatch:
         """A batch that stands for everything from ``first`` up to this one."""
         net = self._with(self.schema, rows, None, pa.array(weights, pa.int64()), lsns)
-        net.first_lsn, net.gap, net._commits = first.first_lsn, first.gap, commits
+        net.first_lsn, net.gap = first.first_lsn, first.gap
+        net._commits, net._causes = commits, causes
         return net
 
     def slice(self, start: int, stop: int | None = None) -> ChangeBatch:
@@ -333,6 +355,7 @@ class ChangeBatch(WeightedRows):
         if stop < size:
             part.lsn = self._lsn_at(stop - 1) if stop > start else part.first_lsn - 1
             part.committed_at = self.commit_time(part.lsn)
+            part.cause = self.cause_of(part.lsn)
         return part
 
     def piece(self, start: int, stop: int) -> ChangeBatch:
@@ -373,6 +396,7 @@ class ChangeBatch(WeightedRows):
         joined = first._with(first.schema, rows, arrow, weights, _joined_lsns(batches))
         joined.lsn, joined.committed_at = last.lsn, last.committed_at
         joined._commits = joined_commits(batches)
+        joined.cause, joined._causes = last.cause, _joined_causes(batches)
         marks = [batch.watermark for batch in batches if batch.watermark is not None]
         joined.watermark = marks[-1] if marks else None
         return joined
@@ -402,6 +426,7 @@ class ChangeBatch(WeightedRows):
             origin=self._origin,
             cause=self.cause,
             commits=self._commits,
+            causes=self._causes,
         )
 
     def _ops(self) -> pa.Array:
@@ -417,6 +442,12 @@ def _all_batches(batches: Sequence[object]) -> bool:
 def joined_commits(batches: Sequence[ChangeBatch]) -> Commits | None:
     """The commits of batches that follow each other; None when all were committed at one time."""
     return Commits.across([(each.lsn, each.committed_at, each.commits) for each in batches])
+
+
+def _joined_causes(batches: Sequence[ChangeBatch]) -> Causes:
+    """The causes of batches that follow each other; None when it is one."""
+    causes = [each for batch in batches for each in batch._causes or ((batch.lsn, batch.cause),)]
+    return None if causes[0][1] == causes[-1][1] else tuple(causes)  # they never run back
 
 
 def _joined_lsns(batches: Sequence[ChangeBatch]) -> list[int] | pa.Array | None:

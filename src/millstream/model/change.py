@@ -14,7 +14,7 @@ from millstream.errors import ColumnNotFoundError
 from millstream.model.display import shown_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -43,6 +43,9 @@ class Change:
         before: the row before an update or a delete, else None.
         lsn: the place of the change in the order of the database.
         schema: the columns of ``row`` and ``before``.
+        cause: of a view's change, the LSN of what led to it: everything that the view reads counts
+            in it up to there. 0 for a change of a source or a table, and for a row of a snapshot.
+            ``db.cause(change)`` gives the rows.
     """
 
     op: Op
@@ -50,6 +53,7 @@ class Change:
     before: tuple[Any, ...] | None
     lsn: int
     schema: Schema
+    cause: int = 0
 
     def __repr__(self) -> str:
         names = self.schema.names
@@ -196,24 +200,25 @@ def changes(
     rows: Sequence[tuple[Any, ...]],
     weights: Sequence[int] | None,
     lsns: Sequence[int],
+    causes: Iterable[int],
 ) -> Iterator[Change]:
     """Yield the changes that weighted rows stand for; weights are None when all are +1."""
     if weights is None:
-        for row, lsn in zip(rows, lsns, strict=True):
-            yield Change("insert", row, None, lsn, schema)
+        for row, lsn, cause in zip(rows, lsns, causes, strict=True):
+            yield Change("insert", row, None, lsn, schema, cause)
         return
     updates = _update_places(schema, rows, weights)
-    for place, (row, weight) in enumerate(zip(rows, weights, strict=True)):
+    for place, (row, weight, cause) in enumerate(zip(rows, weights, causes, strict=True)):
         if place - 1 in updates:
-            yield Change("update", row, rows[place - 1], lsns[place], schema)
+            yield Change("update", row, rows[place - 1], lsns[place], schema, cause)
         elif place in updates:
             continue
         elif weight > 0:
             for _ in range(weight):
-                yield Change("insert", row, None, lsns[place], schema)
+                yield Change("insert", row, None, lsns[place], schema, cause)
         else:
             for _ in range(-weight):
-                yield Change("delete", row, row, lsns[place], schema)
+                yield Change("delete", row, row, lsns[place], schema, cause)
 
 
 def _update_places(

@@ -278,7 +278,7 @@ class _LiveBatch:
         self._woken = threading.Event()
         self._spare: ChangeBatch | None = None  # handed over, and not sent by the dispatcher
         self._missed: list[ChangeBatch] = []  # came too late, not reported yet
-        self._shown = gear.shown_lsn()
+        self._shown = gear.shown_lsn() if gear.inputs.line else -1
         self._cut = -1  # the last one that was marked
         self._unsent = b""  # the rest of a frame that the socket did not take
         self._trouble: Exception | None = None
@@ -396,8 +396,8 @@ class _LiveBatch:
 
         A mark after it: a line of operators must not work on both together.
         """
-        shown, inputs = self._shown, self._gear.inputs
-        if not (inputs.line and self._gear.sent_lsn < shown < lsn):
+        shown = self._shown
+        if not self._gear.sent_lsn < shown < lsn:
             return data
         lsns = data.column(self._columns.names.index(LSN))
         count = pc.sum(pc.less_equal(lsns, shown)).as_py() or 0

@@ -216,6 +216,7 @@ class ChangeEvent:
         after: the row after an insert or update, if included.
         changed: what an update has changed, if included: from column to new value.
         gap: of a gap, the range of LSNs and the number of rows; an update counts two.
+        cause: of a view's change, the LSN of what led to it; else 0. As of a ``Change``.
     """
 
     lsn: int
@@ -228,6 +229,7 @@ class ChangeEvent:
     after: dict[str, Any] | None = None
     changed: dict[str, Any] | None = None
     gap: Gap | None = None
+    cause: int = 0
 
     def __repr__(self) -> str:
         shown = [
@@ -293,6 +295,7 @@ class EventMaker:
                 before=before,
                 after=after,
                 changed=changed,
+                cause=change.cause,
             )
 
     def _images(

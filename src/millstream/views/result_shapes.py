@@ -90,6 +90,11 @@ class GroupedRows:
         return len(self._rows)
 
     @property
+    def emits_at_once(self) -> bool:
+        """Whether what a flush changes is emitted with it."""
+        return self._emission.mode == "changes"
+
+    @property
     def topics(self) -> dict[str, Schema]:
         """The topics that it needs besides the view's own."""
         return topics_of(self._name, self._rows, self._emission)
@@ -186,6 +191,8 @@ class PlainRows:
         if kept:
             self._store = Bag(schema) if retracts else AppendOnlyRows(schema)
         self._cause = -1  # over no rows, too, there may be results: those of LSN 0, say
+
+    emits_at_once = True
 
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)

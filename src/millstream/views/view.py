@@ -9,7 +9,8 @@ a flush that is older than the view is a replay, and changes nothing.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
     from millstream.sql import SortKey
     from millstream.views.result_shapes import Parts, ResultShape, ViewUpdate
+
+
+_RECENT: Final = 4096
 
 
 class ViewProgress:
@@ -171,6 +175,8 @@ class View:
         written: how many rows were committed, to all of its topics; with those that were read from
             its log, besides its saved rows, when it was loaded.
         due: when so many were written, ``on_due`` is called, once.
+        recent: of the last changes, their first and last LSN, and the LSN after which the inputs
+            count in them, up to their cause. Without pending output, which is from earlier, too.
     """
 
     def __init__(
@@ -194,6 +200,7 @@ class View:
         self.written = 0
         self.due = NEVER
         self.on_due: Callable[[], None] = lambda: None
+        self.recent: deque[tuple[int, int, int]] = deque(maxlen=_RECENT)
         self._is_stopping = False
         self._placed = 0  # the LSN of the last change, of any of its topics
         self._shape = shape
@@ -222,7 +229,7 @@ class View:
                 self.watermark = watermark
             if lsn >= self.cause:
                 update = self._shape.take(rows, lsn, self.watermark, self._clock())
-                self._commit(update, lsn)
+                self._commit(update, lsn, self._since())
         if durably:
             self.make_durable()
         self.progress.caught_up(lsn)
@@ -231,13 +238,17 @@ class View:
         """Commit what rows change that were selected in this process, up to an LSN."""
         with self._working:
             if lsn > self.cause:
-                self._commit(compute(), lsn)
+                self._commit(compute(), lsn, self._since())
         self.progress.caught_up(lsn)
 
     def tick(self) -> None:
         """Commit pending output that is due now."""
         with self._working:
             self._commit(self._shape.advance(self.watermark, self._clock()), self.cause)
+
+    def _since(self) -> int | None:
+        """After which LSN the inputs count in the next flush; None: some wait since before."""
+        return max(self.progress.reached, self.cause) if self._shape.emits_at_once else None
 
     def make_durable(self) -> None:
         """Return when all results that were taken are on the disk."""
@@ -254,7 +265,7 @@ class View:
             pass
         self.progress.end()
 
-    def _commit(self, update: ViewUpdate | None, lsn: int) -> None:
+    def _commit(self, update: ViewUpdate | None, lsn: int, since: int | None = None) -> None:
         if update is None or self.progress.is_over:
             return
         if not update.parts:
@@ -272,6 +283,8 @@ class View:
                     if batch.topic == self.name:
                         self.lsn = batch.lsn
                         self.changes += len(batch)
+                        if since is not None:
+                            self.recent.append((batch.first_lsn, batch.lsn, since))
                 self.cause, self._placed = lsn, placed[-1].lsn
             if self.written >= self.due:
                 self.due = NEVER
