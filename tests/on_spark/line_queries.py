@@ -81,6 +81,22 @@ class Generator:
     def half_join(self, depth):
         return self._rows(*self._from(depth, HALF, at_least=1))
 
+    def asof_join(self, depth):
+        """By the key of a table as the time: no two rows have the same."""
+        text, scope = self._from(depth)
+        times = [column.text for column in scope if column.kind == "int"]
+        if not times:
+            return self.inner_join(depth)
+        relation, name = self._dice.choice(["t", "u", "w"]), self._alias()
+        columns = [Column(f"{name}.{column}", kind) for column, kind in RELATIONS[relation].items()]
+        pairs = [(a.text, b.text) for a in scope for b in columns[1:] if a.kind == b.kind]
+        test = self._dice.choice([">=", ">", "<=", "<"])
+        on = f"{self._dice.choice(times)} {test} {name}.id"
+        if pairs and self._chance(0.7):
+            on += " AND {} = {}".format(*self._dice.choice(pairs))
+        join = self._dice.choice(["ASOF JOIN", "ASOF LEFT JOIN"])
+        return self._rows(f"{text} {join} {relation} {name} ON {on}", [*scope, *columns])
+
     def cross_join(self, depth):
         left, scope = self._relation(depth)
         right, more = self._base()
@@ -415,5 +431,6 @@ FORMS = (
     "cross_join",
     "inner_join",
     "top",
+    "asof_join",
 )
 """What a query is at its top; below that it may have any of the others."""

@@ -77,9 +77,17 @@ def tables(db):
 class Changes:
     """Random changes of trades ``t`` and quotes ``q``; no two quotes are at the same time."""
 
-    def __init__(self, proof, seed):
+    def __init__(self, proof, seed, ticks=40):
         self._proof, self._chance = proof, random.Random(seed)
-        self._number = 0
+        self._ticks, self._number = ticks, 0
+
+    def fill(self, count):
+        """Insert so many trades and quotes, all of one key."""
+        for name, step in (("t", 2), ("q", 3)):
+            ticks = self._chance.sample(range(0, self._ticks, step), count)
+            rows = [(n, 1, when(tick), tick) for n, tick in enumerate(ticks, self._number)]
+            self._proof.insert(name, rows)
+            self._number += count
 
     def make(self):
         name = self._chance.choice("tq")
@@ -96,7 +104,7 @@ class Changes:
             self._proof.delete(name, {key: row[0]})
 
     def _row(self, name, number):
-        ticks = [None, *range(40)]
+        ticks = [None, *range(self._ticks)]
         taken = {each[3] for each in self._proof.model.rows["q"]} if name == "q" else set()
         tick = self._chance.choice([each for each in ticks if each is None or each not in taken])
         return (number, self._chance.choice([1, 1, 2, None]), when(tick), tick)
@@ -115,6 +123,22 @@ def test_each_kind_against_duckdb(db):
     proof.delete("q", {"k": 1})
     proof.check()
     proof.delete("t", {})
+    proof.check()
+
+
+def test_many_rows_of_a_key(db):
+    tables(db)
+    proof = Proof(db, Model(SCHEMAS), {"t": ["id"], "q": ["n"]})
+    for name in ("backward", "outer_", "forward", "soon", "nearest", "near"):
+        proof.view(name, VIEWS[name], EXPECTED.get(name))
+    changes = Changes(proof, 2, ticks=2000)
+    changes.fill(600)
+    proof.check()
+    for count in (1, 1, 50, 1, 100):
+        for _ in range(count):
+            changes.make()
+        proof.check()
+    proof.delete("q", {"k": 1})
     proof.check()
 
 
