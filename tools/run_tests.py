@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
         print("\n== the tests without Spark of their own ==", flush=True)
         sys.stdout.buffer.write(said.read())
         sys.stdout.flush()
-    return max(on_spark, abs(ended))
+    return max(abs(on_spark), abs(ended))
 
 
 if __name__ == "__main__":
