@@ -133,3 +133,42 @@ def test_large_partitions_and_a_restart(tmp_path, spark):
         settle(db, *queries)
         for name, sql in queries.items():
             assert rows_of(db, name) == Counter(db.query(sql).fetchall()), name
+
+
+RUNNING = {
+    "totals": "SELECT id, SUM(v) OVER (ORDER BY v, id) AS s, RANK() OVER (ORDER BY v, id) AS n FROM t",
+    "peers": "SELECT id, SUM(v) OVER (ORDER BY v) AS s, COUNT(*) OVER (ORDER BY v) AS n,"
+    " DENSE_RANK() OVER (ORDER BY v) AS r, MIN(w) OVER (ORDER BY v) AS m FROM t",
+    "mixed": "SELECT id, AVG(v) OVER (PARTITION BY k ORDER BY w ROWS UNBOUNDED PRECEDING) AS a,"
+    " MAX(id) OVER (PARTITION BY k ORDER BY w) AS b FROM (SELECT id, id % 2 AS k, v,"
+    " CAST(id AS VARCHAR) || '-' || w AS w FROM t) q",
+    "best": "SELECT id, MAX(v) OVER (ORDER BY id) AS m, FIRST_VALUE(w) OVER (ORDER BY id) AS f FROM t",
+}
+
+
+def test_running_totals_of_large_partitions(tmp_path, spark):
+    chance = random.Random(5)
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        db.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT, w VARCHAR)")
+        views = Followed(db, RUNNING)
+        for step in range(14):
+            count = [400, 1, 1, 150, 1, 1, 1][step % 7]
+            rows = [
+                (chance.randrange(900), chance.randrange(40), "xyzäö"[n % 5]) for n in range(count)
+            ]
+            db.insert("t", list({row[0]: row for row in rows}.values()), replace=True)
+            views.check()
+            first = chance.randrange(900)
+            db.execute("DELETE FROM t WHERE id BETWEEN ? AND ?", [first, first + 8 * (step % 9)])
+            views.check()
+        db.execute("DELETE FROM t WHERE id > 0")
+        views.check()
+        db.execute("DELETE FROM t")
+        views.check()
+        db.insert("t", [(number, 3, "again") for number in range(300)])
+        views.check()
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        db.execute("UPDATE t SET v = 2 WHERE id = 150; INSERT INTO t VALUES (1000, 9, 'last')")
+        settle(db, *RUNNING)
+        for name, sql in RUNNING.items():
+            assert rows_of(db, name) == answer(db, sql), name

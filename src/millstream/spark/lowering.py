@@ -473,11 +473,19 @@ class _Lowering:
             limit, ranks = child.limit(), _RANKS.index(kind_of(child.rankLikeFunction()))
             child = child.child()
         functions, order = node.windowExpressions(), node.orderSpec()
+        keys = [self._java.Plans.normalized(each) for each in each_of(node.partitionSpec())]
+        by = f" by {text_of(keys)}" if keys else ""
+        if limit < 0 and self._java.RunningTotals.suit(functions):
+            port, columns = self._port(), child.output()
+            self._into(child, port, keys, columns, _NULLS_MATCH)
+            totals = self._java.RunningTotals(functions, columns)
+            running = self._java.Running(port, columns.size(), order, columns, totals, pipes(steps))
+            self._add(f"running{by}: {text_of(each_of(functions))}", running)
+            return
         given, made = each_of(child.output()), [each.toAttribute() for each in each_of(functions)]
         run = self._alias(self._catalyst.expressions.Literal.default(self._long))
         row = [*given, run.toAttribute()]
         port = self._port()
-        keys = [self._java.Plans.normalized(each) for each in each_of(node.partitionSpec())]
         self._into(child, port, keys, self._seq([*given, run]), _NULLS_MATCH)
         runs = self._seq([run.toAttribute()])
         reach = getattr(self._java, "Over$Reach")(*reach_of(each_of(functions)), limit, ranks)
@@ -492,7 +500,6 @@ class _Lowering:
             self._java.Windows(functions, runs, order, self._seq(row)),
             pipes(steps),
         )
-        by = f" by {text_of(keys)}" if keys else ""
         first = f", the first {limit}" if limit >= 0 else ""
         self._add(f"over{by}{first}: {text_of(each_of(functions))}", over)
 

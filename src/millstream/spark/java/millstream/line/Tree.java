@@ -229,6 +229,21 @@ final class Tree {
       return leaf.rows[at];
     }
 
+    /** The number of the page that it is in. */
+    int pageNumber() {
+      return leaf.page;
+    }
+
+    /** Whether the row at hand is the first of its page. */
+    boolean isPageFirst() {
+      return at == 0;
+    }
+
+    /** The first row of the page; null if it has none. */
+    byte[] pageFirst() {
+      return leaf.count == 0 ? null : leaf.rows[0];
+    }
+
     long weight() {
       return leaf.weights[at];
     }
