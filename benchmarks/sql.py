@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,15 @@ ASOF = """SELECT t.id, t.price, q.bid FROM trades t
     LEFT ASOF JOIN quotes q MATCH_CONDITION (t.ts >= q.ts) ON t.symbol = q.symbol"""
 MAX_BY = """SELECT t.id, t.price, MAX_BY(q.bid, q.ts) AS bid FROM trades t
     LEFT JOIN quotes q ON t.symbol = q.symbol AND t.ts >= q.ts GROUP BY t.id, t.price"""
+BY_KEY = "(PARTITION BY k ORDER BY"
+ORDERED = {
+    "top": f"SELECT k, v FROM (SELECT k, v, ROW_NUMBER() OVER {BY_KEY} v DESC, ts) AS n"
+    " FROM readings) q WHERE n <= 10",
+    "newest": f"SELECT k, v FROM (SELECT k, v, ROW_NUMBER() OVER {BY_KEY} ts DESC, v) AS n"
+    " FROM readings) q WHERE n = 1",
+    "lag": f"SELECT k, ts, v - LAG(v) OVER {BY_KEY} ts) AS d FROM readings",
+    "running": f"SELECT k, ts, SUM(v) OVER {BY_KEY} ts) AS s FROM readings",
+}
 SYMBOLS = 1000
 WARM = 1500
 PINGS = 2000
@@ -223,6 +233,43 @@ def asof_catch_up(path: Path) -> tuple[str, str, str]:
     return "catch up: ASOF join", f"{figure}: {theirs / took:.0%}", "50%"
 
 
+def readings(path: Path, rows: int, keys: int) -> Database:
+    """A database with so many readings of so many keys."""
+    db = ms.open(path)
+    db.execute("CREATE SOURCE readings (k BIGINT, v BIGINT, ts TIMESTAMP)")
+    for first in range(0, rows, 50_000):
+        numbers = range(first, first + 50_000)
+        db.insert("readings", [(n % keys, n * 7919 % 10_007, at(n)) for n in numbers])
+    db.flush()
+    return db
+
+
+def ordered(path: Path, which: str, keys: int, *, middle: bool = False) -> tuple[str, str, str]:
+    """Push to callback: a row at the end of its partition, or in the middle."""
+    rows = ROWS if keys > 1 else 100_000
+    with readings(path, rows, keys) as db:
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {ORDERED[which]}")
+        db.wait_for("v")
+        source = db.source("readings")
+
+        def change(number: int) -> None:
+            place = rows // 2 if middle else rows + number
+            source.push((number % keys, 20_000 + number, at(place, before=number % 900)))
+
+        where = f"{'in the middle' if middle else 'at the end'} of {rows // keys:,} rows"
+        return f"{which}, a row {where} of its partition", latency(db, "v", change), "p50 1 ms"
+
+
+def ordered_catch_up(path: Path, which: str) -> tuple[str, str, str]:
+    """Rows a second of a new view with OVER, and of the same as a plain Spark batch."""
+    with readings(path / "db", ROWS, 1000) as db:
+        ours = built(db, ORDERED[which])
+        pq.write_table(db.query("SELECT * FROM readings").to_arrow(), path / "readings.parquet")
+    theirs = apart(path, "batch", ORDERED[which])
+    figure = f"{ROWS / ours:,.0f} rows/s, plain Spark batch {ROWS / theirs:,.0f} rows/s"
+    return f"catch up: {which}", f"{figure}: {theirs / ours:.0%}", "50%"
+
+
 def built(db: Database, sql: str) -> float:
     """The seconds that a view takes to be built, the second time: warm, as plain Spark is."""
     took = 0.0
@@ -306,6 +353,12 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, str, str]]] = {
     "table": table_update,
     "asof": asof_live,
     "asof_catch_up": asof_catch_up,
+    "top": lambda path: ordered(path, "top", 100),
+    "newest": lambda path: ordered(path, "newest", 1000),
+    "lag": lambda path: ordered(path, "lag", 1000),
+    "lag_middle": lambda path: ordered(path, "lag", 1, middle=True),
+    "running": lambda path: ordered(path, "running", 1),
+    **{f"{each}_catch_up": partial(ordered_catch_up, which=each) for each in ORDERED},
     "join": lambda path: catch_up(path, JOIN, "stream-stream join", streaming=True),
     "q3": lambda path: catch_up(path, Q3, "Nexmark q3", streaming=True),
     "q4": lambda path: catch_up(path, Q4, "Nexmark q4", streaming=False),
