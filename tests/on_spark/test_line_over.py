@@ -136,13 +136,15 @@ def test_large_partitions_and_a_restart(tmp_path, spark):
 
 
 RUNNING = {
-    "totals": "SELECT id, SUM(v) OVER (ORDER BY v, id) AS s, RANK() OVER (ORDER BY v, id) AS n FROM t",
+    "totals": "SELECT id, SUM(v) OVER (ORDER BY v, id) AS s,"
+    " RANK() OVER (ORDER BY v, id) AS n FROM t",
     "peers": "SELECT id, SUM(v) OVER (ORDER BY v) AS s, COUNT(*) OVER (ORDER BY v) AS n,"
     " DENSE_RANK() OVER (ORDER BY v) AS r, MIN(w) OVER (ORDER BY v) AS m FROM t",
     "mixed": "SELECT id, AVG(v) OVER (PARTITION BY k ORDER BY w ROWS UNBOUNDED PRECEDING) AS a,"
     " MAX(id) OVER (PARTITION BY k ORDER BY w) AS b FROM (SELECT id, id % 2 AS k, v,"
     " CAST(id AS VARCHAR) || '-' || w AS w FROM t) q",
-    "best": "SELECT id, MAX(v) OVER (ORDER BY id) AS m, FIRST_VALUE(w) OVER (ORDER BY id) AS f FROM t",
+    "best": "SELECT id, MAX(v) OVER (ORDER BY id) AS m,"
+    " FIRST_VALUE(w) OVER (ORDER BY id) AS f FROM t",
 }
 
 
