@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from millstream.model import Schema
 from millstream.model.schema import Column
 from millstream.model.types import parse_type
 from millstream.sql import parse, plan_update, plan_where
+from millstream.sql.filter import where_of
 from millstream.tables import Changes, Table
 from millstream.tables import changes as dml
 
@@ -243,3 +247,57 @@ def test_changes_that_are_none():
     changes = Changes()
     changes.replace(None, (1, 1))
     assert changes.batch(SCHEMA).is_insert_only
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "text"),
+    [
+        ("BIGINT", (7, 8), "7"),
+        ("INT", (-7, 8), "-7"),
+        ("VARCHAR", ("äö", "b"), "'äö'"),
+        ("BOOLEAN", (True, False), "TRUE"),
+        ("DATE", (date(2026, 1, 2), date(2026, 1, 3)), "DATE '2026-01-02'"),
+        (
+            "TIMESTAMP",
+            (datetime(2026, 1, 2, 3, tzinfo=UTC), datetime(2026, 1, 2, 4, tzinfo=UTC)),
+            "TIMESTAMP '2026-01-02 03:00:00'",
+        ),
+        ("DECIMAL(10, 2)", (Decimal("1.50"), Decimal("2.50")), "1.5"),
+        ("DOUBLE", (1.5, 2.5), "1.5"),
+        ("VARBINARY", (b"a", b"b"), "X'61'"),
+    ],
+)
+def test_a_row_is_found_by_its_key(tmp_path, type_, values, text):
+    with ms.open(tmp_path / "db") as db:
+        db.execute(f"CREATE TABLE t (k {type_}, part INT, v INT, PRIMARY KEY (k, part))")
+        db.insert("t", [(value, part, 0) for value in values for part in (1, 2)])
+        wanted = f"k = {text} AND part = 1"
+        assert db.query(f"SELECT v FROM t WHERE {wanted}").fetchall() == [(0,)]
+        assert db.query(f"SELECT v FROM t WHERE {wanted} AND v > 0").fetchall() == []
+        assert db.query(f"SELECT v FROM t WHERE part = 1 AND {text} = k").fetchall() == [(0,)]
+        assert len(db.query(f"SELECT v FROM t WHERE k = {text}").fetchall()) == 2
+        assert db.execute(f"UPDATE t SET v = v + 1 WHERE {wanted}").rowcount == 1
+        assert db.execute(f"UPDATE t SET v = v + 1 WHERE {wanted} AND v = 0").rowcount == 0
+        assert db.query("SELECT part, v FROM t WHERE v = 1").fetchall() == [(1, 1)]
+        assert db.execute(f"DELETE FROM t WHERE {wanted} AND k IS NULL").rowcount == 0
+        assert db.execute(f"DELETE FROM t WHERE {wanted}").rowcount == 1
+        assert db.execute(f"DELETE FROM t WHERE {wanted}").rowcount == 0
+        assert len(db.query("SELECT * FROM t").fetchall()) == 3
+
+
+def test_only_equality_with_every_column_of_the_key_pins_it():
+    schema = Schema.of(key=("a", "b"), a="BIGINT NOT NULL", b="VARCHAR NOT NULL", v="BIGINT")
+
+    def pinned(sql):
+        return where_of(sql, schema).pinned((0, 1))
+
+    assert pinned("a = 1 AND b = 'x'") == (1, "x")
+    assert pinned("v > 2 AND (b = 'x' AND 1 = a)") == (1, "x")
+    for sql in (
+        "a = 1",
+        "a = 1 OR b = 'x'",
+        "a = v AND b = 'x'",
+        "a >= 1 AND b = 'x'",
+        "NOT a = 1",
+    ):
+        assert pinned(sql) is None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.log import Log, Reader
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
-    from millstream.sql import SelectPlan
+    from millstream.sql import Predicate, SelectPlan
     from millstream.sql.adhoc import AdhocPlan
     from millstream.tables import Table, Tables
     from millstream.views.running import RunningView
@@ -62,7 +62,7 @@ class Relations:
         """The rows that a SELECT of one relation gives now, those just pushed included."""
         lsn = self._dispatcher.barrier()
         batches, left = [], plan.limit
-        for batch in self._stored(definition, lsn):
+        for batch in self._stored(definition, lsn, plan.predicate):
             kept = select(batch, plan)
             if kept is None:
                 continue
@@ -146,8 +146,10 @@ class Relations:
 
     # ---- stored rows
 
-    def _stored(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
-        """The current rows of a relation; of a log, what it has up to an LSN."""
+    def _stored(
+        self, definition: Definition, lsn: int, predicate: Predicate | None = None
+    ) -> Iterator[ChangeBatch]:
+        """The current rows that a predicate may keep; of a log, those up to an LSN."""
         self._views.check(definition)
         if definition.name in self._views:
             running = self._views[definition.name]
@@ -160,7 +162,7 @@ class Relations:
         if table is None:
             yield from self.logged((definition.name,), lsn)
             return
-        rows, _, schema = table.snapshot()
+        rows, _, schema = table.snapshot(predicate)
         if rows:
             yield ChangeBatch(schema, rows, None, None)
 

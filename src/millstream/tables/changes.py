@@ -139,7 +139,7 @@ def delete(table: Table, predicate: Predicate | None, own: OwnRows | None = None
 
 
 def _selected(table: Table, predicate: Predicate | None, own: OwnRows | None) -> list[Row]:
-    rows = list(table.rows.values())
+    rows = table.candidates(predicate)
     if own is not None:  # the predicate must not be evaluated on rows of other tenants
         rows = [rows[place] for place in own.places(rows)]
     return rows if predicate is None else [rows[place] for place in predicate.places(rows)]

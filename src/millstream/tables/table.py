@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
+    from millstream.sql import Predicate
 
 _ROWS: Final = "rows"
 _PIECE: Final = 1 << 13
@@ -132,11 +133,19 @@ class Table:
             self.due = NEVER
             self.on_due()
 
-    def snapshot(self) -> tuple[list[Row], int, Schema]:
-        """All rows, the LSN at which they hold, and their columns."""
+    def candidates(self, predicate: Predicate | None) -> list[Row]:
+        """The rows that a predicate may keep: one at most, if it asks for a key; else all."""
+        key = None if predicate is None else predicate.pinned(self._key)
+        if key is None:
+            return list(self.rows.values())
+        row = self.rows.get(key)
+        return [] if row is None else [row]
+
+    def snapshot(self, predicate: Predicate | None = None) -> tuple[list[Row], int, Schema]:
+        """The rows that a predicate may keep, the LSN at which they hold, and their columns."""
         self.check()
         with self._lock:
-            rows, lsn, schema = list(self.rows.values()), self.lsn, self.schema
+            rows, lsn, schema = self.candidates(predicate), self.lsn, self.schema
         return (copy.deepcopy(rows) if schema.is_nested else rows), lsn, schema
 
     def key_of(self, row: Row) -> Key:

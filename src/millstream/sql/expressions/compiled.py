@@ -5,12 +5,12 @@ Both forms keep the same rows and give the same values, and raise ExpressionErro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from millstream.model.names import quote_name
-from millstream.sql.expressions.nodes import ColumnRef, Node
+from millstream.sql.expressions.nodes import And, Call, ColumnRef, Literal, Node
 from millstream.sql.expressions.to_arrow import compile_array, compile_condition
 from millstream.sql.expressions.to_python import Function, PythonForm, compile_function
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.model.schema import Row, Schema
+
+EQUAL: Final = "{0} == {1}"
+"""The form of an equality that is that of the values in Python, and so that of a dict's keys."""
 
 
 class Predicate:
@@ -59,6 +62,22 @@ class Predicate:
             text = f"[place for place, row in enumerate(rows) if {text}]"
             return compile_function("rows", text, form.names, raises=raises)
         raise AttributeError(name)
+
+    def pinned(self, columns: Sequence[int]) -> tuple[Any, ...] | None:
+        """The only values that these columns can have in a row that is kept; None: there are more.
+
+        Of ``id = 7 AND price > 1.0``, the 7. A row with these values need not be one that is kept.
+        """
+        found: dict[int, Any] = {}
+        nodes = [self.node]
+        while nodes:
+            match nodes.pop():
+                case And(left=left, right=right):
+                    nodes += [left, right]
+                case Call(op=op, args=(ColumnRef(index=index), Literal(value=value))):
+                    if op.python == EQUAL and value is not None:
+                        found[index] = value
+        return tuple([found[each] for each in columns]) if found.keys() >= set(columns) else None
 
     def __repr__(self) -> str:
         return f"<Predicate {self.sql}>"
