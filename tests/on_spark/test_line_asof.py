@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream.errors import SqlError, SqlTypeError, SqlUnsupportedError
 from millstream.testing import Mirror
 
 from .against_duckdb import Model, Proof
@@ -188,6 +189,22 @@ def changes_of(db, view):
     return next(
         each["changes"] for each in db.execute("SHOW VIEWS").to_pylist() if each["name"] == view
     )
+
+
+def test_refused(db):
+    tables(db)
+    refused = {
+        "t.ts >= TIMESTAMP '2026-01-01' AND t.k = q.k": SqlUnsupportedError,
+        "t.ts >= q.ts AND q.k = 1": SqlUnsupportedError,
+        "t.ts >= q.n AND t.k = q.k": SqlError,
+        "NEAREST(CAST(t.k AS DOUBLE), CAST(q.k AS DOUBLE))": SqlTypeError,
+    }
+    for condition, error in refused.items():
+        join = f"MATCH_CONDITION ({condition})" if "NEAREST" in condition else f"ON {condition}"
+        with pytest.raises(error):
+            db.execute(f"CREATE MATERIALIZED VIEW v AS SELECT t.id FROM t ASOF JOIN q {join}")
+    with pytest.raises(SqlUnsupportedError, match="ad-hoc"):
+        db.query("SELECT t.id FROM t ASOF JOIN q ON t.k = q.k AND t.ts >= q.ts")
 
 
 # ---- several rows at the same time

@@ -73,7 +73,9 @@ def read_asof(catalyst: Any, node: Any) -> AsOf:  # noqa: ANN401 - a package, a 
         SqlTypeError: it is the nearest by a type of which there are no distances.
     """
     test = node.asOfCondition()
-    if kind_of(test) not in _COMPARISONS:
+    if kind_of(test) not in _COMPARISONS or any(
+        each.references().isEmpty() for each in (test.left(), test.right())
+    ):
         raise SqlUnsupportedError(
             "the comparison of an ASOF JOIN must be of a column of each side",
             hint="write a ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts",
