@@ -74,7 +74,7 @@ class Joiner:
             return True
         if "ASOF" in words:
             hint = (
-                "Leave EMIT and ALLOW LATENESS out: it is emitted, and corrected, at each change."
+                "Leave EMIT and ALLOW LATENESS out: it is emitted and corrected at each change."
             )
             self._errors.refuse(tree, "ASOF JOIN is supported with EMIT CHANGES only", hint)
         if words:
