@@ -210,15 +210,17 @@ def test_refused(db):
 # ---- several rows at the same time
 
 
+TIES = {"back": "t.at >= q.at", "ahead": "t.at <= q.at", "around": "NEAREST(t.at, q.at)"}
+
+
 def expected_of_ties(trades, quotes, direction):
     """Each trade with the greatest of the quotes at the nearest time."""
+    fits = {"back": lambda ago: ago >= 0, "ahead": lambda ago: ago <= 0, "around": lambda _: True}
     found = Counter()
-    for k, ts in trades:
-        fit = [each for each in quotes if each[0] == k]
-        fit = [each for each in fit if (each[1] <= ts if direction == "back" else each[1] >= ts)]
-        sign = 1 if direction == "back" else -1
-        best = max(fit, key=lambda each: (sign * each[1], each), default=None)
-        found[k, ts, None if best is None else best[2]] += 1
+    for k, at in trades:
+        fit = [each for each in quotes if each[0] == k and fits[direction](at - each[1])]
+        best = max(fit, key=lambda each: (-abs(at - each[1]), -each[1], each), default=None)
+        found[k, at, None if best is None else best[2]] += 1
     return found
 
 
@@ -226,12 +228,13 @@ def expected_of_ties(trades, quotes, direction):
 def test_of_quotes_at_the_same_time_the_greatest_counts(db, seed):
     chance, trades, quotes = random.Random(seed), [], {}
     db.execute(
-        "CREATE SOURCE t (k INT, at INT); CREATE TABLE q (n INT PRIMARY KEY, k INT, at INT, v INT);"
-        "CREATE MATERIALIZED VIEW back AS SELECT t.k, t.at, q.v FROM t"
-        " ASOF LEFT JOIN q ON t.k = q.k AND t.at >= q.at;"
-        "CREATE MATERIALIZED VIEW ahead AS SELECT t.k, t.at, q.v FROM t"
-        " ASOF LEFT JOIN q ON t.k = q.k AND t.at <= q.at"
+        "CREATE SOURCE t (k INT, at INT); CREATE TABLE q (n INT PRIMARY KEY, k INT, at INT, v INT)"
     )
+    for name, match in TIES.items():
+        db.execute(
+            f"CREATE MATERIALIZED VIEW {name} AS SELECT t.k, t.at, q.v FROM t"
+            f" ASOF LEFT JOIN q MATCH_CONDITION ({match}) ON t.k = q.k"
+        )
     for step in range(10):
         added = [(chance.randrange(2), chance.randrange(6)) for _ in range(3)]
         trades += added
@@ -244,7 +247,7 @@ def test_of_quotes_at_the_same_time_the_greatest_counts(db, seed):
             else:
                 quotes[number] = (chance.randrange(2), chance.randrange(6), chance.randrange(-4, 4))
                 db.insert("q", [(number, *quotes[number])], replace=True)
-        settle(db, "back", "ahead")
-        for name in ("back", "ahead"):
+        settle(db, *TIES)
+        for name in TIES:
             wanted = expected_of_ties(trades, quotes.values(), name)
             assert rows_of(db, name) == wanted, name
