@@ -137,7 +137,8 @@ def test_dir_shows_what_is_public(db):
         for each in (*things, db.query("SELECT n FROM s")):
             assert not [name for name in dir(each) if name.startswith("_")]
             assert all(hasattr(each, name) for name in dir(each))
-        assert {"rows", "to_arrow", "to_pandas", "gap", "token", "kind", "cause"} <= set(dir(batch))
+        assert {"rows", "to_arrow", "to_pandas", "gap", "token", "kind"} <= set(dir(batch))
+        assert {"lsn", "cause"} <= set(dir(batch))
         assert not {"held_rows", "put_at", "of_row", "with_columns"} & set(dir(batch))
         assert not {"check", "start"} & {*dir(subscription), *dir(callback)}
         assert {"recv", "try_recv", "ack", "metrics", "pause", "token"} <= set(dir(subscription))

@@ -219,6 +219,24 @@ class Catalog:
             ObjectExistsError: the name is taken.
         """
         self.check_new(definition)
+        created = self._store(definition)
+        self.adopt(created)
+        return created
+
+    def replace(self, old: Definition, definition: Definition) -> Definition:
+        """Put an object and its topic in the place of another one, whose rows are gone then.
+
+        That is on the disk when this returns; readers see the old definition until ``adopt``.
+        """
+        self._log.drop_topic(old.name)
+        return self._store(definition)
+
+    def adopt(self, definition: Definition) -> None:
+        """Show a definition that is stored, in place of any other of its name."""
+        self._objects[definition.name.lower()] = definition
+
+    def _store(self, definition: Definition) -> Definition:
+        """Make the topic of an object, and write its definition."""
         name = definition.name
         definition = replace(definition, born=self._log.lsn + 1)
         topic = self._log.create_topic(name, definition.schema, retention=definition.options.kept)
@@ -228,7 +246,6 @@ class Catalog:
             with contextlib.suppress(Error):  # else it is dropped when the log is opened again
                 self._log.drop_topic(name)
             raise
-        self._objects[name.lower()] = definition
         return definition
 
     def check_new(self, definition: Definition) -> None:

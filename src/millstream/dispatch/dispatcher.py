@@ -104,6 +104,11 @@ class Dispatcher:
         commit.completion.wait()
         return commit.completion.lsn
 
+    def commit_inside(self, batches: Batches) -> None:
+        """Commit changes from within a function that the dispatcher's thread runs."""
+        self._committer.add_to_log()
+        self._committer.run(Commit(batches))
+
     def post(self, batches: Callable[[], Batches], applied: Applied, *, sync: bool) -> None:
         """Commit changes, some time soon; while the log takes nothing, they wait for it."""
         commit = Commit(batches, applied, sync=sync)

@@ -20,6 +20,7 @@ from millstream.errors import (
 )
 from millstream.model.clock import system_clock
 from millstream.threads import uninterrupted
+from millstream.views.replacement import build_beside, take_over
 
 if TYPE_CHECKING:
     from millstream.engine.context import Context
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.model.result import Result
     from millstream.sql import AddColumn, CreateSource, CreateTable, CreateView, Drop, SkipDamage
     from millstream.views.planning import PlannedView
+    from millstream.views.running import RunningView
 
 
 # ---- sources and tables
@@ -161,10 +163,61 @@ def check_replacement(engine: Engine, old: Definition, planned: PlannedView) -> 
         engine.catalog.check_new(replace(planned.definition, kind="stream", name=late))
 
 
-@uninterrupted
 def _replace(engine: Engine, old: Definition, new: PlannedView) -> None:
+    """Put a view in the place of another one, which serves until then."""
+    statement = new.statement
+    if statement.kind == "stream" or statement.late_to is not None:  # they have a log to begin
+        _replace_at_once(engine, old, new)
+        return
+    _check_unread(engine, old)
+    built = build_beside(engine.views, statement)
+    try:
+        _check_unread(engine, old)
+    except BaseException:
+        engine.views.shared.drop(built)
+        raise
+    _take_over(engine, old, built)
+
+
+@uninterrupted
+def _replace_at_once(engine: Engine, old: Definition, new: PlannedView) -> None:
     _drop(engine, old)
     engine.views.create(new)
+
+
+@uninterrupted
+def _take_over(engine: Engine, old: Definition, built: RunningView) -> None:
+    late = _dropped_with(engine, old)[1:]
+    fan_out = engine.dispatcher.fan_out
+
+    def end_readers() -> None:
+        ended = SubscriptionEndedError(f"{old.name} was replaced", hint="subscribe again")
+        fan_out.drop_routes(old.name, ended)
+
+    def remove() -> None:
+        for name in late:
+            engine.remove_relation(name, SubscriptionEndedError(f"{name} was dropped"))
+        end_readers()
+
+    def show(definition: Definition) -> None:
+        engine.catalog.adopt(definition)
+        end_readers()  # those that have begun with the old one since
+
+    take_over(engine.views, built, old, remove=remove, show=show)
+
+
+def _check_unread(engine: Engine, definition: Definition) -> None:
+    """Raise if a view reads one that is to be replaced, or its late rows; or if that is gone."""
+    if not engine.catalog.has(definition):
+        raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
+    readers = [
+        reader
+        for name in _dropped_with(engine, definition)
+        for reader in engine.views.readers_of(name)
+        if reader != definition.name
+    ]
+    if readers:
+        raise _in_use(engine, definition, readers)
 
 
 # ---- dropping

@@ -84,6 +84,20 @@ def forget_beyond(checkpoint: Path, lsn: int) -> None:
             (folder / f".{number}.crc").unlink(missing_ok=True)
 
 
+def move(checkpoint: Path, target: Path) -> None:
+    """Give a checkpoint another name in its folder; until then it can be used by neither.
+
+    Where the schemas of a processor's state are, Spark has written down with the full path, in
+    ``state/<operator>/_metadata/v2``.
+    """
+    for noted in checkpoint.glob("state/*/_metadata/v2/*"):
+        if noted.name.isdigit():
+            text = noted.read_text()
+            noted.with_name(f".{noted.name}.crc").unlink(missing_ok=True)
+            noted.write_text(text.replace(f"/{checkpoint.name}/", f"/{target.name}/"))
+    checkpoint.rename(target)
+
+
 def _numbers(folder: Path) -> set[int]:
     if not folder.is_dir():
         return set()

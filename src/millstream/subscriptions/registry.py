@@ -185,6 +185,8 @@ class Registry:
             lsn = self._positions.open(durable).lsn
             if lsn < 0:
                 self._start(inbox, start, query)
+            elif query.is_view and lsn + 1 < query.born:  # acknowledged of one that was replaced
+                inbox.start("snapshot", Gap(lsn + 1, query.born, None))
             else:
                 inbox.start(lsn + 1)
             return

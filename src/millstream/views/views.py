@@ -176,12 +176,21 @@ class Views:
 
     def open(self, definition: Definition) -> None:
         """Prepare a view that the catalog has; one that cannot be opened is among the failed."""
+        running, error = self._prepared(definition)
+        if running is not None:
+            self._running[running.view.name] = running
+        elif error is not None:
+            self.failed[definition.name] = error
+
+    def _prepared(
+        self, definition: Definition
+    ) -> tuple[RunningView | None, ViewFailedError | None]:
+        """A view that is stored, ready to start; or why there is none."""
         try:
             planned = replan(self.storage, self.planner, definition)
-            running = self._connected(planned, self._loaded(planned))
-            self._running[running.view.name] = running
+            return self._connected(planned, self._loaded(planned)), None
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
-            self.failed[definition.name] = unopened(definition, error)
+            return None, unopened(definition, error)
 
     def start(self) -> None:
         """Start the views that were opened."""
@@ -231,19 +240,59 @@ class Views:
             _remove_stored(self.storage, self._saver, definition, (STATE + name, PENDING + name))
             return
         running = self._running[name]
+        self._end(running, forget)
+        del self._running[name]
+        planned = running.planned
+        _remove_stored(self.storage, self._saver, planned.definition, planned.shape.topics)
+        running.holds.release()
+
+    def _end(self, running: RunningView, forget: Callable[[], None]) -> None:
+        """Stop a view for good, and have its definition removed."""
         running.stop(gracefully=False)
         running.runner.join()
         running.view.end()  # a connection may still be about to send results
         try:
             forget()
         except Error as error:
-            running.runner = Stalled(running.view, half_dropped(name, error))
+            running.runner = Stalled(running.view, half_dropped(running.view.name, error))
             running.runner.start()
             raise
-        del self._running[name]
-        planned = running.planned
-        _remove_stored(self.storage, self._saver, planned.definition, planned.shape.topics)
-        running.holds.release()
+
+    def replace(
+        self, old: Definition, store: Callable[[], Definition], show: Callable[[Definition], None]
+    ) -> None:
+        """Stop a view, and open another one in its place; readers see the one or the other.
+
+        Args:
+            old: the view that is replaced.
+            store: removes it, its log and its other topics, and makes those of the new one, with
+                its rows and its checkpoint; returns its definition.
+            show: has readers see a definition; called by the dispatcher's thread.
+        """
+        stored: list[Definition] = []
+        before = self._running.get(old.name)
+        if before is None:
+            stored.append(store())
+        else:
+            self._end(before, lambda: stored.append(store()))
+        definition = stored[0]
+        running, error = self._prepared(definition)
+
+        def swap() -> None:
+            self.failed.pop(old.name, None)
+            self._running.pop(old.name, None)
+            if running is not None:
+                self._running[definition.name] = running
+            elif error is not None:
+                self.failed[definition.name] = error
+            show(definition)
+
+        self.storage.dispatcher.call(swap)
+        if running is not None:
+            running.start()
+        _remove_stored(self.storage, self._saver, old, ())
+        if before is not None:
+            before.holds.release()
 
     def close(self) -> None:
         """Stop all views, at a checkpoint each, and Spark."""
@@ -298,7 +347,7 @@ class SharedViews:
             running = self._views.get(name)
             if running is None or running.view.progress.error is not None:
                 if running is not None:
-                    self._drop(running)
+                    self.drop(running)
                 planned = replace(self._views.plan(statement, name, tenant), tenant=tenant)
                 self._views.create(planned)
                 running = self._views[name]
@@ -313,7 +362,7 @@ class SharedViews:
                 running.users -= 1
                 if running.users or self._views.get(running.view.name) is not running:
                     return
-                self._drop(running)
+                self.drop(running)
 
         threading.Thread(target=end, name="millstream-release", daemon=True).start()
 
@@ -324,9 +373,10 @@ class SharedViews:
             running = self._views.get(name)
             if running is not None:
                 dispatcher.call(lambda: dispatcher.fan_out.drop_routes(name, error))
-                self._drop(running)
+                self.drop(running)
 
-    def _drop(self, running: RunningView) -> None:
+    def drop(self, running: RunningView) -> None:
+        """Drop a hidden view."""
         name, log, dispatcher = running.view.name, self._storage.log, self._storage.dispatcher
         with contextlib.suppress(ClosedError):  # the database was closed just now
             self._views.drop(name, lambda: dispatcher.call(lambda: log.drop_topic(name)))
