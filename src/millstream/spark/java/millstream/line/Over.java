@@ -3,6 +3,7 @@ package millstream.line;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -167,13 +168,13 @@ public class Over extends Operator {
 
   /** The spans of rows that changes concern, in order, none of which meet. */
   private ArrayList spans(Key key, Change changes) {
-    long more = 0L; // by so many rows the change itself may move the others
-    for (Change each = changes; each != null; each = each.next) more += Math.abs(each.weight);
+    HashSet changed = new HashSet();
+    for (Change each = changes; each != null; each = each.next) changed.add(new Key(each.row));
     ArrayList all = new ArrayList();
     for (Change change = changes; change != null; change = change.next) {
       byte[] row = change.row;
-      byte[] low = reach.after < 0 ? null : away(key, row, more + (long) reach.after, -1);
-      byte[] high = reach.before < 0 ? null : away(key, row, more + (long) reach.before, 1);
+      byte[] low = reach.after < 0 ? null : away(key, row, (long) reach.after, -1, changed);
+      byte[] high = reach.before < 0 ? null : away(key, row, (long) reach.before, 1, changed);
       all.add(new Span(low, high));
     }
     Collections.sort(all, new ByLow());
@@ -192,12 +193,15 @@ public class Over extends Operator {
     return merged;
   }
 
-  /** The row so many places from one, beyond all that are equal to it; null: there are not so many. */
-  private byte[] away(Key key, byte[] row, long places, int step) {
+  /**
+   * The row so many places from one, beyond all that are equal to it; null: there are not so many.
+   * Rows that change do not count: between two rows there may be more or fewer of them afterwards.
+   */
+  private byte[] away(Key key, byte[] row, long places, int step, HashSet changed) {
     Tree.Rows each = step > 0 ? rows.from(key, row) : rows.before(key, row);
     long left = places;
     while (step > 0 ? each.next() : each.previous()) {
-      left -= Math.abs(each.weight());
+      if (!changed.contains(new Key(each.row()))) left -= Math.abs(each.weight());
       boolean isPeer = reach.peers && comparator.compareOrder(each.row(), row) == 0;
       if (left < 0L && !isPeer) return each.row();
     }
