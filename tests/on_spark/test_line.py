@@ -303,3 +303,20 @@ def test_two_columns_of_one_name(db):
     db.execute("CREATE SOURCE s (k BIGINT)")
     with pytest.raises(ms.errors.SqlColumnError, match="two columns are named 'k'"):
         db.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s a JOIN s b ON a.k = b.k")
+
+
+def test_commits_that_are_taken_together(db):
+    """A group, and the value that all groups are compared with, change in two commits."""
+    db.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, k VARCHAR); CREATE TABLE u (n INT PRIMARY KEY);"
+        "CREATE MATERIALIZED VIEW v AS SELECT k, COUNT(*) AS n FROM t GROUP BY k"
+        "    HAVING COUNT(*) < (SELECT MAX(n) FROM u)"
+    )
+    db.insert("u", [(n,) for n in range(100, 141)])
+    counts = Counter()
+    for step in range(40):
+        db.execute("DELETE FROM u WHERE n = ?", [140 - step])
+        db.insert("t", [(step, "xyz"[step % 3])])
+        counts["xyz"[step % 3]] += 1
+        settle(db, "v")
+        assert shown(db, "v") == sorted(counts.items()), step

@@ -84,31 +84,36 @@ public abstract class Operator implements Serializable {
     waiting.clear();
   }
 
-  /** What is left of the changes of a key: those that go, then those that come. */
+  /**
+   * What is left of the changes of a key: those that go, then those that come. All have the newest of
+   * their LSNs: what one of them leads to may depend on another, and would else be shown before what
+   * it replaces has gone.
+   */
   private static Change netted(Change changes) {
     boolean any = false;
     for (Change each = changes; each != null && !any; each = each.next) any = each.weight < 0L;
     if (!any) return changes;
     HashMap[] rows = {new HashMap(), null}; // of the first change's port, of the other one
+    long newest = 0L;
     for (Change each = changes; each != null; each = each.next) {
+      newest = Math.max(newest, each.lsn);
       int side = each.port == changes.port ? 0 : 1;
       if (rows[side] == null) rows[side] = new HashMap();
       Change known = (Change) rows[side].putIfAbsent(new Key(each.row), each);
       if (known == null) continue;
       known.weight += each.weight;
-      known.lsn = Math.max(known.lsn, each.lsn);
       each.weight = 0L;
     }
-    Change coming = only(changes, 1);
-    return append(only(changes, -1), coming);
+    Change coming = only(changes, 1, newest);
+    return append(only(changes, -1, newest), coming);
   }
 
-  /** Copies of the changes whose weight has a sign. */
-  private static Change only(Change changes, int sign) {
+  /** Copies of the changes whose weight has a sign, at an LSN. */
+  private static Change only(Change changes, int sign, long lsn) {
     Change first = null, last = null;
     for (Change each = changes; each != null; each = each.next) {
       if (Long.signum(each.weight) != sign) continue;
-      Change copy = new Change(each.port, each.row, each.lsn, each.weight);
+      Change copy = new Change(each.port, each.row, lsn, each.weight);
       if (first == null) {
         first = copy;
       } else {
