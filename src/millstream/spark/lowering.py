@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.errors import SqlUnsupportedError
+from millstream.spark.aggregates import aggregate_of
 from millstream.spark.asof import below_asof, is_temporal, read_asof, read_temporal, with_column
 from millstream.spark.plans import (
     LogLeaf,
@@ -19,7 +20,6 @@ from millstream.spark.plans import (
     event_time,
     fingerprint_of,
     is_constant,
-    is_one_row,
     keys_of,
     kind_of,
     last_moment,
@@ -29,6 +29,8 @@ from millstream.spark.plans import (
     subqueries_of,
     text_of,
 )
+from millstream.spark.scala import Scala
+from millstream.spark.subqueries import outside_subqueries, without_subqueries
 
 _SINK: Final = 0
 _LAYOUT: Final = 4
@@ -39,10 +41,6 @@ _NULLS_MATCH, _NULLS_DROP, _NULLS_APART, _NULLS_APART_RIGHT = 0, 1, 2, 3
 _DROPS_LEFT: Final = ("Inner", "Cross", "LeftSemi", "RightOuter")
 _KEEPS_RIGHT: Final = ("RightOuter", "FullOuter")
 _JOINS: Final = ("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti")
-
-_AGGREGATES: Final = {"Sum": "sum", "Average": "avg", "Count": "count", "Min": "min", "Max": "max"}
-"""The aggregates that the line knows itself, and Spark's names of them; others are run again over
-the values of the group."""
 
 _RANKS: Final = ("RowNumber", "Rank", "DenseRank")
 """See ``Over.java``."""
@@ -122,9 +120,9 @@ class _Lowering:
     """
 
     def __init__(self, jvm: Any, logs: dict[int, LogLeaf]) -> None:  # noqa: ANN401
-        self._jvm = jvm
-        self._java = jvm.millstream.line
-        self._catalyst = jvm.org.apache.spark.sql.catalyst
+        self._scala = scala = Scala(jvm)
+        self._java, self._catalyst = scala.line, scala.catalyst
+        self._alias, self._list, self._seq = scala.alias, scala.array, scala.seq
         self._logs = logs
         self._long = jvm.org.apache.spark.sql.types.DataTypes.LongType
         self._ports = _SINK
@@ -194,17 +192,17 @@ class _Lowering:
 
     def _filter(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         below = node.child()
-        if (moved := below_asof(self._jvm, node)) is not None:
+        if (moved := below_asof(self._scala.jvm, node)) is not None:
             self.node(moved, steps, pipes)
             return
-        child, [condition] = self._without_subqueries(below, [node.condition()])
+        child, [condition] = without_subqueries(self._scala, below, [node.condition()])
         before = [self._step("Filter")(condition, child.output())]
         if child is not below:
             before.append(self._step("Project")(below.output(), child.output()))
         self.node(child, before + steps, pipes)
 
     def _project(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        child, columns = self._without_subqueries(node.child(), each_of(node.projectList()))
+        child, columns = without_subqueries(self._scala, node.child(), each_of(node.projectList()))
         step = self._step("Project")(self._seq(columns), child.output())
         self.node(child, [step, *steps], pipes)
 
@@ -328,12 +326,12 @@ class _Lowering:
 
     def _join_with_subqueries(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         """A join of which the condition has scalar subqueries: their values go with the left."""
-        left, [condition] = self._without_subqueries(node.left(), [node.condition().get()])
+        left, [condition] = without_subqueries(self._scala, node.left(), [node.condition().get()])
         made = self._catalyst.plans.logical.Join(
             left,
             node.right(),
             node.joinType(),
-            self._jvm.scala.Option.apply(condition),
+            self._scala.jvm.scala.Option.apply(condition),
             node.hint(),
         )
         step = self._step("Project")(node.output(), made.output())
@@ -344,13 +342,13 @@ class _Lowering:
         grouping, functions = each_of(found[0]), each_of(found[1])
         results, child = found[2], found[3]
         if subqueries_of(each_of(node.expressions())):
-            self.node(self._outside_subqueries(found), steps, pipes)
+            self.node(outside_subqueries(self._scala, found), steps, pipes)
             return
         port, inputs = self._port(), list[Any]()
         made, evaluate, buffers = list[Any](), list[Any](), list[Any]()
         grows = only_grows(child, lambda rdd: self._logs[rdd].grows)
         for function in functions:
-            aggregate, results_of, own = self._function(function, inputs, grows=grows)
+            aggregate, results_of, own = aggregate_of(self._scala, function, inputs, grows=grows)
             made.append(aggregate)
             evaluate.append(results_of)
             buffers += own
@@ -375,56 +373,6 @@ class _Lowering:
                 pipes([step, *steps]),
             ),
         )
-
-    def _function(
-        self,
-        function: Any,  # noqa: ANN401
-        inputs: list[Any],
-        *,
-        grows: bool,
-    ) -> tuple[Any, Any, list[Any]]:
-        """An aggregate, the expression of its result, and the attributes of its buffers.
-
-        Args:
-            function: an AggregateExpression.
-            inputs: the columns of the group's rows; those of this one are added.
-            grows: whether no row of its input ever goes.
-        """
-        body = function.aggregateFunction()
-        kind = kind_of(body)
-        known = _AGGREGATES.get(kind) == str(body.prettyName())
-        children = each_of(body.children())
-        named = [self._alias(each) for each in children if known or not each.foldable()]
-        at, types = len(inputs), self._list([each.dataType() for each in named])
-        inputs += named
-        filtered = function.filter().isDefined()
-        if filtered:
-            inputs.append(self._alias(function.filter().get()))
-        distinct = function.isDistinct()
-        if not known:
-            attributes = [each.toAttribute() for each in named]
-            left = iter(attributes)
-            replaced = [each if each.foldable() else next(left) for each in children]
-            result = function.resultAttribute()
-            made = self._java.Replay(
-                at,
-                types,
-                filtered,
-                distinct,
-                body.withNewChildren(self._seq(replaced)),
-                self._seq(attributes),
-                result.dataType(),
-            )
-            return made, result, [result]
-        own = each_of(body.aggBufferAttributes())
-        if kind in ("Min", "Max"):
-            made = self._java.Extreme(at, types, filtered, kind == "Max", grows)
-        elif kind == "Count":
-            made = self._java.Count(at, types, filtered, distinct)
-        else:
-            sum_type, average = own[0].dataType(), kind == "Average"
-            made = self._java.Sum(at, types, filtered, distinct, sum_type, len(own), average)
-        return made, body.evaluateExpression(), own
 
     def _top(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         child, offset = node.child(), 0
@@ -512,50 +460,6 @@ class _Lowering:
         self.line.names.append(name)
         self.line.operators.add(operator)
 
-    # ---- subqueries
-
-    def _without_subqueries(self, child: Any, expressions: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401
-        """A child that has the value of each scalar subquery as a column; and these expressions."""
-        found = subqueries_of(expressions)
-        if not found:
-            return child, expressions
-        replace = self._java.Replace()
-        logical, plans = self._catalyst.plans.logical, self._catalyst.plans
-        for query in found:
-            most = query.plan().maxRows()
-            if not most.isDefined() or most.get() > 1:
-                raise SqlUnsupportedError(
-                    "a subquery that may give several rows is not supported as a value",
-                    hint="use an aggregate in it, such as MAX",
-                )
-            column = self._alias(query.plan().output().head())
-            one = logical.Project(self._seq([column]), query.plan())
-            nothing = self._jvm.scala.Option.empty()
-            kind = "Inner$" if is_one_row(query.plan()) else "LeftOuter$"
-            join = getattr(plans, kind).__getattr__("MODULE$")
-            child = logical.Join(child, one, join, nothing, logical.JoinHint.NONE())
-            replace.put(query, column.toAttribute())
-        return child, [each.transform(replace) for each in expressions]
-
-    def _outside_subqueries(self, aggregate: list[Any]) -> Any:  # noqa: ANN401
-        """An aggregate whose scalar subqueries are below it, or in a projection above it.
-
-        Args:
-            aggregate: its keys, functions and results, as Spark takes it apart, and its child.
-        """
-        grouping, functions, results, child = aggregate
-        keys, made = each_of(grouping), each_of(functions)
-        child, found = self._without_subqueries(child, [*keys, *made])
-        keys, replaced = found[: len(keys)], found[len(keys) :]
-        values = [
-            self._alias(each, old.resultAttribute())
-            for each, old in zip(replaced, made, strict=True)
-        ]
-        logical, nothing = self._catalyst.plans.logical, self._jvm.scala.Option.empty()
-        inner = [each.child() if kind_of(each) == "Alias" else each for each in keys]
-        below = logical.Aggregate(self._seq(inner), self._seq([*keys, *values]), child, nothing)
-        return logical.Project(results, below)
-
     # ---- Java and Scala
 
     def _port(self) -> int:
@@ -564,20 +468,3 @@ class _Lowering:
 
     def _step(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._java, f"Step${name}")
-
-    def _alias(self, expression: Any, column: Any = None) -> Any:  # noqa: ANN401
-        """An expression under a name: a new column, or the one that is given."""
-        expressions, none = self._catalyst.expressions, self._seq([])
-        new = expressions.NamedExpression.newExprId() if column is None else column.exprId()
-        return expressions.Alias(
-            expression, "value", new, none, self._jvm.scala.Option.empty(), none
-        )
-
-    def _list(self, items: list[Any]) -> Any:  # noqa: ANN401
-        made = self._jvm.java.util.ArrayList()
-        for item in items:
-            made.add(item)
-        return made
-
-    def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(self._list(items)).toSeq()

@@ -1,0 +1,42 @@
+"""Objects of Spark's own, made from Python: what its plans and expressions are built of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Scala:
+    """Makes them.
+
+    Attributes:
+        jvm: all classes.
+        line: the classes of the line of operators.
+        catalyst: those of Spark's plans and expressions.
+        nothing: an Option without a value.
+    """
+
+    def __init__(self, jvm: Any) -> None:  # noqa: ANN401
+        self.line = jvm.millstream.line
+        self.catalyst = jvm.org.apache.spark.sql.catalyst
+        self.nothing = jvm.scala.Option.empty()
+        self.jvm = jvm
+
+    def alias(self, expression: Any, column: Any = None) -> Any:  # noqa: ANN401
+        """An expression under a name: a new column, or the one that is given."""
+        expressions, none = self.catalyst.expressions, self.seq([])
+        new = expressions.NamedExpression.newExprId() if column is None else column.exprId()
+        return expressions.Alias(expression, "value", new, none, self.nothing, none)
+
+    def array(self, items: Sequence[Any]) -> Any:  # noqa: ANN401
+        """A list of Java's."""
+        made = self.jvm.java.util.ArrayList()
+        for item in items:
+            made.add(item)
+        return made
+
+    def seq(self, items: Sequence[Any]) -> Any:  # noqa: ANN401
+        """A Seq of Scala's."""
+        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(self.array(items)).toSeq()
