@@ -24,6 +24,7 @@ from millstream.sql.views.functions import (
     is_aggregate,
 )
 from millstream.sql.views.laterals import nest_laterals
+from millstream.sql.views.line_sessions import rewrite_sessions
 from millstream.sql.views.line_subqueries import (
     aggregate_lookups,
     rewrite_quantified,
@@ -142,7 +143,9 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     relations.rename(tree)
     _name_columns(tree)
     found = relations.found
+    columns_of = relations.columns_of
     for each in list(tree.find_all(exp.Select)):
+        rewrite_sessions(each, columns_of, errors)
         rewrite_windows(each, errors)
         rewrite_tests(each)
     try:
@@ -235,6 +238,12 @@ class _Relations:
             place = list(self.found).index(table.name.lower())
             table.set("alias", _known_as(table))
             table.set("this", exp.to_identifier(log_relation(place), quoted=True))
+
+    def columns_of(self, table: exp.Table) -> set[str]:
+        """The names of a relation's columns, in small letters."""
+        logs = {log_relation(place): given for place, given in enumerate(self.found.values())}
+        given = logs.get(table.name)
+        return {each.lower() for each in given.schema.names} if given else set()
 
     def _expanded(self, table: exp.Table, given: Input, view: CreateView) -> exp.Subquery:
         """The query of a view, in place of its name."""

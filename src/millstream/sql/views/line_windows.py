@@ -43,7 +43,7 @@ def rewrite_windows(query: exp.Select, errors: ErrorReporter) -> None:
     """Write the windows of a SELECT, and their bounds, as Spark's functions.
 
     Raises:
-        SqlUnsupportedError: it is a SESSION, or its lengths do not fit.
+        SqlUnsupportedError: it is a SESSION that nothing is grouped by, or its lengths do not fit.
     """
     _name_bounds(query)
     own = _own(query)
@@ -107,6 +107,9 @@ class _Windows:
     def value(self, tree: exp.Expr, place: exp.Expr) -> exp.Expr:
         """What to write in a place for a window: its key, one of its bounds, or both."""
         window, time = window_over(tree, self._errors), tree.expressions[0]
+        if window.kind == "session":
+            hint = "GROUP BY SESSION(ts, INTERVAL '5 minutes') gives rows their session."
+            self._errors.refuse(place, "SESSION is not supported outside of GROUP BY", hint)
         if window.kind == "tumble":
             self._leave_out_nulls(time, place)
             key, start, end = _tumble(time, window)

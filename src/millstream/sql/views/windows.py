@@ -77,19 +77,16 @@ def window_of(tree: exp.Expr, ground: Ground, errors: ErrorReporter) -> Window:
 
 
 def window_over(tree: exp.Expr, errors: ErrorReporter) -> Window:
-    """Return the window that a TUMBLE, a HOP or a CUMULATE over any expression says.
+    """Return the window over any expression that a tree says.
 
     Raises:
-        SqlUnsupportedError: it is a SESSION, or its lengths do not fit.
+        SqlUnsupportedError: its lengths do not fit.
     """
     kind = str(tree.this).upper()
     count, shape = _SHAPES[kind]
     hint = f"Write {shape}."
-    if kind == "SESSION":
-        hint = "Write TUMBLE, HOP or CUMULATE, or SESSION in a view of its own over one source."
-        errors.refuse(tree, "SESSION is not supported over joins and over rows that change", hint)
     args = tree.expressions[1:]
-    if not count <= len(args) <= count + 1:
+    if not count <= len(args) <= count + (kind != "SESSION"):
         errors.refuse(tree, f"{kind} has too few or too many arguments", hint)
     window = _made(kind, [_microseconds(each, errors, hint) for each in args], Origin(None, {}))
     _check(window, tree, errors, hint)
