@@ -162,14 +162,25 @@ def test_of_open(option, monkeypatch, tmp_path):
     assert not list(tmp_path.glob("millstream-*"))
 
 
-@pytest.mark.parametrize("sql", [None, 5, b"SELECT 1", ["SELECT 1"], object()], ids=repr)
+@pytest.mark.parametrize("sql", [None, 5, b"SELECT 1", object()], ids=repr)
 def test_sql_is_text(db, sql):
-    for call in (db.execute, db.query, db.explain, db.subscribe, db.subscribe_stream):
+    for call in (db.execute, db.query, db.explain):
         with pytest.raises(InvalidOptionError, match="expected the text of a statement, got"):
             call(sql)
+    for call in (db.subscribe, db.subscribe_stream):
+        with pytest.raises(InvalidOptionError, match="expected a query or a list of them, got"):
+            call(sql)
+        with pytest.raises(InvalidOptionError, match="a query in a list: expected a str, got"):
+            call([sql])
     for inline in (False, True):
-        with pytest.raises(InvalidOptionError, match="expected the text of a statement, got"):
+        with pytest.raises(InvalidOptionError, match="expected a query or a list of them, got"):
             db.subscribe_callback(sql, print, inline=inline)
+
+
+@pytest.mark.parametrize("call", ["execute", "query", "explain"])
+def test_statements_are_one_at_a_time(db, call):
+    with pytest.raises(InvalidOptionError, match="expected the text of a statement, got"):
+        getattr(db, call)(["SELECT 1"])
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"x", 5, [], object()], ids=repr)
