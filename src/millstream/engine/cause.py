@@ -12,6 +12,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.model.change import Change
+from millstream.sql.inputs import CLOCK
 from millstream.subscriptions import ChangeEvent
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class _Ranges:
         running = views[name]
         since = self._since(running, batch)
         for each in running.planned.inputs:
+            if each == CLOCK:  # it has no rows that somebody wrote
+                continue
             if each in views:
                 for commit in self._logged(each, since + 1, batch.cause):
                     self.add_commit(commit)

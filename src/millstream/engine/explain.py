@@ -10,6 +10,7 @@ from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sql import CreateView, Emit, Query, duration_text, plan_query
 from millstream.sql.adhoc import plan_adhoc
+from millstream.sql.inputs import CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,7 +97,8 @@ def _explain_query(adhoc: AdhocPlan | SqlError, view: ViewPlan | SqlError, emit:
 
 
 def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
-    yield f"read {', '.join(plan.inputs)}, in LSN order, as one feed"
+    read = ", ".join("the clock" if each == CLOCK else each for each in plan.inputs)
+    yield f"read {read}, in LSN order, as one feed"
     if plan.lookups:
         tables = ", ".join(plan.inputs[each.table] for each in plan.lookups)
         yield f"join {tables} in the feed; when it changes, rows are corrected from the log"

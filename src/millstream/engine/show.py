@@ -16,6 +16,7 @@ from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sql import duration_text
+from millstream.sql.inputs import CLOCK
 from millstream.subscriptions import EventMaker, InlineSubscription
 
 if TYPE_CHECKING:
@@ -395,6 +396,7 @@ def topology(context: Context) -> dict[str, Any]:
         {"from": log, "to": running.view.name}
         for running in engine.views
         for log in running.planned.inputs
+        if log != CLOCK
     ]
     for each in engine.registry.all():
         if isinstance(each, InlineSubscription) or not each.target:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from millstream.errors import SqlUnsupportedError
 from millstream.spark.aggregates import aggregate_of
 from millstream.spark.asof import below_asof, is_temporal, read_asof, read_temporal, with_column
+from millstream.spark.moments import is_clock, read_bounds
 from millstream.spark.plans import (
     LogLeaf,
     each_of,
@@ -234,6 +235,9 @@ class _Lowering:
         if subqueries_of(each_of(node.expressions())):
             self._join_with_subqueries(node, steps, pipes)
             return
+        if kind == "LeftSemi" and is_clock(node.right(), self._logs):
+            self._moments(node, steps, pipes)
+            return
         condition = node.condition()
         if kind not in _JOINS and not kind.startswith("ExistenceJoin"):
             raise SqlUnsupportedError(
@@ -261,6 +265,17 @@ class _Lowering:
         expiries = self._expiries(sides, keys, test)
         join = self._java.Join(*ports, *widths, kind, test, pair, *expiries, pipes(steps))
         self._add(name, join)
+
+    def _moments(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        now, bounds = read_bounds(node)
+        side, clock, ports = node.left(), node.right(), (self._port(), self._port())
+        self._into(side, ports[0], [], side.output(), _NULLS_MATCH)
+        self._into(clock, ports[1], [], self._seq([now]), _NULLS_MATCH)
+        times = self._seq([self._alias(each.time) for each in bounds])
+        made = self._java.Moments(*ports, times, side.output(), pipes(steps))
+        for each in bounds:
+            made.addBound(each.is_end, each.shift)
+        self._add(f"while {text_of([node.condition().get()])}", made)
 
     def _temporal(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         keys = read_temporal(self._catalyst, node, lambda rdd: self._logs[rdd].grows)

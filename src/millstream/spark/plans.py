@@ -197,13 +197,17 @@ def only_grows(node: Any, grows: Callable[[int], bool]) -> bool:  # noqa: ANN401
     return all(only_grows(child, grows) for child in each_of(node.children()))
 
 
+CLOCK_TIME: Final = -2
+"""In place of an event-time column: the log is that of the clock."""
+
+
 class LogLeaf(NamedTuple):
     """What a leaf of a plan stands for.
 
     Attributes:
         number: which of the view's logs.
         grows: whether no row of it ever changes or goes.
-        time: the place of its event-time column; -1 without a watermark.
+        time: the place of its event-time column; -1 without a watermark, see also CLOCK_TIME.
     """
 
     number: int

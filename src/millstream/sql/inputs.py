@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+from millstream.model.schema import Schema
 
 if TYPE_CHECKING:
-    from millstream.model.schema import Schema
     from millstream.sql.statements.statement import CreateView
 
 
@@ -31,3 +32,13 @@ class Input:
     retracts: bool = False
     event_time: str | None = None
     view: CreateView | None = None
+
+
+CLOCK: Final = "__clock"
+"""The log of the clock: the time that NOW() has in views, one row for each tick."""
+
+CLOCK_COLUMN: Final = "__now"
+CLOCK_INPUT: Final = Input(
+    CLOCK, "source", Schema.of(**{CLOCK_COLUMN: "TIMESTAMP NOT NULL"}), retracts=True
+)
+"""Only its newest row counts, so a view begins with what it has, as with the rows of a table."""

@@ -17,6 +17,7 @@ from millstream.dispatch import make_readable
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.spark.inputs import FeedInputs, FeedLogs, runs
+from millstream.sql.inputs import CLOCK
 from millstream.state.bags import Bag
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Beginning:
             check: called now and then; raises when nobody wants them any more.
         """
         inputs, log = self._inputs, self._storage.log
-        for place in self._retracting:
+        clock_first = sorted(self._retracting, key=lambda each: inputs.topics[each] != CLOCK)
+        for place in clock_first:
             topic = inputs.topics[place]
             for batch in rows_at(self._storage, topic, lsn, check):
                 yield place, batch if inputs.keep is None else inputs.keep(batch)

@@ -14,6 +14,7 @@ from millstream.delivery.tail import LogTail
 from millstream.errors import Error, TopicNotFoundError, WrongObjectError
 from millstream.model.clock import system_clock
 from millstream.sql import CreateView, parse
+from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.views.result_shapes import PENDING, STATE
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 HIDDEN: Final = "__query_"
 """The names of hidden views begin like this: those of subscribed queries, which no CREATE made."""
+
+
+_CLOCK: Final = Definition("source", CLOCK, CLOCK_INPUT.schema, Options())
 
 
 class Storage:
@@ -62,11 +66,11 @@ class Storage:
         return LogTail(self.log, self.dispatcher, (topic,), self.select_all, lsn)
 
     def definition_of(self, name: str) -> Definition:
-        """A log that the catalog knows."""
-        return self.catalog[name]
+        """A log that the catalog knows, or that of the clock."""
+        return _CLOCK if name == CLOCK else self.catalog[name]
 
     def schema_of(self, name: str) -> Schema:
-        """The columns of a log that the catalog knows."""
+        """The columns of a log that the catalog knows, or of that of the clock."""
         return self.definition_of(name).schema
 
     @property

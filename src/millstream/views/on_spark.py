@@ -16,19 +16,23 @@ from millstream.spark.feed import ViewFeed
 from millstream.spark.gears import Runner
 from millstream.spark.inputs import FeedInputs
 from millstream.spark.live import Encodings, LiveGear
+from millstream.spark.plans import CLOCK_TIME
 from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
+from millstream.sql import plan_all
+from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.views.beginning import Beginning
 from millstream.views.running import LogHolds, RunningView, Stalled, unrepeatable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from millstream.catalog import Definition
     from millstream.spark.checkpoint import Offset
     from millstream.spark.inputs import Keep
     from millstream.spark.session import Spark
-    from millstream.sql import ViewPlan
+    from millstream.sql import SelectPlan, ViewPlan
     from millstream.views.definitions import Storage
     from millstream.views.planning import PlannedView
     from millstream.views.view import View
@@ -63,7 +67,7 @@ class SparkViews:
             pa.schema(list(schema.arrow)[:width])
             for schema, width in zip(schemas, plan.widths, strict=True)
         )
-        times = tuple(-1 if each is None else each for each in map(self._watermarked, plan.inputs))
+        times = tuple(map(self._time_of, plan.inputs))
         return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed, logs, times)
 
     def connect(self, planned: PlannedView, plan: ViewPlan, view: View) -> RunningView:
@@ -74,7 +78,7 @@ class SparkViews:
         """
         storage, definition = self._storage, planned.definition
         place = self._place_of(definition)
-        if place is None and view.cause and self._is_trimmed(definition, plan.inputs):
+        if place is None and view.cause and self._is_trimmed(definition, plan.inputs, view.cause):
             stalled = Stalled(view, unrepeatable(definition, "gone"))
             return RunningView(planned, view, stalled, None, LogHolds([]))
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
@@ -116,7 +120,7 @@ class SparkViews:
             inputs,
             storage.log,
             storage.dispatcher,
-            storage.select_all,
+            _with_clock(storage.select_all) if CLOCK in plan.inputs else storage.select_all,
             on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
             encodings=self._encodings,
             beginning=beginning,
@@ -151,12 +155,21 @@ class SparkViews:
         select_all = self._storage.select_all
 
         def keep(batch: ChangeBatch) -> ChangeBatch:
+            if batch.topic == CLOCK:  # the time is everyone's
+                return batch
             plan = select_all(batch.topic, tenant)
             kept = None if plan is None else select(batch, plan)
             # Its watermark counts, and so do its LSNs, even if no row is left of it.
             return batch.keep_places(()) if kept is None else kept
 
         return keep
+
+    def _time_of(self, name: str) -> int:
+        """The place of the column that a log's watermark is of, see ``LogLeaf``."""
+        if name == CLOCK:
+            return CLOCK_TIME
+        found = self._watermarked(name)
+        return -1 if found is None else found
 
     def _watermarked(self, name: str) -> int | None:
         """The place of the column that a log's watermark is of."""
@@ -185,17 +198,22 @@ class SparkViews:
             ViewFailedError: retention has removed some of it.
         """
         all_of_it = LogHolds.of(self._storage.log, inputs, definition.begins)
-        if view.cause and self._is_trimmed(definition, inputs):
+        if view.cause and self._is_trimmed(definition, inputs, view.cause):
             all_of_it.release()
             raise unrepeatable(definition, "of another plan")
         holds.renew(all_of_it)
 
-    def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...]) -> bool:
-        """Whether rows that a view has read are kept no more."""
-        firsts = dict(definition.firsts)
+    def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...], lsn: int) -> bool:
+        """Whether rows that a view has read up to an LSN are kept no more."""
+        firsts, log = dict(definition.firsts), self._storage.log
+        if CLOCK in inputs:  # of it the last tick is enough
+            oldest = next((batch.first_lsn for batch in log.read(CLOCK)), lsn + 1)
+            if oldest > lsn:
+                return True
         return any(
-            self._storage.log.topic(each).low_lsn > max(definition.begins, firsts.get(each, 0))
+            log.topic(each).low_lsn > max(definition.begins, firsts.get(each, 0))
             for each in inputs
+            if each != CLOCK
         )
 
 
@@ -222,6 +240,14 @@ class LateLog:
         rows = ChangeBatch(schema, None, schema.conform(late.arrow), None, cause=batch.lsn)
         self._storage.dispatcher.commit([(self._name, rows)])
         self._lsn = batch.lsn
+
+
+def _with_clock(
+    select_all: Callable[[str], SelectPlan | None],
+) -> Callable[[str], SelectPlan | None]:
+    """Plans of all rows of a log, the clock's among them."""
+    clock = plan_all(CLOCK, CLOCK_INPUT.schema, None)
+    return lambda topic: clock if topic == CLOCK else select_all(topic)
 
 
 def _ignore(_: object) -> None:

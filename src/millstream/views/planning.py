@@ -14,6 +14,7 @@ from millstream.model.types import type_from_arrow
 from millstream.spark.failure import unresolved_column
 from millstream.sql import Input, Select, clock_place, column_place, plan_query, plan_select
 from millstream.sql.expressions import Projection
+from millstream.sql.inputs import CLOCK
 from millstream.views.result_shapes import GroupedRows, PlainRows
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class ViewPlanner:
             statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
         )
         self._check_retention(statement, linear=plan.shape == "rows")
-        self._check_start(statement, definition, [self.input(each) for each in plan.inputs])
+        self._check_start(statement, definition, _named(plan.inputs, self.input))
         if statement.late_to is not None and len(plan.inputs) > 1:
             raise SqlUnsupportedError(
                 "LATE DATA TO is for a view over one log",
@@ -372,6 +373,11 @@ class ViewPlanner:
             plan = replace(plan, shape="groups", keys=definition.schema.key)
         shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(statement, definition, plan, None, shape)
+
+
+def _named(names: Sequence[str], inputs: Callable[[str], Input]) -> list[Input]:
+    """The logs that a query names: not that of the clock."""
+    return [inputs(each) for each in names if each != CLOCK]
 
 
 def _check_unique(names: Sequence[str], statement: CreateView) -> None:

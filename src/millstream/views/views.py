@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import ClosedError, Error, WrongObjectError
 from millstream.sql import CreateView, Emit, plan_query
+from millstream.sql.inputs import CLOCK
 from millstream.threads import uninterrupted
+from millstream.views.clock import ViewClock
 from millstream.views.definitions import (
     HIDDEN,
     Storage,
@@ -24,7 +26,7 @@ from millstream.views.definitions import (
 from millstream.views.on_spark import SparkViews
 from millstream.views.planning import ViewPlanner
 from millstream.views.result_shapes import PENDING, STATE
-from millstream.views.running import Stalled, follow, half_dropped, unopened
+from millstream.views.running import Stalled, follow, half_dropped, unopened, view_failed
 from millstream.views.view import View
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Views:
         failed: the views that could not be opened, and why.
         spark_views: connects the views with Spark.
         planner: plans views.
+        clock: what NOW() is in them.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Views:
         self.shared = SharedViews(self, self.storage)
         self.failed: dict[str, ViewFailedError] = {}
         self._running: dict[str, RunningView] = {}
+        self.clock = ViewClock(self.storage, self._shown_by_clock, self._clock_crashed)
         self.planner = ViewPlanner(
             catalog,
             planned_of=lambda name: self[name].planned,
@@ -167,11 +171,16 @@ class Views:
     @uninterrupted
     def create(self, planned: PlannedView, *, if_not_exists: bool = False) -> None:
         """Create a view that was planned, and start it."""
+        if CLOCK in planned.inputs:
+            self.clock.open()
+            self.clock.tick()  # the view begins with a time
         defined = partial(define, self.storage, planned, if_not_exists=if_not_exists)
         if not self.storage.dispatcher.call(defined):
             return
         running = self._connected(planned, self._loaded(planned))
         self._running[running.view.name] = running
+        if CLOCK in planned.inputs:
+            self.clock.start()
         running.start()
 
     def open(self, definition: Definition) -> None:
@@ -188,6 +197,8 @@ class Views:
         """A view that is stored, ready to start; or why there is none."""
         try:
             planned = replan(self.storage, self.planner, definition)
+            if CLOCK in planned.inputs:
+                self.clock.open()
             return self._connected(planned, self._loaded(planned)), None
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
             return None, unopened(definition, error)
@@ -196,6 +207,18 @@ class Views:
         """Start the views that were opened."""
         for each in self:
             each.start()
+        if self._shown_by_clock():
+            self.clock.start()
+
+    def _shown_by_clock(self) -> list[int]:
+        """For each view that reads the clock, the LSN up to which its rows count."""
+        return [each.view.cause for each in self if CLOCK in each.planned.inputs]
+
+    def _clock_crashed(self, error: Exception) -> None:
+        """Without the time, rows would stay: the subscriptions of such views end with the error."""
+        for each in self:
+            if CLOCK in each.planned.inputs:
+                each.view.progress.failed(view_failed(each.view.name, error), hopeless=True)
 
     def _loaded(self, planned: PlannedView) -> View:
         """The view, with the rows that were saved of it and those of its log after them."""
@@ -296,6 +319,7 @@ class Views:
 
     def close(self) -> None:
         """Stop all views, at a checkpoint each, and Spark."""
+        self.clock.stop()
         views = list(self)
         for each in views:
             each.stop(gracefully=not each.view.name.startswith(HIDDEN))

@@ -55,8 +55,14 @@ _OVER = "Write GROUP BY with an aggregate, such as MAX_BY(x, ts) for the newest 
 OWN_VIEW = "CREATE MATERIALIZED VIEW for the inner query, and read that one."
 """What to do instead of a query that needs the result of another."""
 
+NOW_HINT = (
+    "A view is a function of its log: push the time as a column; or compare NOW() with a column,"
+    " in WHERE, joined by AND: ts > NOW() - INTERVAL '5 minutes'."
+)
+"""How a view may use the time."""
+
 _UNREPEATABLE = (
-    (_CLOCKS, "A view is a function of its log: push the time as a column."),
+    (_CLOCKS, NOW_HINT),
     (_DICE, "A view is a function of its log: push the value as a column."),
     (_OUTSIDE, "A view is a function of its log: write the value itself."),
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import UnsupportedError, exp
 
 from millstream.errors import SqlUnsupportedError
+from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.sql.refusals import common_of
 from millstream.sql.views.asof import rewrite_asof
 from millstream.sql.views.errors import ErrorReporter
@@ -31,6 +32,7 @@ from millstream.sql.views.line_subqueries import (
     rewrite_tests,
 )
 from millstream.sql.views.line_windows import rewrite_windows
+from millstream.sql.views.now import is_clock, rewrite_now
 from millstream.sql.views.order import order_of
 from millstream.sql.views.plan import ViewPlan, log_relation
 from millstream.sql.views.relations import check_names, check_recursion
@@ -70,7 +72,7 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     plan = _plan(statement, inputs)
     if plan.lookups:
         return plan
-    retracting = {n for n, name in enumerate(plan.inputs) if inputs(name).retracts}
+    retracting = {n for n, name in enumerate(plan.inputs) if name == CLOCK or inputs(name).retracts}
     return replace(plan, retracting=tuple(sorted(retracting - set(plan.temporal))))
 
 
@@ -135,6 +137,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     errors = ErrorReporter(query.sql, query.line, query.column)
     _check_emit(view, errors)
     tree = read_tree(query)
+    rewrite_now(tree, errors)
     check_repeatable(tree, errors)
     order = order_of(tree, errors)
     # A view alone is read by its log, which is never ahead of itself.
@@ -182,7 +185,9 @@ def _check_temporal(relations: _Relations, errors: ErrorReporter) -> None:
     only what comes from the log itself is in its order.
     """
     temporal = relations.temporal
-    others = [n for n, given in relations.found.items() if given.retracts and n not in temporal]
+    others = [
+        n for n, given in relations.found.items() if given.retracts and n not in {*temporal, CLOCK}
+    ]
     if len(temporal) > 1 and others:
         hint = "Join some of them in a view of its own."
         what = f"FOR SYSTEM_TIME AS OF of two tables beside {others[0]} is not supported"
@@ -229,7 +234,7 @@ class _Relations:
         rewrite_asof(tree, self._errors)
         self.temporal += rewrite_temporal(tree, self._inputs, self._errors)
         for table in _tables(tree):
-            given = self._inputs(table.name)
+            given = CLOCK_INPUT if is_clock(table) else self._inputs(table.name)
             if self._expand and given.view is not None:
                 self.through.add(given.name)
                 table.replace(self._expanded(table, given, given.view))
@@ -248,6 +253,7 @@ class _Relations:
     def _expanded(self, table: exp.Table, given: Input, view: CreateView) -> exp.Subquery:
         """The query of a view, in place of its name."""
         inner = read_tree(view.query)
+        rewrite_now(inner, self._errors)
         self.rename(inner)  # before it is where the names of another query hold
         _name_columns(inner)
         shown = select([column(each) for each in given.schema.names], nested(inner))

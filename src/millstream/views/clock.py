@@ -1,0 +1,123 @@
+"""The clock of views: what NOW() is in them comes as commits of a log, so a replay gives the same.
+
+While some view reads it, the time is committed once a second. Only the newest tick counts; older
+ones are kept as long as a view may have to begin anew where it stands.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import ClosedError, Error, LogFailedError
+from millstream.log import Retention
+from millstream.model.batch import ChangeBatch
+from millstream.model.clock import from_datetime, to_datetime
+from millstream.sql.inputs import CLOCK, CLOCK_INPUT
+from millstream.threads import thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.log import Hold
+    from millstream.views.definitions import Storage
+
+TICK_SECONDS: Final = 1.0
+_KEPT_SECONDS: Final = 600.0
+_MOST_TICKS: Final = 100_000
+"""So many ticks, at most, are kept for a view that has not changed since: those of a day."""
+
+_HELD: Final = 64
+
+
+class ViewClock:
+    """Commits the time, while there are views that read it.
+
+    Args:
+        storage: where its log is.
+        shown: gives, for each view that reads it, the LSN up to which its rows count; 0 when it
+            has shown nothing yet.
+        crashed: called with what ended its thread.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        shown: Callable[[], list[int]],
+        crashed: Callable[[Exception], None],
+    ) -> None:
+        self._storage = storage
+        self._crashed = crashed
+        self._shown = shown
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._runs = False
+        self._hold: Hold | None = None
+        self._ticks: list[int] = []
+        self._last = -1
+
+    def open(self) -> None:
+        """Keep the ticks that views may need; make the log, if there is none."""
+        log = self._storage.log
+        with self._lock:
+            if self._hold is not None:
+                return
+            if CLOCK not in log.topics:
+                log.create_topic(
+                    CLOCK, CLOCK_INPUT.schema, retention=Retention(max_age=_KEPT_SECONDS)
+                )
+            self._hold = log.hold(CLOCK, lsn=log.topic(CLOCK).low_lsn)
+            for batch in log.read(CLOCK):
+                self._ticks += batch.lsns
+                self._last = from_datetime(batch.rows[-1][0])
+
+    def start(self) -> None:
+        """Commit the time from now on, while a view reads it."""
+        with self._lock:
+            if not self._runs and not self._over.is_set():
+                self._runs = True
+                thread("clock", self._run, self._crashed).start()
+
+    def stop(self) -> None:
+        """Tick no more."""
+        self._over.set()
+
+    def tick(self) -> None:
+        """Commit the time, unless it has not moved on since the last tick."""
+        with self._lock:
+            now = self._storage.log.clock()
+            if now <= self._last:
+                return
+            schema = CLOCK_INPUT.schema
+            row = ChangeBatch(schema, schema.check_rows([(to_datetime(now),)]), None, None)
+            self._ticks.append(self._storage.dispatcher.commit([(CLOCK, row)]))
+            self._last = now
+            if len(self._ticks) % _HELD == 0:
+                self._forget()
+
+    def _run(self) -> None:
+        while self._is_read():
+            try:
+                self.tick()
+            except (ClosedError, LogFailedError):  # which every reader gets, too
+                return
+            except Error:  # the disk is full: the time stands still until there is room
+                pass
+            if self._over.wait(TICK_SECONDS):
+                return
+
+    def _is_read(self) -> bool:
+        """Whether there are views that read it; when there is none, the thread ends."""
+        with self._lock:
+            self._runs = bool(self._shown())
+            return self._runs
+
+    def _forget(self) -> None:
+        """Keep no ticks before the last one that each view has shown the result of."""
+        shown = [each for each in self._shown() if each]
+        first = bisect_right(self._ticks, min(shown)) - 1 if shown else len(self._ticks) - 1
+        first = max(first, len(self._ticks) - _MOST_TICKS, 0)
+        del self._ticks[:first]
+        if self._hold is not None:
+            self._hold.advance(self._ticks[0])
