@@ -64,6 +64,9 @@ SUBQUERIES = {
         WHERE t.a > 0""",
     "by_key": "SELECT t.id, t.a + (SELECT u.d FROM u WHERE u.id = t.a) AS d FROM t",
     "two_values": "SELECT (SELECT COUNT(*) FROM t) AS n, (SELECT SUM(d) FROM u) AS m",
+    "in_sets": """SELECT k, COUNT(DISTINCT a + (SELECT MAX(d) FROM u)) AS n, COUNT(DISTINCT b) AS m
+        FROM t GROUP BY ROLLUP (k)""",
+    "in_order": "SELECT id, SUM(a + (SELECT COUNT(*) FROM u)) OVER (ORDER BY id) AS s FROM t",
 }
 SETS = {
     "full_join_of_nulls": "SELECT t.id, u.id AS j FROM t FULL JOIN u ON t.a = u.a AND t.b = u.id",

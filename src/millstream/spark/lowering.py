@@ -31,7 +31,11 @@ from millstream.spark.plans import (
     text_of,
 )
 from millstream.spark.scala import Scala
-from millstream.spark.subqueries import outside_subqueries, without_subqueries
+from millstream.spark.subqueries import (
+    outside_subqueries,
+    subqueries_below,
+    without_subqueries,
+)
 
 _SINK: Final = 0
 _LAYOUT: Final = 4
@@ -58,7 +62,7 @@ _NODES: Final = {
 """Nodes that no operator does, by what the user wrote."""
 
 _WITH_SUBQUERIES: Final = ("Aggregate", "Filter", "Join", "Project")
-"""Nodes whose expressions may have scalar subqueries."""
+"""Nodes that see to the scalar subqueries of their expressions themselves."""
 
 Pipes = Callable[[list[Any]], Any]
 """Gives the pipe to a consumer, for the steps on the way to it."""
@@ -156,10 +160,13 @@ class _Lowering:
                 hint="leave it out, and do it with db.query() over the view",
             )
         if kind not in _WITH_SUBQUERIES and subqueries_of(each_of(node.expressions())):
-            raise SqlUnsupportedError(
-                "a subquery as a value is not supported here",
-                hint="give it a name in a subquery after FROM, and use that name",
-            )
+            if node.children().size() != 1:
+                raise SqlUnsupportedError(
+                    "a subquery as a value is not supported here",
+                    hint="give it a name in a subquery after FROM, and use that name",
+                )
+            node = subqueries_below(self._scala, node)
+            kind = kind_of(node)
         self._lowerings[kind](node, steps, pipes)
 
     def pipe(  # noqa: PLR0917 - as the class in Java

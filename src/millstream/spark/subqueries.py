@@ -16,9 +16,22 @@ def without_subqueries(scala: Scala, child: Any, expressions: list[Any]) -> tupl
     found = subqueries_of(expressions)
     if not found:
         return child, expressions
+    child, replace = _joined(scala, child, found)
+    return child, [each.transform(replace) for each in expressions]
+
+
+def subqueries_below(scala: Scala, node: Any) -> Any:  # noqa: ANN401
+    """A node of one child, whose scalar subqueries are columns of the child."""
+    child, replace = _joined(scala, node.child(), subqueries_of(each_of(node.expressions())))
+    made = node.withNewChildren(scala.seq([child])).transformExpressions(replace)
+    return scala.catalyst.plans.logical.Project(node.output(), made)
+
+
+def _joined(scala: Scala, child: Any, subqueries: list[Any]) -> tuple[Any, Any]:  # noqa: ANN401
+    """A child with the values of subqueries as columns, and what replaces these by the columns."""
     replace = scala.line.Replace()
     logical, plans = scala.catalyst.plans.logical, scala.catalyst.plans
-    for query in found:
+    for query in subqueries:
         most = query.plan().maxRows()
         if not most.isDefined() or most.get() > 1:
             raise SqlUnsupportedError(
@@ -27,12 +40,11 @@ def without_subqueries(scala: Scala, child: Any, expressions: list[Any]) -> tupl
             )
         column = scala.alias(query.plan().output().head())
         one = logical.Project(scala.seq([column]), query.plan())
-        nothing = scala.nothing
         kind = "Inner$" if is_one_row(query.plan()) else "LeftOuter$"
         join = getattr(plans, kind).__getattr__("MODULE$")
-        child = logical.Join(child, one, join, nothing, logical.JoinHint.NONE())
+        child = logical.Join(child, one, join, scala.nothing, logical.JoinHint.NONE())
         replace.put(query, column.toAttribute())
-    return child, [each.transform(replace) for each in expressions]
+    return child, replace
 
 
 def outside_subqueries(scala: Scala, aggregate: list[Any]) -> Any:  # noqa: ANN401
