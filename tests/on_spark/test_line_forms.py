@@ -65,7 +65,7 @@ SUBQUERIES = {
     "by_key": "SELECT t.id, t.a + (SELECT u.d FROM u WHERE u.id = t.a) AS d FROM t",
     "two_values": "SELECT (SELECT COUNT(*) FROM t) AS n, (SELECT SUM(d) FROM u) AS m",
     "in_sets": """SELECT k, COUNT(DISTINCT a + (SELECT MAX(d) FROM u)) AS n, COUNT(DISTINCT b) AS m
-        FROM t GROUP BY ROLLUP (k)""",
+        FROM t GROUP BY ROLLUP (k) HAVING COUNT(*) > 0""",
     "in_order": "SELECT id, SUM(a + (SELECT COUNT(*) FROM u)) OVER (ORDER BY id) AS s FROM t",
 }
 SETS = {
