@@ -401,12 +401,12 @@ class _Lowering:
         while kind_of(child) in {"LocalLimit", "Offset"}:
             offset += child.offsetExpr().eval(None) if kind_of(child) == "Offset" else 0
             child = child.child()
-        if kind_of(child) == "Project" and kind_of(child.child()) == "Sort":
-            if subqueries_of(each_of(child.projectList())):
-                self._project_top(node, child, offset, steps, pipes)
-                return
-            step = self._step("Project")(child.projectList(), child.child().output())
-            steps, child = [step, *steps], child.child()
+        below = child
+        while kind_of(below) == "Project":
+            below = below.child()
+        if child is not below and kind_of(below) == "Sort":
+            self._project_top(node, child, offset, steps, pipes)
+            return
         order: list[Any] = []
         if kind_of(child) == "Sort":
             order, child = each_of(child.order()), child.child()
@@ -430,7 +430,7 @@ class _Lowering:
         steps: list[Any],
         pipes: Pipes,
     ) -> None:
-        """Lower a limit over a projection as a projection over the limit: subqueries are joins."""
+        """Lower a limit over a projection as a projection over the limit."""
         logical, rows = self._catalyst.plans.logical, project.child()
         if offset:
             rows = logical.Offset(self._catalyst.expressions.Literal.apply(offset), rows)
