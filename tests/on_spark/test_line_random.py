@@ -150,7 +150,8 @@ KEPT = {
     "subquery_over_limit": """SELECT q.a, (SELECT COUNT(b) FROM e) AS n FROM (
         SELECT a FROM t ORDER BY a NULLS FIRST LIMIT 3) q""",
     "limit_over_limits": """SELECT x.c, (SELECT COUNT(*) FROM u WHERE u.a > x.c) AS n FROM (
-        SELECT y.c FROM (SELECT z.c FROM (SELECT a AS c FROM t) z ORDER BY z.c DESC NULLS LAST LIMIT 10) y
+        SELECT y.c FROM (SELECT z.c FROM (SELECT a AS c FROM t) z
+        ORDER BY z.c DESC NULLS LAST LIMIT 10) y
         ORDER BY y.c NULLS FIRST LIMIT 10) x ORDER BY x.c DESC NULLS LAST LIMIT 3""",
     "not_in_null": "SELECT a FROM t WHERE a NOT IN (SELECT b FROM w)",
     "count_of_none": "SELECT t.id, (SELECT COUNT(*) FROM u WHERE u.a = t.a) AS n FROM t",
