@@ -2,10 +2,7 @@ package millstream.line;
 
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
-import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
@@ -94,28 +91,17 @@ public class Over extends Operator {
     Key key = root.key;
     long lsn = 0L;
     for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
-    HashMap difference = new HashMap();
+    Difference difference = new Difference();
     ArrayList spans = reach.limit >= 0 ? null : spans(key, changes);
     evaluate(key, spans, -1L, difference);
     for (Change change = changes; change != null; change = change.next) {
       if (change.weight != 0L) rows.add(key, change.row, change.weight);
     }
     evaluate(key, spans, 1L, difference);
-    send(difference, -1, lsn);
-    send(difference, 1, lsn);
+    difference.send(pipe, output.size(), lsn);
   }
 
-  private void send(HashMap difference, int sign, long lsn) {
-    Iterator each = difference.entrySet().iterator();
-    while (each.hasNext()) {
-      Map.Entry entry = (Map.Entry) each.next();
-      long weight = ((long[]) entry.getValue())[0];
-      if (Long.signum(weight) != sign) continue;
-      pipe.send(Pipe.row(((Key) entry.getKey()).bytes, output.size()), lsn, weight);
-    }
-  }
-
-  private void evaluate(Key key, ArrayList spans, long sign, HashMap difference) {
+  private void evaluate(Key key, ArrayList spans, long sign, Difference difference) {
     if (spans == null) {
       ArrayList first = firstRows(key);
       count(first, 0, first.size(), sign, difference);
@@ -128,18 +114,12 @@ public class Over extends Operator {
   }
 
   /** Evaluate rows, and count the results of those from one place to another. */
-  private void count(ArrayList some, int from, int to, long sign, HashMap difference) {
+  private void count(ArrayList some, int from, int to, long sign, Difference difference) {
     scala.collection.Iterator results = windows.evaluate(some);
     for (int i = 0; i < some.size(); i++) {
       InternalRow result = (InternalRow) results.next();
       if (i < from || i >= to) continue;
-      Key row = new Key(Pipe.bytes(resultOf.apply(result)));
-      long[] known = (long[]) difference.get(row);
-      if (known == null) {
-        difference.put(row, new long[] {sign});
-      } else {
-        known[0] += sign;
-      }
+      difference.add(Pipe.bytes(resultOf.apply(result)), sign);
     }
   }
 

@@ -4,10 +4,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.Comparator;
-import java.util.HashMap;
-import java.util.Iterator;
-import java.util.Map;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
 import scala.collection.immutable.Seq;
 
@@ -77,7 +73,7 @@ public class Running extends Operator {
       delta.before = rows.add(key, delta.row, delta.weight);
     }
     walk.run(sorted);
-    walk.send(lsn);
+    walk.difference.send(pipe, totals.resultWidth(), lsn);
     forget((Page) root);
   }
 
@@ -138,7 +134,7 @@ public class Running extends Operator {
     private RunningTotals.Values old;
     private final ArrayList peers = new ArrayList();
     private byte[] last;
-    private final HashMap difference = new HashMap();
+    final Difference difference = new Difference();
 
     /** From the page that has a row, or where it would be, as the tree is before it changes. */
     Walk(Key key, byte[] start) {
@@ -213,32 +209,11 @@ public class Running extends Operator {
 
     private void note(Peer peer) {
       if (old == null) return;
-      for (int i = 0; i < peer.old.size(); i++) count(old.result(peer.row, peer.old.get(i)), -1L);
-      for (int i = 0; i < peer.now.size(); i++) count(now.result(peer.row, peer.now.get(i)), 1L);
-    }
-
-    private void count(byte[] result, long weight) {
-      Key row = new Key(result);
-      long[] known = (long[]) difference.get(row);
-      if (known == null) {
-        difference.put(row, new long[] {weight});
-      } else {
-        known[0] += weight;
+      for (int i = 0; i < peer.old.size(); i++) {
+        difference.add(old.result(peer.row, peer.old.get(i)), -1L);
       }
-    }
-
-    void send(long lsn) {
-      send(-1, lsn);
-      send(1, lsn);
-    }
-
-    private void send(int sign, long lsn) {
-      Iterator each = difference.entrySet().iterator();
-      while (each.hasNext()) {
-        Map.Entry entry = (Map.Entry) each.next();
-        long weight = ((long[]) entry.getValue())[0];
-        if (Long.signum(weight) != sign) continue;
-        pipe.send(Pipe.row(((Key) entry.getKey()).bytes, totals.resultWidth()), lsn, weight);
+      for (int i = 0; i < peer.now.size(); i++) {
+        difference.add(now.result(peer.row, peer.now.get(i)), 1L);
       }
     }
   }
