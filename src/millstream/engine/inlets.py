@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ObjectNotFoundError, WrongObjectError
 from millstream.log import Retention
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from millstream.errors import Error
     from millstream.log import Log
     from millstream.model.schema import Schema
-
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Inlets:
@@ -42,7 +39,7 @@ class Inlets:
         inlet = self._inlets[definition.name] = self._drained(
             definition.name,
             definition.schema,
-            event_time=_event_time(definition, watermark),
+            event_time=EventTime.of(definition, watermark),
             capacity=options.buffer_size,
             policy=options.backpressure,
             sync=options.wal_mode == "sync",
@@ -126,11 +123,3 @@ class Inlets:
         """Wake the producers that still wait: their rows will not be committed."""
         for inlet in (*self._inlets.values(), *self._system):
             inlet.abandon()
-
-
-def _event_time(definition: Definition, watermark: int | None) -> EventTime:
-    mark = definition.watermark
-    if mark is None:
-        return EventTime(value=watermark)
-    column = definition.schema.names.index(mark.column)
-    return EventTime(column, mark.delay // _MICROSECOND, watermark)

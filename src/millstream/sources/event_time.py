@@ -1,4 +1,4 @@
-"""Event time of one source: the watermark that its rows and its producers' promises make.
+"""Event time of one log: the watermark that its rows and its producers' promises make.
 
 The watermark is a function of the log: what stands after a batch depends on the batches up to it
 and on nothing else. Producers see their own promises at once.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
@@ -21,15 +22,18 @@ from millstream.model.clock import MonotonicWatermark, from_datetime
 from millstream.threads import thread
 
 if TYPE_CHECKING:
+    from millstream.catalog import Definition
     from millstream.model.batch import ChangeBatch
     from millstream.sources.inlet import Inlet
 
+_MICROSECOND: Final = timedelta(microseconds=1)
+
 
 class EventTime:
-    """Follows one source.
+    """Follows one source, or one view.
 
     Args:
-        column: the place of the event-time column, or None when the source declares none.
+        column: the place of the event-time column, or None when none is declared.
         delay: how far behind the newest row the watermark stays, in microseconds.
         value: the watermark at the end of the log, when it is opened.
 
@@ -46,6 +50,15 @@ class EventTime:
         self._lock = threading.Lock()
         self._logged = MonotonicWatermark(value)
         self._promised = MonotonicWatermark(value)
+
+    @classmethod
+    def of(cls, definition: Definition, value: int | None) -> EventTime:
+        """The event time that a definition declares, from a watermark on."""
+        mark = definition.watermark
+        if mark is None:
+            return cls(value=value)
+        column = definition.schema.names.index(mark.column)
+        return cls(column, mark.delay // _MICROSECOND, value)
 
     @property
     def value(self) -> int | None:

@@ -15,6 +15,7 @@ from millstream.spark.plans import (
     conjuncts,
     each_of,
     find_all,
+    is_temporal,
     kind_of,
     parts_of,
     subqueries_of,
@@ -93,13 +94,6 @@ def read_asof(catalyst: Any, node: Any) -> AsOf:  # noqa: ANN401 - a package, a 
         )
     tolerance = _all_of(catalyst, bounds) if bounds else None
     return AsOf((test.left(), test.right()), keys, direction, strict, tolerance)
-
-
-def is_temporal(node: Any) -> bool:  # noqa: ANN401
-    """Whether a node AsOfJoin is one FOR SYSTEM_TIME AS OF."""
-    condition = node.condition()
-    found = find_all(condition.get(), "FormatString") if condition.isDefined() else []
-    return any("system time" in str(each.toString()) for each in found)
 
 
 def read_temporal(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millstream.errors import SqlUnsupportedError
 from millstream.spark.aggregates import aggregate_of
-from millstream.spark.asof import below_asof, is_temporal, read_asof, read_temporal, with_column
+from millstream.spark.asof import below_asof, read_asof, read_temporal, with_column
 from millstream.spark.moments import is_clock, read_bounds
 from millstream.spark.plans import (
     LogLeaf,
@@ -21,6 +21,7 @@ from millstream.spark.plans import (
     event_time,
     fingerprint_of,
     is_constant,
+    is_temporal,
     keys_of,
     kind_of,
     last_moment,
@@ -78,6 +79,7 @@ class Line:
         names: what each of them does, for people.
         keys: the places of the result's columns that distinguish its rows; empty when none do.
         is_global: whether there is an aggregate without keys, which has a row over no rows, too.
+        grows: whether no row of the result ever changes or goes.
         fingerprint: equal for plans whose operators have the same state.
         used: for each log, the places of the columns that the line reads.
         timed: the logs whose watermark lets state go: a late row would not find what it meets.
@@ -88,6 +90,7 @@ class Line:
     names: list[str] = field(default_factory=list)
     keys: tuple[int, ...] = ()
     is_global: bool = False
+    grows: bool = False
     fingerprint: str = ""
     used: dict[int, set[int]] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
@@ -108,6 +111,7 @@ def lower(jvm: Any, plan: Any, logs: dict[int, LogLeaf]) -> Line:  # noqa: ANN40
     columns = plan.output()
     lowering.node(plan, [], lambda steps: lowering.pipe(_SINK, steps, [], columns, columns))
     lowering.line.keys = keys_of(plan)
+    lowering.line.grows = only_grows(plan, lambda rdd: logs[rdd].grows)
     lowering.line.fingerprint = fingerprint_of(
         f"{_LAYOUT} {sorted(logs.values())}\n{plan.toString()}"
     )

@@ -180,6 +180,13 @@ def is_constant(node: Any) -> bool:  # noqa: ANN401
     return all(_inner(each).foldable() for each in each_of(node.projectList()))
 
 
+def is_temporal(node: Any) -> bool:  # noqa: ANN401
+    """Whether a node AsOfJoin is one FOR SYSTEM_TIME AS OF."""
+    condition = node.condition()
+    found = find_all(condition.get(), "FormatString") if condition.isDefined() else []
+    return any("system time" in str(each.toString()) for each in found)
+
+
 def only_grows(node: Any, grows: Callable[[int], bool]) -> bool:  # noqa: ANN401
     """Whether no row of a plan's result ever changes or goes.
 
@@ -190,6 +197,8 @@ def only_grows(node: Any, grows: Callable[[int], bool]) -> bool:  # noqa: ANN401
     kind = kind_of(node).removesuffix("$")
     if kind == "LogicalRDD":
         return grows(node.rdd().id())
+    if kind == "AsOfJoin" and is_temporal(node):  # a table's change leaves what was joined
+        return only_grows(node.left(), grows)
     if kind == "Join" and str(node.joinType().toString()) not in {"Inner", "Cross", "LeftSemi"}:
         return False
     if kind not in _GROWING or not node.subqueries().isEmpty():

@@ -66,6 +66,7 @@ class SparkQuery:
             query has read cannot be read again.
         operators: of a line, what each of them does; known once it was planned.
         keys: of a line, the places of the columns that distinguish rows; known once it was planned.
+        grows: of a line, whether no row of its result ever changes or goes; known likewise.
         needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
     """
 
@@ -81,6 +82,7 @@ class SparkQuery:
     begin_anew: Callable[[], None] = _nothing
     operators: tuple[str, ...] = ()
     keys: tuple[int, ...] = ()
+    grows: bool = False
     needs_exchange: bool = False
     _session: Any = None
     _python: bool | None = None
@@ -267,6 +269,7 @@ class SparkQuery:
             if self.plan.line:
                 line = self.lowered()
                 self.operators, self.keys = tuple(line.names), line.keys
+                self.grows = line.grows
                 if line.is_global:  # raises if even over no rows it has no value
                     _value(_calls(self.session).collect(internals.java_frame(result)))
             columns = arrow_of(result.schema, self.plan.spark_sql)

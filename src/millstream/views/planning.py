@@ -7,7 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from millstream.catalog import Definition, options_of
-from millstream.errors import SqlColumnError, SqlError, SqlOptionError, SqlUnsupportedError
+from millstream.errors import (
+    SqlColumnError,
+    SqlError,
+    SqlOptionError,
+    SqlTypeError,
+    SqlUnsupportedError,
+)
 from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Catalog
     from millstream.spark.query import SparkQuery
-    from millstream.sql import CreateView, SelectPlan, ViewPlan
+    from millstream.sql import CreateView, SelectPlan, ViewPlan, WatermarkSpec
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
@@ -70,6 +76,7 @@ class PlannedView:
     def expands(self) -> bool:
         """Whether its rows are, at each LSN, those of its query over all that is in its inputs."""
         timed = self.plan is not None and self.plan.window is not None
+        timed = timed or self.definition.watermark is not None
         early = self.definition.options.start == "now"
         return self.statement.emit.mode == "changes" and not timed and not early
 
@@ -157,12 +164,12 @@ class ViewPlanner:
         if spark_query.keys:
             keys = tuple(columns.names[place] for place in spark_query.keys)
             plan = replace(plan, shape="groups", keys=keys)
+        elif spark_query.grows and statement.watermark is not None:
+            plan = replace(plan, retracts=False)
         schema, hidden = self._split(plan, statement, columns)
         _check_order(plan, schema, statement)
-        options = options_of(statement.options, schema, statement.sql, "view")
-        definition = Definition(
-            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
-        )
+        mark = _watermark(statement, schema, retracts=plan.retracts)
+        definition = self._define(statement, name, schema, mark)
         self._check_retention(statement, linear=plan.shape == "rows")
         self._check_start(statement, definition, _named(plan.inputs, self.input))
         if statement.late_to is not None and len(plan.inputs) > 1:
@@ -211,14 +218,19 @@ class ViewPlanner:
         schema = Schema(plan.schema.columns, key) if known is None else known
         if plan.projection is not None and plan.projection.schema != schema:
             plan = replace(plan, projection=Projection(plan.projection.nodes, schema))
-        options = options_of(statement.options, schema, statement.sql, "view")
-        definition = Definition(
-            statement.kind, name, schema, options, created_at=system_clock(), query=statement.text
-        )
+        mark = _watermark(statement, schema, retracts=source.retracts)
+        definition = self._define(statement, name, schema, mark)
         self._check_retention(statement, linear=True)
         self._check_start(statement, definition, [source])
         shape = PlainRows(name, schema, kept=statement.kind == "view", retracts=source.retracts)
         return PlannedView(statement, definition, None, replace(plan, schema=schema), shape)
+
+    def _define(
+        self, statement: CreateView, name: str, schema: Schema, mark: WatermarkSpec | None
+    ) -> Definition:
+        options = options_of(statement.options, schema, statement.sql, "view")
+        made, query = system_clock(), statement.text
+        return Definition(statement.kind, name, schema, options, mark, made, query=query)
 
     def _check_retention(self, statement: CreateView, *, linear: bool) -> None:
         """Refuse retention but for streams without groups: others are rebuilt from their log."""
@@ -371,8 +383,38 @@ class ViewPlanner:
         plan = plan_query(statement, as_it_was)
         if plan.line and definition.schema.key:
             plan = replace(plan, shape="groups", keys=definition.schema.key)
+        if definition.watermark is not None:  # else it would have been refused
+            plan = replace(plan, retracts=False)
         shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(statement, definition, plan, None, shape)
+
+
+def _watermark(statement: CreateView, schema: Schema, *, retracts: bool) -> WatermarkSpec | None:
+    """The event time that a view declares, if its rows can have one.
+
+    Raises:
+        SqlColumnError: its column is not there.
+        SqlTypeError: its column is no TIMESTAMP.
+        SqlUnsupportedError: rows of the view may change or disappear, and what would be late then?
+    """
+    mark = statement.watermark
+    if mark is None:
+        return None
+    place = _place([each.lower() for each in schema.names], mark.column)
+    error: type[SqlError] = SqlUnsupportedError
+    if place < 0:
+        error, problem = SqlColumnError, f"the view has no column {mark.column}"
+        hint = f"its columns: {', '.join(schema.names)}"
+    elif (column := schema.columns[place]).type.kind != "TIMESTAMP":
+        error, known = SqlTypeError, column.type.sql
+        problem = f"a watermark follows a TIMESTAMP, and {column.name} is {known}"
+        hint = "name a column of type TIMESTAMP, or leave the watermark out"
+    elif retracts:
+        problem = "WATERMARK is for a view whose rows never change or disappear"
+        hint = "read sources, without outer joins; give groups EMIT FINAL"
+    else:
+        return replace(mark, column=column.name)
+    raise error(problem, sql=statement.sql, line=mark.line, column=mark.place, hint=hint)
 
 
 def _named(names: Sequence[str], inputs: Callable[[str], Input]) -> list[Input]:

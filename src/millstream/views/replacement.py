@@ -85,6 +85,8 @@ def _store(
         for topic in (hidden.name, *shape.topics)
         if (rows := _rows_of(log, topic, built.view.cause)) is not None
     ]
+    if built.view.event_time is not None and parts:
+        parts[0][1].watermark = built.view.event_time.logged
 
     def store() -> Definition:
         remove()

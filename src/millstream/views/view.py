@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
+    from millstream.sources import EventTime
     from millstream.sql import SortKey
     from millstream.views.result_shapes import Parts, ResultShape, ViewUpdate
 
@@ -165,6 +166,7 @@ class View:
         dispatcher: commits its changes.
         log: where they go.
         order: how its rows are sorted when they are read.
+        event_time: that of its rows, at the end of its log; None when they have none.
 
     Attributes:
         progress: how far it has come.
@@ -188,10 +190,12 @@ class View:
         dispatcher: Dispatcher,
         log: Log,
         order: Sequence[SortKey] = (),
+        event_time: EventTime | None = None,
     ) -> None:
         self.name = name
         self.schema = schema
         self.order = order
+        self.event_time = event_time
         self.progress = ViewProgress(name, dispatcher)
         self.cause = 0
         self.lsn = 0
@@ -272,8 +276,10 @@ class View:
             with self._lock:
                 update.apply()
             return
-        for _, batch in update.parts:
+        for topic, batch in update.parts:
             batch.cause = lsn
+            if self.event_time is not None and topic == self.name:
+                self.event_time.observe(batch)
 
         def applied(placed: list[ChangeBatch]) -> None:
             with self._lock:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import ClosedError, Error, WrongObjectError
+from millstream.sources import EventTime
 from millstream.sql import CreateView, Emit, plan_query
 from millstream.sql.inputs import CLOCK
 from millstream.threads import uninterrupted
@@ -230,6 +231,7 @@ class Views:
             dispatcher=self.storage.dispatcher,
             log=self.storage.log,
             order=() if planned.plan is None else planned.plan.order,
+            event_time=self._event_time(definition),
         )
         view.load(self._saver.read(definition))
         if not definition.name.startswith(HIDDEN):
@@ -237,6 +239,12 @@ class Views:
         if planned.nothing is not None:
             view.take(planned.nothing.to_batches(), 0, None, durably=False)
         return view
+
+    def _event_time(self, definition: Definition) -> EventTime | None:
+        """The event time of a view's rows, from the last watermark of its log on."""
+        if definition.watermark is None:
+            return None
+        return EventTime.of(definition, self.storage.log.watermark(definition.name, 1))
 
     def _connected(self, planned: PlannedView, view: View) -> RunningView:
         """The view with what will keep it up to date: a follower of one log, or Spark."""

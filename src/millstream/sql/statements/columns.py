@@ -42,6 +42,7 @@ _CONSTRAINTS = {
 }
 _TYPE_ENDS = {"NOT", "NULL", "PRIMARY", "PRIMARY KEY", "WATERMARK", *_CONSTRAINTS}
 _PARTS_ENDS = {TokenType.COMMA, TokenType.R_PAREN}
+_AFTER_WATERMARK = {",", ")", "", "EMIT", "ALLOW", "LATE", "WITH"}
 _PLACE_IN_TYPE = re.compile(r"(?P<problem>.*) at position (?P<place>\d+) of .*", re.DOTALL)
 
 
@@ -196,10 +197,14 @@ def _set_key(reader: StatementReader, definition: ColumnDefinitions, at: int) ->
 def _read_watermark(reader: StatementReader, definition: ColumnDefinitions) -> None:
     if definition.watermark is not None:
         raise reader.error("there are two watermarks", hint="A source has one.")
+    definition.watermark = read_watermark(reader)
+
+
+def read_watermark(reader: StatementReader) -> tuple[str, int, timedelta]:
+    """Read ``WATERMARK FOR column AS ...``: the column, its offset in the text, the delay."""
     reader.expect("WATERMARK", "FOR")
     at, name = reader.offset, reader.identifier("column")
-    delay = _read_delay(reader, name) if reader.skip("AS") else None
-    definition.watermark = (name, at, delay or _NO_TIME)
+    return name, at, _read_delay(reader, name) if reader.skip("AS") else _NO_TIME
 
 
 def _read_delay(reader: StatementReader, name: str) -> timedelta:
@@ -208,7 +213,7 @@ def _read_delay(reader: StatementReader, name: str) -> timedelta:
     if reader.identifier("column").lower() != name.lower():
         raise reader.error("a watermark follows its own column", hint=shape, at=at)
     if not reader.skip("-"):
-        if reader.word not in {",", ")"}:
+        if reader.word not in _AFTER_WATERMARK:
             raise reader.expected("'-'", hint=shape)
         return _NO_TIME
     at = reader.offset

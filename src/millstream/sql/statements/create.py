@@ -6,7 +6,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.sql.statements.columns import read_column, read_definition
+from millstream.sql.statements.columns import read_column, read_definition, read_watermark
 from millstream.sql.statements.cursor import did_you_mean
 from millstream.sql.statements.query import (
     QUERY_WORDS,
@@ -24,6 +24,7 @@ from millstream.sql.statements.statement import (
     Explain,
     Option,
     SkipDamage,
+    WatermarkSpec,
 )
 
 if TYPE_CHECKING:
@@ -300,10 +301,16 @@ def _read_late_to(reader: StatementReader) -> str:
     return reader.name("stream")
 
 
+def _read_event_time(reader: StatementReader) -> WatermarkSpec:
+    column, at, delay = read_watermark(reader)
+    return WatermarkSpec(column, delay, *reader.place_of(at))
+
+
 _TAILS: Mapping[str, tuple[str, Callable[[StatementReader], Any]]] = {
     "EMIT": ("emit", read_emit),
     "ALLOW": ("lateness", _read_lateness),
     "LATE": ("late_to", _read_late_to),
+    "WATERMARK": ("watermark", _read_event_time),
     "WITH": ("options", _read_with),
 }
 """The first word of each clause: the field it fills, and what reads it."""

@@ -28,6 +28,7 @@ _TAILS = {
     *(("EMIT", word) for word in ("CHANGES", "ON", "AFTER", "EVERY", "FINAL")),
     ("ALLOW", "LATENESS"),
     ("LATE", "DATA"),
+    ("WATERMARK", "FOR"),
     ("WITH", "("),
     ("EMIT", ""),  # and nothing else: what it says is missing
 }

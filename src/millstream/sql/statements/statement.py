@@ -74,10 +74,14 @@ class WatermarkSpec:
     Attributes:
         column: the TIMESTAMP column that it follows, as the schema writes it.
         delay: how far it stays behind the greatest time seen; zero or more.
+        line: where the column is named in the text, from 1; 0 when that is not known.
+        place: the column of the text, likewise.
     """
 
     column: str
     delay: timedelta
+    line: int = field(default=0, compare=False, repr=False)
+    place: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +287,7 @@ class CreateView(Statement):
         emit: when it emits its changes.
         lateness: for how long after the end of a window late rows still count.
         late_to: the name of the side output of rows that come too late even for that.
+        watermark: the event time of its rows, as it was written; None when they have none.
         options: what WITH (...) says.
     """
 
@@ -292,6 +297,7 @@ class CreateView(Statement):
     emit: Emit = Emit()
     lateness: timedelta = timedelta(0)
     late_to: str | None = None
+    watermark: WatermarkSpec | None = None
     options: Mapping[str, Option] = field(default_factory=_no_options)
     if_not_exists: bool = False
     or_replace: bool = False
