@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.queries.relations import Relations
     from millstream.sources import Inlet
+    from millstream.sql import Point
     from millstream.subscriptions import Positions, Registry
     from millstream.tables import Tables
     from millstream.views.saver import Saver
@@ -39,6 +40,7 @@ class Engine:
         positions: how far durable subscriptions have come.
         registry: the subscriptions that are open.
         select_all: the plan of all rows of a topic, or of those of one tenant.
+        points: texts that were found to be statements about one row.
         is_closed: whether it was closed, or is being closed just now.
     """
 
@@ -56,6 +58,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.select_all = self.views.storage.select_all
+        self.points: dict[str, Point] = {}
         self.is_closed = False
 
     def open_relation(self, definition: Definition, watermark: int | None = None) -> None:

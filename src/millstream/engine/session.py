@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from millstream.engine import cause, dml, notifications
+from millstream.engine import cause, dml, notifications, points
 from millstream.engine.context import Context
 from millstream.engine.statements import check_query, run
 from millstream.engine.subscribing import Subscribing
@@ -79,9 +79,14 @@ class Session(Subscribing):
                 If the text cannot be parsed, nothing was run; else the statements before it were.
         """
         context = self._context_of(tenant)
+        known = points.run(context, sql, parameters)
+        if known is not None:
+            return known
         result: Result | Subscription = Result.of_status("")
-        for statement in parse(sql, parameters):
+        statements = parse(sql, parameters)
+        for statement in statements:
             result = run(context, statement)
+        points.remember(context, statements)
         return result
 
     def query(
@@ -102,10 +107,15 @@ class Session(Subscribing):
             tenant: only this tenant's rows.
         """
         context = self._context_of(tenant)
+        known = points.run(context, sql, parameters, reads=True)
+        if known is not None:
+            return known
         statements = parse(sql, parameters)
         for statement in statements:
             check_query(statement, sql)
-        return [cast("Result", run(context, statement)) for statement in statements][-1]
+        result = [cast("Result", run(context, statement)) for statement in statements][-1]
+        points.remember(context, statements)
+        return result
 
     sql = query
 

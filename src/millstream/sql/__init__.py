@@ -16,6 +16,7 @@ from millstream.sql.filter import (
     plan_where,
 )
 from millstream.sql.inputs import Input
+from millstream.sql.points import Point, point_of
 from millstream.sql.statements.durations import duration_text, parse_duration
 from millstream.sql.statements.parameters import ParameterValues
 from millstream.sql.statements.parse import parse, parse_expression
@@ -69,6 +70,7 @@ __all__ = [
     "Notify",
     "Option",
     "ParameterValues",
+    "Point",
     "Predicate",
     "Projection",
     "Query",
@@ -100,4 +102,5 @@ __all__ = [
     "plan_select",
     "plan_update",
     "plan_where",
+    "point_of",
 ]

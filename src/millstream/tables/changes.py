@@ -8,7 +8,7 @@ statement sees all that was committed before it, and readers see a commit entire
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from millstream.errors import DuplicateKeyError, RowError, TenantError
 from millstream.model.batch import ChangeBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.catalog.tenants import OwnRows
     from millstream.model.schema import Schema
@@ -135,6 +135,24 @@ def delete(table: Table, predicate: Predicate | None, own: OwnRows | None = None
     changes = Changes()
     for row in _selected(table, predicate, own):
         changes.replace(row, None)
+    return changes
+
+
+def update_row(table: Table, key: Key, values: Mapping[int, Any]) -> Changes:
+    """The changes that give the row of a key other values, which fit, outside of its key."""
+    changes = Changes()
+    old = table.rows.get(key)
+    if old is not None:
+        changes.replace(old, tuple([values.get(place, held) for place, held in enumerate(old)]))
+    return changes
+
+
+def delete_row(table: Table, key: Key) -> Changes:
+    """The changes that remove the row of a key."""
+    changes = Changes()
+    old = table.rows.get(key)
+    if old is not None:
+        changes.replace(old, None)
     return changes
 
 

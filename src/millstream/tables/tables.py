@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Error, ObjectNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
@@ -10,7 +10,7 @@ from millstream.tables import changes
 from millstream.tables.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from millstream.catalog import Definition
     from millstream.catalog.tenants import OwnRows
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.sql import Predicate, Projection
     from millstream.state.saved import SavedRows
     from millstream.tables.changes import Changes, Conflict
+    from millstream.tables.table import Key
 
 
 class Tables:
@@ -89,6 +90,14 @@ class Tables:
     ) -> int:
         """Remove the rows that a predicate selects; returns how many there were."""
         return self._change(definition, lambda table: changes.delete(table, predicate, own))
+
+    def update_row(self, definition: Definition, key: Key, values: Mapping[int, Any]) -> int:
+        """Change the row with that key, by the places of its columns; returns how many it is."""
+        return self._change(definition, lambda table: changes.update_row(table, key, values))
+
+    def delete_row(self, definition: Definition, key: Key) -> int:
+        """Remove the row with that key; returns how many it is."""
+        return self._change(definition, lambda table: changes.delete_row(table, key))
 
     def _change(self, definition: Definition, changes_of: Callable[[Table], Changes]) -> int:
         table = self._changeable(definition)

@@ -1,0 +1,91 @@
+"""Runs statements about one row again, without parsing them: see ``sql.points``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.engine import dml
+from millstream.model.batch import ChangeBatch
+from millstream.model.result import Result
+from millstream.sql import point_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.catalog import Definition
+    from millstream.engine.context import Context
+    from millstream.sql import ParameterValues, Point, Statement
+
+_KEPT: Final = 1024
+
+
+def remember(context: Context, statements: Sequence[Statement]) -> None:
+    """Keep what a text was found to do, if it is one statement about one row."""
+    if context.tenant is not None or len(statements) != 1:
+        return
+    [statement] = statements
+    definition = context.engine.catalog.get(getattr(statement, "target", ""))
+    point = None if definition is None else point_of(statement, definition.schema)
+    if point is not None:
+        points = context.engine.points
+        if len(points) >= _KEPT:
+            points.clear()
+        points[statement.sql] = point
+
+
+def run(
+    context: Context, sql: str, parameters: ParameterValues, *, reads: bool = False
+) -> Result | None:
+    """Run a text that was remembered; None if it was not, or must be parsed for these parameters.
+
+    Args:
+        context: what it runs in.
+        sql: the text.
+        parameters: its parameters.
+        reads: whether it may only read.
+    """
+    if parameters is None or context.tenant is not None or type(sql) is not str:
+        return None
+    point = context.engine.points.get(sql)
+    if point is None or (reads and point.kind != "select") or not point.takes(parameters):
+        return None
+    definition = context.engine.catalog.get(point.target)
+    if definition is None or definition.schema is not point.schema:
+        return None
+    key, given = point.values(point.key, parameters), point.values(point.given, parameters)
+    if key is None or given is None:
+        return None
+    if point.kind == "insert":
+        return _insert(context, definition, point, given)
+    return _by_key(context, definition, point, tuple(key), given)
+
+
+def _insert(context: Context, definition: Definition, point: Point, given: list[Any]) -> Result:
+    row: list[Any] = [None] * len(point.schema.columns)
+    for (place, _), value in zip(point.given, given, strict=True):
+        row[place] = value
+    rows = point.schema.check_rows([tuple(row)])
+    batch = ChangeBatch(point.schema, rows, None, None)
+    count = dml.insert_batches(context, definition, [batch], point.conflict)
+    return context.done(f"INSERT {count}", count)
+
+
+def _by_key(
+    context: Context, definition: Definition, point: Point, key: tuple[Any, ...], given: list[Any]
+) -> Result | None:
+    tables = context.engine.tables
+    if point.kind == "select":
+        table = tables.get(definition.name)
+        if table is None or table.born != definition.born:
+            return None
+        lsn = context.engine.dispatcher.lsn  # what was committed before is in the table's rows
+        table.check()
+        row = table.rows.get(key)
+        found = [] if row is None else [tuple([row[place] for place in point.selected])]
+        return Result.of_rows(point.result, found, lsn=lsn)
+    if point.kind == "delete":
+        count = tables.delete_row(definition, key)
+        return context.done(f"DELETE {count}", count)
+    values = {place: value for (place, _), value in zip(point.given, given, strict=True)}
+    count = tables.update_row(definition, key, values)
+    return context.done(f"UPDATE {count}", count)
