@@ -194,11 +194,68 @@ class Generator:
         columns = [Column(f"{name}.{column}", kind) for column, kind in query.columns.items()]
         if not columns:
             return self.grouped(depth)
-        ways = ["NULLS FIRST", "NULLS LAST", "DESC NULLS FIRST", "DESC NULLS LAST"]
-        order = ", ".join(f"{each.text} {self._dice.choice(ways)}" for each in columns)
+        order = self._ordered(columns)
         rows = self._select(columns, f"({query.sql}) {name}")
         limit = self._dice.choice([1, 3, 3, 10])
         return Query(f"{rows.sql} ORDER BY {order} LIMIT {limit}", rows.kinds)
+
+    def over(self, depth):
+        """Functions over rows in order; in an order without ties but of equal rows."""
+        query, name = self.query(depth=depth), self._alias()
+        columns = [Column(f"{name}.{column}", kind) for column, kind in query.columns.items()]
+        if not columns:
+            return self.grouped(depth)
+        keys = ", ".join(key.text for key in self._sample(columns, self._dice.choice([0, 1, 1])))
+        by = f"PARTITION BY {keys} " if keys else ""
+        order = f"ORDER BY {self._ordered(columns)}"
+        found = [self._over(columns, by, order) for _ in range(self._dice.randint(1, 2))]
+        shown = [*self._sample(columns, 2), *found]
+        if self._chance(0.3):
+            rank = self._dice.choice(["ROW_NUMBER", "RANK", "DENSE_RANK"])
+            test = self._dice.choice(["= 1", "<= 3", "= 2", "> 2"])
+            rows = self._select(
+                shown, f"({query.sql}) {name} QUALIFY {rank}() OVER ({by}{order}) {test}"
+            )
+        else:
+            rows = self._select(shown, f"({query.sql}) {name}")
+        return rows
+
+    def _ordered(self, columns):
+        ways = ["NULLS FIRST", "NULLS LAST", "DESC NULLS FIRST", "DESC NULLS LAST"]
+        return ", ".join(f"{each.text} {self._dice.choice(ways)}" for each in columns)
+
+    def _over(self, columns, by, order):
+        """One function over the rows of a partition."""
+        column = self._dice.choice(columns)
+        draw = self._dice.random()
+        if draw < 0.3:
+            rank = self._dice.choice(["ROW_NUMBER()", "RANK()", "DENSE_RANK()", "NTILE(3)"])
+            return Column(f"{rank} OVER ({by}{order})", "int")
+        if draw < 0.55:
+            offset = self._dice.choice(["", ", 1", ", 2"])
+            function = self._dice.choice(["LAG", "LEAD"])
+            return Column(f"{function}({column.text}{offset}) OVER ({by}{order})", column.kind)
+        found = self._dice.choice(
+            [
+                Column(f"COUNT({column.text})", "int"),
+                Column(f"MIN({column.text})", column.kind),
+                Column(f"FIRST_VALUE({column.text})", column.kind),
+                Column(f"LAST_VALUE({column.text})", column.kind),
+                *([Column(f"SUM({column.text})", "int")] * 3 if column.kind == "int" else []),
+            ]
+        )
+        # FIRST_VALUE of a whole partition depends on the order: it has one, with all frames.
+        frame = self._dice.choice(
+            [
+                "",
+                " ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+                " ROWS BETWEEN 2 PRECEDING AND CURRENT ROW",
+                " ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+                " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+                " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+            ]
+        )
+        return Column(f"{found.text} OVER ({by}{order}{frame})", found.kind)
 
     # ---- what is read
 
@@ -432,5 +489,6 @@ FORMS = (
     "inner_join",
     "top",
     "asof_join",
+    "over",
 )
 """What a query is at its top; below that it may have any of the others."""

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.generators.spark import SparkGenerator
+from sqlglot.transforms import any_to_exists, eliminate_distinct_on, preprocess, unnest_to_explode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _E = TypeVar("_E", bound=exp.Expr)
 
@@ -128,6 +129,14 @@ def rendered(tree: exp.Expr) -> str:
 
 
 class _Generator(SparkGenerator):
-    """Leaves common table expressions where they are: two of one name may differ."""
+    """Leaves common table expressions where they are: two of one name may differ.
+
+    QUALIFY stays as well, which Spark has: sqlglot would make a subquery of it, and take each
+    column in it whose name is an alias for the alias, ``t.a`` of ``SELECT b AS a`` as ``b``.
+    """
 
     EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
+    TRANSFORMS: ClassVar[dict[type[exp.Expr], Callable[..., str]]] = {
+        **SparkGenerator.TRANSFORMS,
+        exp.Select: preprocess([eliminate_distinct_on, unnest_to_explode, any_to_exists]),
+    }
