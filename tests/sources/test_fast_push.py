@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import math
-from datetime import UTC, date, datetime, timedelta, timezone
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -43,6 +45,15 @@ class Moment(datetime):
     pass
 
 
+class Nowhere(tzinfo):
+    """A zone that does not say what its offset is."""
+
+    def utcoffset(self, _):
+        return None
+
+    tzname = dst = utcoffset
+
+
 # Values of all sorts, at the edges and over them, for whatever column.
 odd = st.sampled_from(
     [
@@ -56,6 +67,12 @@ odd = st.sampled_from(
         datetime(2024, 1, 2, tzinfo=timezone(timedelta(hours=5))),
         datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
         Moment(2024, 1, 2, tzinfo=UTC),
+        datetime(2024, 1, 2, tzinfo=Nowhere()),
+        datetime(2024, 10, 27, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
+        datetime(9999, 12, 31, 23, tzinfo=ZoneInfo("America/New_York")),
+        Decimal("NaN"),
+        Decimal("-0"),
+        Decimal("1e30"),
         *(timedelta(1), timedelta.max, timedelta.min),
     ]
 )
@@ -119,8 +136,11 @@ def test_what_is_no_row_is_refused_whole(row):
         ("SMALLINT", 32767),
         ("INTEGER", 5),
         ("BIGINT", 5),
+        ("BIGINT", 1_790_000_000_000),
+        ("BIGINT", -(2**63)),
         ("DOUBLE", math.nan),
         ("VARCHAR", "a"),
+        ("VARCHAR", "Zoë, 東京 🦆"),
         ("BINARY", b"a"),
         ("DATE", date(2024, 1, 1)),
         ("TIMESTAMP", datetime(2024, 1, 1, tzinfo=UTC)),
@@ -133,15 +153,75 @@ def test_the_usual_takes_no_detour(sql, value):
     def detour(row):
         raise AssertionError(f"a detour for {row}")
 
-    push, _ = make_push(inlet, detour, detour)
+    push, _ = make_push(inlet, detour, detour, {})
     for row in [(value, value), (value, None)]:
         push(row)
         assert inlet.items.pop() is row
 
 
+@pytest.mark.parametrize(
+    ("sql", "value", "held"),
+    [
+        ("DOUBLE", 5, 5.0),
+        ("REAL", 0.1, 0.10000000149011612),
+        ("VARCHAR", "two\nlines, Zoë", "two\nlines, Zoë"),
+        ("TIMESTAMP", datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=UTC)),  # noqa: DTZ001
+        (
+            "TIMESTAMP",
+            datetime(2024, 7, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")),
+            datetime(2024, 7, 1, tzinfo=UTC),
+        ),
+        ("DECIMAL(5, 2)", Decimal("1.5"), Decimal("1.50")),
+        ("DECIMAL(5, 2)", 7, Decimal("7.00")),
+        ("INTERVAL", timedelta(hours=1), timedelta(hours=1)),
+        ("ARRAY<BIGINT>", (1, None), [1, None]),
+        ("MAP<VARCHAR, DOUBLE>", {"a": 1}, {"a": 1.0}),
+    ],
+)
+def test_what_only_has_another_form_takes_no_detour(sql, value, held):
+    inlet = Inlet("s", Schema.of(v=f"{sql} NOT NULL", w=sql), Wakeup())
+    push, _ = make_push(inlet, None, None, {})
+    push((value, None))
+    push({"w": value, "v": value})
+    assert exactly(inlet.items) == exactly([(held, None), (held, held)])
+
+
+@dataclass
+class Pair:
+    v: int
+    w: float
+
+
+@given(st.tuples(odd, odd))
+def test_rows_of_all_shapes_agree(row):
+    schema = Schema.of(v="BIGINT", w="DOUBLE NOT NULL")
+    for shape in (tuple, list, lambda each: Pair(*each), lambda each: {"w": each[1], "v": each[0]}):
+        source, outcomes = source_of(schema), []
+        for _ in range(2):  # the second time its class is known
+            try:
+                source.push(shape(row))
+            except RowError as error:
+                outcomes.append(str(error))
+        items = inlet_of(source).items
+        assert len(set(outcomes)) <= 1
+        assert len(items) + len(outcomes) == 2
+        assert exactly(items) == exactly(schema.check_rows([row] * 2) if items else [])
+
+
+@pytest.mark.parametrize("row", [{}, {"v": 1}, {"w": 1.0, "x": 2}, {"w": 1.0, "v": 1, "x": 2}])
+def test_dicts_with_other_keys_than_the_columns(row):
+    source = source_of(Schema.of(v="BIGINT", w="DOUBLE"))
+    if "x" in row:
+        with pytest.raises(RowError, match="there is no column 'x'"):
+            source.push(row)
+    else:
+        source.push(row)
+        assert inlet_of(source).items == [(row.get("v"), row.get("w"))]
+
+
 def test_a_limit_can_be_set_later():
     inlet, full = Inlet("s", Schema.of(v="BIGINT"), Wakeup(), capacity=2), []
-    push, set_limit = make_push(inlet, full.append, full.append)
+    push, set_limit = make_push(inlet, full.append, full.append, {})
     for n in range(3):
         push((n,))
     assert full == [(2,)]
@@ -166,7 +246,7 @@ class Listening:
 def test_a_sleeper_is_woken_after_the_row_is_there():
     wakeup = Listening()
     wakeup.inlet = Inlet("s", Schema.of(v="BIGINT"), wakeup)
-    push, _ = make_push(wakeup.inlet, None, None)
+    push, _ = make_push(wakeup.inlet, None, None, {})
     push((1,))
     assert wakeup.there == []
     wakeup.asleep = True

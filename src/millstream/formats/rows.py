@@ -37,9 +37,10 @@ class RowShape:
 
     Attributes:
         schema: the columns.
+        converters: make tuples of rows, by the classes that were seen so far.
     """
 
-    __slots__ = ("_converters", "_known", "_with_struct", "schema")
+    __slots__ = ("_known", "_with_struct", "converters", "schema")
 
     def __init__(self, schema: Schema, record: type | None = None) -> None:
         if record is not None:
@@ -50,7 +51,7 @@ class RowShape:
             place for place, column in enumerate(schema.columns) if _has_struct(column.type)
         )
         # By class, so that the fields of a class are looked at once and not for every row.
-        self._converters: dict[type, Converter] = {
+        self.converters: dict[type, Converter] = {
             tuple: tuple,
             list: tuple,
             dict: self._from_mapping,
@@ -103,9 +104,9 @@ class RowShape:
         return list(map(self._converter(kind), rows))
 
     def _converter(self, kind: type) -> Converter:
-        converter = self._converters.get(kind)
+        converter = self.converters.get(kind)
         if converter is None:
-            converter = self._converters[kind] = self._new_converter(kind)
+            converter = self.converters[kind] = self._new_converter(kind)
         return converter
 
     def _new_converter(self, kind: type) -> Converter:

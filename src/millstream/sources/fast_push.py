@@ -1,8 +1,10 @@
 """The hot path: a ``push`` written for the columns of one source.
 
-A row of the usual classes (a tuple with a str here and a float there) is checked and appended by a
-few dozen byte codes, with no call but ``append``. Everything else, a dict, an int for a DOUBLE, a
-full buffer, goes to ``slow``, which takes its time and gives the same answer.
+A row that is what rows hold already (a tuple with a str here and a float there, times in UTC) is
+checked and appended by a few dozen byte codes, with no call but ``append``. One that only has to be
+brought into that form (an int for a DOUBLE, a time in another zone, a dict) is, by code that is
+written for the columns, too. Everything else, a value that does not fit, a full buffer, goes to
+``slow``, which takes its time, gives the same answer, and says what is wrong.
 
 A signal may raise between the append and the wake-up; then the dispatcher is woken on the way
 out. The interpreter enters and leaves the ``try`` for nothing.
@@ -10,27 +12,22 @@ out. The interpreter enters and leaves the ``try`` for nothing.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+import struct
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
+
+from millstream.errors import RowError, SchemaMismatchError
+from millstream.model.values import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from millstream.model.schema import Column, Schema
     from millstream.sources.inlet import Inlet
 
-# What must hold besides the class, in terms of a value {v}; True values may be appended as they
-# are. Numbers far from a type's ends suffice: comparing small ints is the fastest thing there is,
-# and larger ones are only slower.
-_EXTRA: Final = {
-    "VARCHAR": "{v}.isascii()",
-    "TINYINT": "-129 < {v} < 128",
-    "SMALLINT": "-32769 < {v} < 32768",
-    "INTEGER": "-1000000000 < {v} < 1000000000",
-    "BIGINT": "-1000000000 < {v} < 1000000000",
-    "TIMESTAMP": "{v}.tzinfo is UTC",
-}
 _CLASSES: Final = {
     "BOOLEAN": "bool",
     "TINYINT": "int",
@@ -43,13 +40,79 @@ _CLASSES: Final = {
     "DATE": "date",
     "TIMESTAMP": "datetime",
 }
+# What must hold besides the class, in terms of a value {v}; True values may be appended as they
+# are. Comparing small ints is the fastest thing there is, so they come first. A text that can be
+# printed has no lone surrogate.
+_EXTRA: Final = {
+    "VARCHAR": "({v}.isascii() or {v}.isprintable())",
+    "TINYINT": "-129 < {v} < 128",
+    "SMALLINT": "-32769 < {v} < 32768",
+    "INTEGER": "-2147483649 < {v} < 2147483648",
+    "BIGINT": "(-1000000000 < {v} < 1000000000 or LEAST <= {v} <= GREATEST)",
+    "TIMESTAMP": "{v}.tzinfo is UTC",
+}
+# How a value that is not NULL is brought into the form that rows hold, where it may be otherwise.
+# What raises, and what is left as None, is looked at slowly.
+_FITTED: Final = {
+    "VARCHAR": "{v} if type({v}) is str and {v}.encode() else None",
+    "DOUBLE": "float({v}) if isinstance({v}, float) or type({v}) is int and -MOST <= {v} <= MOST"
+    " else None",
+    "REAL": "unpack(pack({v}))[0] if type({v}) is float else None",
+    "TIMESTAMP": "None if type({v}) is not datetime else {v}.replace(tzinfo=UTC)"
+    " if {v}.tzinfo is None else {v}.astimezone(UTC) if type({v}.tzinfo) in ZONES else None",
+    "INTERVAL": "{v} if type({v}) is timedelta and -LONGEST <= {v} <= LONGEST else None",
+}
+_SCOPE: Final[dict[str, Any]] = {
+    "Any": Any,
+    "Decimal": Decimal,
+    "GREATEST": 2**63 - 1,
+    "LEAST": -(2**63),
+    "LONGEST": LONGEST,
+    "MISFITS": (SchemaMismatchError, ArithmeticError, ValueError),
+    "MOST": 2**53,  # up to here all ints are floats
+    "RowError": RowError,
+    "UTC": UTC,
+    "ZONES": frozenset({timezone, ZoneInfo}),  # which have an offset for every time
+    "date": date,
+    "datetime": datetime,
+    "pack": struct.Struct("<f").pack,
+    "timedelta": timedelta,
+    "unpack": struct.Struct("<f").unpack,
+}
 
 _SOURCE: Final = """\
-def make(items, append, wakeup, limit, slow, full):
+def fitted(row):
+    {names}, = row
+    try:
+        {fits}
+    except MISFITS:
+        return None
+    return ({names},)
+def make(items, append, wakeup, limit, slow, full, converters):
     def push(row: Any) -> None:
-        {shape}
-        if {misfit}:
+        if type(row) is not tuple:
+            if type(row) is dict and len(row) == {count}:
+                try:
+                    row = ({keys},)
+                except KeyError:
+                    return slow(row)
+            else:
+                convert = converters.get(type(row))
+                if convert is None:
+                    return slow(row)
+                try:
+                    row = convert(row)
+                except RowError:  # it is no row, or one of columns that were added since
+                    return slow(row)
+        try:
+            {names}, = row
+        except ValueError:
             return slow(row)
+        if {misfit}:
+            fit = fitted(row)
+            if fit is None:
+                return slow(row)
+            row = fit
         if len(items) >= limit:
             return full(row)
         try:
@@ -64,14 +127,6 @@ def make(items, append, wakeup, limit, slow, full):
         limit = value
     return push, set_limit
 """
-
-_SHAPE: Final = """\
-if type(row) is not tuple:
-            return slow(row)
-        try:
-            {names}, = row
-        except ValueError:
-            return slow(row)"""
 
 
 _DOC: Final = """\
@@ -99,7 +154,10 @@ _WHEN_SYNC: Final = "It returns when the row is on the disk."
 
 
 def make_push(
-    inlet: Inlet, slow: Callable[[Any], None], full: Callable[[Any], None]
+    inlet: Inlet,
+    slow: Callable[[Any], None],
+    full: Callable[[Any], None],
+    converters: Mapping[type, Callable[[Any], tuple[Any, ...]]],
 ) -> tuple[Callable[[Any], None], Callable[[int], None]]:
     """A ``push`` for an inlet, and a way to change the number of items at which it looks closer.
 
@@ -107,9 +165,10 @@ def make_push(
         inlet: where rows go.
         slow: takes what is not obviously a row of the schema.
         full: takes a row that fits when the buffer has as many items as the limit.
+        converters: make tuples of rows of other classes, those that ``slow`` has seen.
     """
     made: tuple[Callable[[Any], None], Callable[[int], None]] = _factory(inlet.schema)(
-        inlet.items, inlet.items.append, inlet.wakeup, inlet.limit, slow, full
+        inlet.items, inlet.items.append, inlet.wakeup, inlet.limit, slow, full, converters
     )
     explain(made[0], inlet)
     return made
@@ -132,19 +191,16 @@ def explain(push: Callable[[Any], None], inlet: Inlet) -> None:
 
 @lru_cache(maxsize=256)
 def _factory(schema: Schema) -> Callable[..., Any]:
-    names = [f"v{place}" for place in range(len(schema.columns))]
-    misfits = [_misfit(column, name) for column, name in zip(schema.columns, names, strict=True)]
+    columns = [(f"v{place}", column) for place, column in enumerate(schema.columns)]
+    scope = dict(_SCOPE)
     text = _SOURCE.format(
-        shape=_SHAPE.format(names=", ".join(names)), misfit=" or ".join(misfits) or "False"
+        count=len(columns),
+        names=", ".join(name for name, _ in columns),
+        keys=", ".join(f"row[{column.name!r}]" for _, column in columns),
+        misfit=" or ".join(_misfit(column, name) for name, column in columns),
+        fits="\n        ".join(_fit(column, name, scope) for name, column in columns),
     )
-    scope: dict[str, Any] = {
-        "Any": Any,
-        "UTC": UTC,
-        "date": date,
-        "datetime": datetime,
-        "timedelta": timedelta,
-    }
-    exec(compile(text, f"<push for {len(names)} columns>", "exec"), scope)  # noqa: S102
+    exec(compile(text, f"<push for {len(columns)} columns>", "exec"), scope)  # noqa: S102
     factory: Callable[..., Any] = scope["make"]
     return factory
 
@@ -158,4 +214,33 @@ def _misfit(column: Column, name: str) -> str:
     misfit = f"type({name}) is not {known}"
     if kind in _EXTRA:
         misfit += f" or not {_EXTRA[kind].format(v=name)}"
-    return f"({misfit}) and {name} is not None" if column.nullable else misfit
+    return f"({misfit}) and {name} is not None" if column.nullable else f"({misfit})"
+
+
+def _fit(column: Column, name: str, scope: dict[str, Any]) -> str:
+    """Statements that bring a value into the form that rows hold, or return None."""
+    kind = column.type
+    if kind.kind == "DECIMAL":
+        form = _decimal(column, name, scope)
+    elif kind.sql in _FITTED:
+        form = _FITTED[kind.sql].format(v=name)
+    elif kind.sql in _CLASSES:  # there is one form only
+        form = "None"
+    else:
+        scope[f"check{name}"] = kind.check
+        form = f"check{name}({name})"
+    misfit = _misfit(column, name)
+    return f"if {misfit}:\n            {name} = {form}\n            if {name} is None: return None"
+
+
+def _decimal(column: Column, name: str, scope: dict[str, Any]) -> str:
+    """A Decimal or an int with the digits of the column; Arrow knows no -0."""
+    arrow = column.type.arrow
+    scope[f"quantum{name}"] = Decimal(1).scaleb(-arrow.scale)
+    scope[f"context{name}"] = Context(prec=arrow.precision, traps=[InvalidOperation, Inexact])
+    scope[f"given{name}"] = frozenset({Decimal, int})
+    exact = f"Decimal({name}).quantize(quantum{name}, None, context{name})"
+    return (
+        f"None if type({name}) not in given{name} else"
+        f" None if ({name} := {exact}).is_nan() else {name} or {name}.copy_abs()"
+    )

@@ -101,7 +101,9 @@ class Source:
             return
         if hasattr(self, "_set_limit"):
             self._set_limit(-1)
-        self.push, self._set_limit = make_push(inlet, self._push_slowly, self._enter)
+        self.push, self._set_limit = make_push(
+            inlet, self._push_slowly, self._enter, self._shape.converters
+        )
         if self._is_closed:
             self._set_limit(-1)
 
