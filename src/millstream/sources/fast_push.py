@@ -13,11 +13,10 @@ out. The interpreter enters and leaves the ``try`` for nothing.
 from __future__ import annotations
 
 import struct
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
-from zoneinfo import ZoneInfo
 
 from millstream.errors import RowError, SchemaMismatchError
 from millstream.model.values import LONGEST
@@ -58,21 +57,23 @@ _FITTED: Final = {
     "DOUBLE": "float({v}) if isinstance({v}, float) or type({v}) is int and -MOST <= {v} <= MOST"
     " else None",
     "REAL": "unpack(pack({v}))[0] if type({v}) is float else None",
-    "TIMESTAMP": "None if type({v}) is not datetime else {v}.replace(tzinfo=UTC)"
-    " if {v}.tzinfo is None else {v}.astimezone(UTC) if type({v}.tzinfo) in ZONES else None",
+    # Differences of times are several times as fast as replace() and astimezone().
+    "TIMESTAMP": "None if type({v}) is not datetime or {v}.fold else"
+    " EPOCH + ({v} - (EPOCH if {v}.tzinfo else EPOCH_WITHOUT_ZONE))",
     "INTERVAL": "{v} if type({v}) is timedelta and -LONGEST <= {v} <= LONGEST else None",
 }
 _SCOPE: Final[dict[str, Any]] = {
     "Any": Any,
     "Decimal": Decimal,
+    "EPOCH": datetime(1970, 1, 1, tzinfo=UTC),
+    "EPOCH_WITHOUT_ZONE": datetime(1970, 1, 1),  # noqa: DTZ001
     "GREATEST": 2**63 - 1,
     "LEAST": -(2**63),
     "LONGEST": LONGEST,
-    "MISFITS": (SchemaMismatchError, ArithmeticError, ValueError),
+    "MISFITS": (SchemaMismatchError, ArithmeticError, TypeError, ValueError),
     "MOST": 2**53,  # up to here all ints are floats
     "RowError": RowError,
     "UTC": UTC,
-    "ZONES": frozenset({timezone, ZoneInfo}),  # which have an offset for every time
     "date": date,
     "datetime": datetime,
     "pack": struct.Struct("<f").pack,
