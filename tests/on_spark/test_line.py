@@ -305,6 +305,50 @@ def test_two_columns_of_one_name(db):
         db.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s a JOIN s b ON a.k = b.k")
 
 
+def test_a_subquery_whose_only_row_is_the_value(db):
+    db.execute(
+        "CREATE TABLE d (id INT PRIMARY KEY, year INT, seq INT);"
+        "CREATE TABLE t (id INT PRIMARY KEY, seq INT);"
+        "INSERT INTO t VALUES (1, 7), (2, 8), (3, NULL);"
+        "CREATE MATERIALIZED VIEW v AS SELECT id,"
+        "    seq - (SELECT DISTINCT (seq) FROM d WHERE year = 2001) AS n FROM t"
+        "    WHERE (SELECT COUNT(*) FROM d) >= 0"
+    )
+    assert shown(db, "v") == [(1, None), (2, None), (3, None)]
+    db.execute("INSERT INTO d VALUES (1, 2000, 5), (2, 2001, 6), (3, 2001, 6)")
+    assert shown(db, "v") == [(1, 1), (2, 2), (3, None)]
+    db.execute("UPDATE d SET seq = id + 5 WHERE id = 2; UPDATE d SET year = 0 WHERE id = 3")
+    assert shown(db, "v") == [(1, 0), (2, 1), (3, None)]
+    db.execute("INSERT INTO d VALUES (4, 2001, 9)")
+    with pytest.raises(ms.errors.ViewFailedError, match="has given several rows"):
+        db.wait_for("v", timeout=TIMEOUT)
+
+
+def test_columns_in_parentheses_and_an_order_by_what_has_no_name(db):
+    db.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR, n INT);"
+        "INSERT INTO t VALUES (1, 'xb', 1), (2, 'ya', 2), (3, 'zb', 3), (4, 'xb', 4);"
+        "CREATE MATERIALIZED VIEW v AS SELECT SUBSTR(name, 2, 1), SUM(n) FROM t"
+        "    GROUP BY SUBSTR(name, 2, 1) ORDER BY SUM(n) DESC, SUBSTR(name, 2, 1);"
+        "CREATE MATERIALIZED VIEW w AS SELECT DISTINCT (name) FROM t ORDER BY name DESC LIMIT 2"
+    )
+    for view in ("v", "w"):
+        db.wait_for(view, timeout=TIMEOUT)
+    assert db.query("SELECT * FROM v").fetchall() == [("b", 8), ("a", 2)]
+    assert db.query("SELECT name FROM w").fetchall() == [("zb",), ("ya",)]
+
+
+def test_an_offset_in_the_order_of_what_is_not_selected(db):
+    db.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT);"
+        "INSERT INTO t VALUES (1, 30), (2, 20), (3, 10);"
+        "CREATE MATERIALIZED VIEW v AS SELECT id + 1 AS x FROM t ORDER BY n LIMIT 1 OFFSET 1"
+    )
+    assert shown(db, "v") == [(3,)]
+    db.execute("DELETE FROM t WHERE id = 3")
+    assert shown(db, "v") == [(2,)]
+
+
 def test_commits_that_are_taken_together(db):
     """A group, and the value that all groups are compared with, change in two commits."""
     db.execute(

@@ -437,7 +437,7 @@ class _Lowering:
         """Lower a limit over a projection as a projection over the limit."""
         logical, rows = self._catalyst.plans.logical, project.child()
         if offset:
-            rows = logical.Offset(self._catalyst.expressions.Literal.apply(offset), rows)
+            rows = logical.Offset(self._scala.literal(offset), rows)
         limited = logical.GlobalLimit(node.limitExpr(), rows)
         self.node(logical.Project(project.projectList(), limited), steps, pipes)
 

@@ -37,6 +37,11 @@ class Scala:
             made.add(item)
         return made
 
+    def literal(self, value: int | str) -> Any:  # noqa: ANN401
+        """An expression that is a value: INT or STRING."""
+        literals = getattr(self.catalyst.expressions, "Literal$").__getattr__("MODULE$")
+        return literals.apply(value)
+
     def seq(self, items: Sequence[Any]) -> Any:  # noqa: ANN401
         """A Seq of Scala's."""
         return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(self.array(items)).toSeq()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlUnsupportedError
 from millstream.spark.plans import each_of, is_one_row, kind_of, subqueries_of
 
 if TYPE_CHECKING:
     from millstream.spark.scala import Scala
+
+_SEVERAL: Final = "a subquery that is used as a value has given several rows"
 
 
 def without_subqueries(scala: Scala, child: Any, expressions: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401
@@ -32,19 +34,42 @@ def _joined(scala: Scala, child: Any, subqueries: list[Any]) -> tuple[Any, Any]:
     replace = scala.line.Replace()
     logical, plans = scala.catalyst.plans.logical, scala.catalyst.plans
     for query in subqueries:
-        most = query.plan().maxRows()
+        most, plan = query.plan().maxRows(), query.plan()
         if not most.isDefined() or most.get() > 1:
-            raise SqlUnsupportedError(
-                "a subquery that may give several rows is not supported as a value",
-                hint="use an aggregate in it, such as MAX",
-            )
-        column = scala.alias(query.plan().output().head())
-        one = logical.Project(scala.seq([column]), query.plan())
-        kind = "Inner$" if is_one_row(query.plan()) else "LeftOuter$"
+            plan = _the_only_row(scala, plan)
+        column = scala.alias(plan.output().head())
+        one = logical.Project(scala.seq([column]), plan)
+        kind = "Inner$" if is_one_row(plan) else "LeftOuter$"
         join = getattr(plans, kind).__getattr__("MODULE$")
         child = logical.Join(child, one, join, scala.nothing, logical.JoinHint.NONE())
         replace.put(query, column.toAttribute())
     return child, replace
+
+
+def _the_only_row(scala: Scala, plan: Any) -> Any:  # noqa: ANN401
+    """The value of a subquery that has no row or one; with more, the query fails, as SQL has it.
+
+    Raises:
+        SqlUnsupportedError: its values have no order, and no aggregate can tell the only one.
+    """
+    expressions, kind = scala.catalyst.expressions, plan.output().head().dataType()
+    if not expressions.RowOrdering.isOrderable(kind):
+        raise SqlUnsupportedError(
+            f"a subquery that may give several rows is not supported as a value of {kind.sql()}",
+            hint="use an aggregate in it, or LIMIT 1",
+        )
+    literal, aggregate = scala.literal, expressions.aggregate
+    count = aggregate.Count(scala.seq([literal(1)])).toAggregateExpression()
+    value = aggregate.Max(plan.output().head()).toAggregateExpression()
+    text = scala.seq([literal("errorMessage"), literal(_SEVERAL)])
+    error = expressions.RaiseError(
+        literal("USER_RAISED_EXCEPTION"), expressions.CreateMap(text), kind
+    )
+    one = expressions.Cast(literal(1), count.dataType(), scala.nothing)
+    several = expressions.GreaterThan(count, one)
+    column = scala.alias(expressions.If(several, error, value))
+    logical = scala.catalyst.plans.logical
+    return logical.Aggregate(scala.seq([]), scala.seq([column]), plan, scala.nothing)
 
 
 def outside_subqueries(scala: Scala, aggregate: list[Any]) -> Any:  # noqa: ANN401

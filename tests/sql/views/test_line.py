@@ -208,6 +208,9 @@ def descending(column):
         ("SELECT k FROM s", ()),
         ("SELECT k FROM s ORDER BY k", (ascending("k"),)),
         ("SELECT k AS n FROM s ORDER BY s.k DESC", (descending("n"),)),
+        ("SELECT (k) FROM s ORDER BY s.k", (ascending("k"),)),
+        ("SELECT k, COUNT(*) FROM s GROUP BY k ORDER BY COUNT(*)", (ascending(1),)),
+        ("SELECT k, substr(k, 1) FROM s ORDER BY substr(k, 1), k", (ascending(1), ascending("k"))),
         ("SELECT k AS n, ts AS k FROM s ORDER BY k", (ascending("k"),)),
         (
             "SELECT ts, MAX(k) AS n FROM s GROUP BY ts ORDER BY 2 DESC NULLS FIRST, ts NULLS LAST",

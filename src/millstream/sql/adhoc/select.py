@@ -146,6 +146,7 @@ def _item(binder: RowBinder, tree: exp.Expr, place: int) -> list[Item]:
         binder.mismatch(tree, "NULL has no type here", "Write CAST(NULL AS INT).")
     if isinstance(tree, exp.Alias):
         return [(tree.alias, node)]
+    inner = inner.unnest()  # (a) is the column a
     named = isinstance(inner, (exp.Column, exp.Dot))
     return [(inner.name if named else f"_c{place}", node)]
 

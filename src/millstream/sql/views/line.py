@@ -268,7 +268,7 @@ def _name_columns(tree: exp.Query) -> None:
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     for place, item in enumerate(tree.expressions if isinstance(tree, exp.Select) else []):
-        if not isinstance(item, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
+        if not isinstance(item.unnest(), exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
             item.replace(alias(item, f"_c{place}"))
 
 

@@ -11,6 +11,7 @@ from millstream.sql.views.plan import SortKey
 if TYPE_CHECKING:
     from millstream.sql.views.errors import ErrorReporter
 
+_NAMED = (exp.Alias, exp.Column, exp.Dot)
 _HINT = "Select it, and name that column; or write ORDER BY in the query that reads the view."
 
 
@@ -57,18 +58,25 @@ def _column(tree: exp.Expr, items: list[exp.Expr]) -> str | int | None:
     """
     if isinstance(tree, exp.Literal) and tree.is_int:
         return int(tree.this) - 1
-    names = [each.alias_or_name.lower() for each in items]
+    names = [_name(each) for each in items]
     if isinstance(tree, exp.Column) and not tree.table and tree.name.lower() in names:
         return tree.name
-    for item, name in zip(items, names, strict=True):
-        if name and _is_same(tree, item.unalias()):
-            return name
     has_star = any(each.is_star for each in items)
+    for place, (item, name) in enumerate(zip(items, names, strict=True)):
+        if _is_same(tree, item.unalias()) and (name or not has_star):
+            return name or place
     return tree.name if has_star and isinstance(tree, exp.Column) else None
+
+
+def _name(item: exp.Expr) -> str:
+    """The name that the query gives a column, in small letters; empty when it gives none."""
+    inner = item.unnest()
+    return inner.alias_or_name.lower() if isinstance(inner, _NAMED) else ""
 
 
 def _is_same(one: exp.Expr, other: exp.Expr) -> bool:
     """Whether two expressions are the same; a column need not name its table."""
+    one, other = one.unnest(), other.unnest()
     if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
         return bool(one == other)
     tables = {one.table.lower(), other.table.lower()} - {""}

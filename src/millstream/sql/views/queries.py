@@ -181,7 +181,7 @@ class Planner:
             hint = "Write it alone in the SELECT, in a subquery, or as LATERAL VIEW."
             self.errors.refuse(item, "a generator is not supported here", hint)
         resolved = scope.resolve(inner)
-        name = item.alias if isinstance(item, exp.Alias) else self._own_name(inner, scope)
+        name = item.alias if isinstance(item, exp.Alias) else self._own_name(inner.unnest(), scope)
         if isinstance(item, exp.Alias):
             scope.aliases.setdefault(name.lower(), resolved)
         return ((name or f"_c{place}", resolved),)
