@@ -50,6 +50,8 @@ bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/push.py
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/sql.py
+	$(BIN)/python benchmarks/nexmark.py
+	$(BIN)/python benchmarks/tpch.py
 
 docs: $(READY) ## the documentation as a site in site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -28,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millstream as ms
+from plain_spark import Job, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -285,9 +284,9 @@ def built(db: Database, sql: str) -> float:
 
 def apart(path: Path, kind: str, sql: str) -> float:
     """The seconds that plain Spark takes, in a process of its own."""
-    command = [sys.executable, __file__, "--plain", str(path), kind, sql]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return float(printed.split()[-1])
+    files = {each.stem: [str(each)] for each in path.glob("*.parquet")}
+    [took] = seconds_of([Job(sql, files, streaming=kind == "streaming")], path)
+    return took
 
 
 def catch_up(path: Path, sql: str, name: str, *, streaming: bool) -> tuple[str, str, str]:
@@ -310,45 +309,6 @@ def catch_up(path: Path, sql: str, name: str, *, streaming: bool) -> tuple[str, 
     theirs = apart(path, kind, sql.format(**SPARKS))
     figure = f"{ours:,.0f} rows/s, plain Spark {kind} {rows / theirs:,.0f} rows/s"
     return f"catch up: {name}", f"{figure}: {ours * theirs / rows:.0%}", "80%"
-
-
-def plain_spark(path: Path, sql: str, *, streaming: bool) -> float:
-    """The seconds that plain Spark takes for the same, the second time, from files."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.join.asofJoin.enabled", "true")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    took = 0.0
-    for attempt in range(2):
-        for each in path.glob("*.parquet"):
-            schema = spark.read.parquet(str(each)).schema
-            reader = spark.readStream.schema(schema) if streaming else spark.read.schema(schema)
-            rows = reader.parquet(f"{each}*")
-            if streaming and "window(" in sql:  # without a watermark it has no windows to join
-                rows = rows.withWatermark("ts", "10 seconds")
-            rows.createOrReplaceTempView(each.stem)
-        began = time.perf_counter()
-        result = spark.sql(sql)
-        if streaming:
-            writer = result.writeStream.format("noop").outputMode("append")
-            writer = writer.option("checkpointLocation", str(path / f"checkpoint{attempt}"))
-            writer.trigger(availableNow=True).start().awaitTermination()
-        else:
-            result.write.format("noop").mode("overwrite").save()
-        took = time.perf_counter() - began
-    spark.stop()
-    return took
 
 
 BENCHMARKS: dict[str, Callable[[Path], tuple[str, str, str]]] = {
@@ -376,12 +336,7 @@ def main() -> None:
     """Run the benchmarks, and print their table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(BENCHMARKS))
-    parser.add_argument("--plain", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.plain:
-        folder, kind, sql = given.plain
-        print(plain_spark(Path(folder), sql, streaming=kind == "streaming"))
-        return
     chosen = given.only.split(",")
     table = Table("work", "figure", "must reach", title="benchmarks/sql.py")
     console = Console(width=120)

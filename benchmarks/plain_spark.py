@@ -1,0 +1,100 @@
+"""Plain Spark over Parquet files, in a process of its own: what views are measured against.
+
+A job is read from standard input, as JSON: the folder for checkpoints and results, and queries,
+each with its SQL, the files of each relation, whether it is streaming, and the file for its rows.
+Prints the seconds of each query, of its second run: warm.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A query for plain Spark.
+
+    Attributes:
+        sql: its SELECT.
+        files: the Parquet files of each relation that it reads.
+        streaming: whether it reads them as streams.
+        result: the folder where its rows are written, by a run that is not timed.
+    """
+
+    sql: str
+    files: dict[str, list[str]] = field(default_factory=dict)
+    streaming: bool = False
+    result: str = ""
+
+
+def seconds_of(jobs: list[Job], folder: Path) -> list[float]:
+    """The seconds that plain Spark takes for each, in one process of its own."""
+    text = json.dumps({"folder": str(folder), "jobs": [asdict(job) for job in jobs]})
+    command = [sys.executable, __file__]
+    run = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise RuntimeError(f"plain Spark failed:\n{run.stderr[-3000:]}")
+    return [float(each) for each in run.stdout.split()]
+
+
+def _run(spark: Any, job: Job, checkpoint: Path, *, keep: bool) -> float:  # noqa: ANN401 - Spark's
+    """Run a query once; its rows go nowhere, or to its file."""
+    for name, files in job.files.items():
+        schema = spark.read.parquet(files[0]).schema
+        if job.streaming:  # a stream reads a folder, or a pattern
+            frame = spark.readStream.schema(schema).parquet(f"{files[0]}*")
+            if "window(" in job.sql:  # without a watermark it has no windows to join
+                frame = frame.withWatermark("ts", "10 seconds")
+        else:
+            frame = spark.read.schema(schema).parquet(*files)
+        frame.createOrReplaceTempView(name)
+    began = time.perf_counter()
+    result = spark.sql(job.sql)
+    if job.streaming:
+        writer = result.writeStream.format("noop").outputMode("append")
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    elif keep:
+        result.write.mode("overwrite").parquet(job.result)
+    else:
+        result.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Run the queries of standard input."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - others import this module without it
+
+    given = json.load(sys.stdin)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.join.asofJoin.enabled", "true")
+        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    folder = Path(given["folder"])
+    for place, fields in enumerate(given["jobs"]):
+        job = Job(**fields)
+        _run(spark, job, folder / f"checkpoint{place}a", keep=bool(job.result))
+        print(_run(spark, job, folder / f"checkpoint{place}b", keep=False), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
