@@ -90,6 +90,18 @@ class Comparison:
         self._db, self._folder, self._status = db, folder, status
         self._change, self._files = change, files
 
+    def warm_up(self) -> None:
+        """Start Spark, and let it have run a view: only what comes after it is timed."""
+        self._status.update("starting Spark")
+        self._db.execute("CREATE SOURCE warm (k BIGINT, n BIGINT)")
+        self._db.insert("warm", [(n % 7, n) for n in range(1000)])
+        self._db.execute(
+            "CREATE MATERIALIZED VIEW warmed AS SELECT a.k, SUM(b.n) AS total"
+            " FROM warm a JOIN warm b ON a.n = b.n GROUP BY a.k"
+        )
+        self._db.wait_for("warmed", timeout=TOO_LONG)
+        self._db.execute("DROP VIEW warmed; DROP SOURCE warm")
+
     def measure(self, name: str, sql: str, plain: str, inputs: dict[str, int]) -> Measured:
         """Create a view and let it catch up; then change its inputs, and keep its rows.
 

@@ -285,6 +285,7 @@ def main() -> None:
                 size = min(CHUNK, given.events - first)
                 site.push(size, listed="q20_table" in given.only)
             comparison = Comparison(db, folder, status, change=site.change, files=site.files)
+            comparison.warm_up()
             for query in given.only.split(","):
                 names, sql = QUERIES[query]
                 read = {name: site.rows[name] for name in names.split()}

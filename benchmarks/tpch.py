@@ -146,6 +146,7 @@ def main() -> None:
             comparison = Comparison(
                 db, folder, status, change=warehouse.change, files=warehouse.files
             )
+            comparison.warm_up()
             for query in given.only.split(","):
                 sql = QUERIES[query]
                 read = [name for name in warehouse.names if re.search(rf"\b{name}\b", sql)]
