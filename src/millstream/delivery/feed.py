@@ -32,9 +32,10 @@ class LogFeed:
         plan: the query; its target is the topic.
         snapshot: the current rows that the query gives, and the LSN at which they hold; None when
             the log has no current rows.
+        past: the same for an LSN of the past.
     """
 
-    __slots__ = ("_snapshot", "dispatcher", "log", "plan")
+    __slots__ = ("_past", "_snapshot", "dispatcher", "log", "plan")
 
     def __init__(
         self,
@@ -42,11 +43,13 @@ class LogFeed:
         dispatcher: Dispatcher,
         plan: SelectPlan,
         snapshot: Callable[[], tuple[list[ChangeBatch], int]] | None = None,
+        past: Callable[[int], tuple[list[ChangeBatch], int]] | None = None,
     ) -> None:
         self.log = log
         self.dispatcher = dispatcher
         self.plan = plan
         self._snapshot = snapshot
+        self._past = past
 
     def join(self, subscriber: Subscriber) -> None:
         """Have the dispatcher offer what is committed from now on."""
@@ -90,6 +93,12 @@ class LogFeed:
     def snapshot(self) -> tuple[list[ChangeBatch], int] | None:
         """The current rows and their LSN; None when there is nothing but the log."""
         return None if self._snapshot is None else self._snapshot()
+
+    def snapshot_at(self, lsn: int) -> tuple[list[ChangeBatch], int]:
+        """The rows that it had at an LSN, and that LSN; for a log that has current rows."""
+        if self._past is None:
+            raise AssertionError("the log has no current rows")
+        return self._past(lsn)
 
 
 class MultiLogFeed(LogFeed):

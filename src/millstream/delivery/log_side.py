@@ -69,6 +69,12 @@ class LogSide:
         self._live.spill(lsn)
         self._progress.position = lsn - 1
 
+    def start_past(self, lsn: int) -> None:
+        """Start with the rows that there were at an LSN, followed by their changes."""
+        batches, lsn = self._feed.snapshot_at(lsn)
+        self.ahead.extend(batches)
+        self.start_at(lsn + 1)
+
     def start_earliest(self) -> None:
         """Start with the oldest row that is kept."""
         first, gap = self._feed.kept_from(FIRST_LSN)

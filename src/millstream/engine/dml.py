@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millstream.errors import InvalidOptionError
+from millstream.errors import InvalidOptionError, JavaNotFoundError, SqlError
 from millstream.model.batch import ChangeBatch
+from millstream.model.clock import from_datetime, to_datetime
 from millstream.sources import Source
 from millstream.sql import plan_insert, plan_update, plan_where
 from millstream.sql.adhoc import plan_adhoc
@@ -92,7 +94,8 @@ def delete(context: Context, statement: Delete) -> Result:
 def select(context: Context, statement: Select) -> Result:
     """SELECT of one relation, with WHERE and columns."""
     definition = context.find(statement.target)
-    return context.engine.relations.select(definition, context.plan(definition, statement))
+    plan = context.plan(definition, statement)
+    return context.engine.relations.select(definition, plan, as_of(context.engine, statement))
 
 
 def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None) -> int:
@@ -128,5 +131,46 @@ def _wait_through(engine: Engine, name: str, lsn: int, deadline: float | None) -
 
 def query(context: Context, statement: Query) -> Result:
     """SELECT with joins, groups, an order and so on."""
-    plan = plan_adhoc(statement, context.inputs())
-    return context.engine.relations.adhoc(plan, context.tenant)
+    relations, tenant = context.engine.relations, context.tenant
+    moment = as_of(context.engine, statement)
+    try:
+        plan = plan_adhoc(statement, context.inputs())
+    except SqlError as refused:
+        if moment is None:
+            raise
+        try:  # of the past, what a view could answer is answered, too
+            return relations.on_spark(statement, context.inputs(), tenant, moment)
+        except (SqlError, JavaNotFoundError):
+            raise refused from None
+    return relations.adhoc(plan, tenant, moment)
+
+
+def as_of(engine: Engine, statement: Select | Query) -> int | None:
+    """The LSN that AS OF stands for: of a time, the last one committed by then. None without it.
+
+    Raises:
+        SqlError: it lies in the future.
+    """
+    clause = statement.as_of
+    if clause is None:
+        return None
+    engine.dispatcher.barrier()
+    newest, now = engine.log.lsn, engine.log.clock()
+    moment = clause.moment
+    if isinstance(moment, timedelta):
+        moment = to_datetime(now - moment // timedelta(microseconds=1))
+    if isinstance(moment, datetime):
+        time = from_datetime(moment)
+        found = newest if time > now else min(newest, engine.log.lsn_at(time + 1) - 1)
+        text, is_future = f"the time {moment}", time > now
+    else:
+        found, text, is_future = moment, f"LSN {moment:,}", moment > newest
+    if is_future:
+        raise SqlError(
+            f"{text} lies in the future",
+            sql=statement.sql,
+            line=clause.line,
+            column=clause.column,
+            hint=f"the newest LSN is {newest:,}; without AS OF the newest rows are read",
+        )
+    return engine.relations.whole_change(found)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream.engine.ddl import check_replacement
+from millstream.engine.dml import as_of
 from millstream.errors import SqlError
 from millstream.model.result import Result
 from millstream.model.schema import Schema
-from millstream.sql import CreateView, Emit, Query, duration_text, plan_query
+from millstream.sql import CreateView, Emit, Query, Select, duration_text, plan_query
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.inputs import CLOCK
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 def explain(context: Context, statement: Explain) -> Result:
     """EXPLAIN of a SELECT, or of a CREATE VIEW."""
     inner, engine = statement.statement, context.engine
+    if isinstance(inner, Select | Query) and inner.as_of is not None:
+        return _explain_past(context, inner)
     if isinstance(inner, CreateView):
         context.check_allowed(inner)
         planned = engine.views.plan(inner)
@@ -42,6 +45,21 @@ def explain(context: Context, statement: Explain) -> Result:
         return _explain_query(adhoc, view, inner.emit or Emit())
     definition = context.find(inner.target)
     return _explain_select(definition, context.plan(definition, inner))
+
+
+def _explain_past(context: Context, query: Select | Query) -> Result:
+    """EXPLAIN of a query with AS OF: of which LSN, and how what it reads is found."""
+    engine = context.engine
+    lines = [f"as of LSN {as_of(engine, query)}"]
+    names = query.tables if isinstance(query, Query) else (query.target,)
+    for name in names:
+        definition = context.find(name)
+        lines.append(f"{definition.name}: {engine.relations.explain_past(definition)}")
+    if isinstance(query, Query):
+        adhoc = _or_error(lambda: plan_adhoc(query, context.inputs()))
+        by = "a Spark batch" if isinstance(adhoc, SqlError) else "DuckDB, in process"
+        lines.append(f"the query over them: by {by}")
+    return _lines(lines)
 
 
 def _or_error(plan: Callable[[], T]) -> T | SqlError:

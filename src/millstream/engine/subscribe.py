@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -81,6 +82,7 @@ def query(
     """
     engine = context.engine
     select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
+    _check_no_past(select, options)
     feed, subscribed = _followed(context, select, options.name)
     try:
         engine.dispatcher.barrier()  # rows pushed before by this thread are before it
@@ -88,6 +90,24 @@ def query(
     except BaseException:
         _release([feed])
         raise
+
+
+def _check_no_past(select: Select | Query, options: SubscribeOptions) -> None:
+    """Refuse what would begin in the past of a query whose changes are not kept, or in the SQL."""
+    if isinstance(select, Query) and isinstance(options.start, int | datetime):
+        raise InvalidOptionError(
+            "the past of such a query is not kept, so it cannot start there",
+            hint="CREATE MATERIALIZED VIEW v AS ...; then subscribe to SELECT * FROM v; "
+            "or SELECT ... AS OF, which is answered once",
+        )
+    if select.as_of is not None:
+        raise SqlUnsupportedError(
+            "a subscription has no AS OF",
+            sql=select.sql,
+            line=select.as_of.line,
+            column=select.as_of.column,
+            hint="db.subscribe(query, start=lsn) begins with the rows of that LSN, or of a time",
+        )
 
 
 @uninterrupted(undo=cancel)
@@ -112,6 +132,7 @@ def cut(
     feeds: dict[str, tuple[LogFeed, SubscribedQuery]] = {}
     try:
         for text, select in _selects(context, queries).items():
+            _check_no_past(select, _DEFAULTS)
             feeds[text] = _followed(context, select, None)
         views = [query.target for _, query in feeds.values() if query.is_view]
         cuts = ViewCuts(engine.views, views, engine.dispatcher)
@@ -160,17 +181,19 @@ def _followed(
             engine.views.check(definition)
         feed_of = LogFeed
     snapshot = engine.relations.snapshot(definition, plan)
+    past = engine.relations.past_snapshot(definition, plan)
     subscribed = SubscribedQuery(
         sql=select.text,
         schema=plan.schema,
         target=definition.name,
         tenant=context.tenant,
         has_state=snapshot is not None,
+        has_past=past is not None,
         born=definition.born,
         check_exists=lambda: _check_exists(engine, definition),
         is_view=definition.name in engine.views,
     )
-    return feed_of(engine.log, engine.dispatcher, plan, snapshot), subscribed
+    return feed_of(engine.log, engine.dispatcher, plan, snapshot, past), subscribed
 
 
 def _hidden_view(
@@ -209,6 +232,7 @@ def inline(
 ) -> InlineSubscription:
     """A callback on the pusher's own thread."""
     select = _select(sql, parameters)
+    _check_no_past(select, _DEFAULTS)
     if isinstance(select, Query):
         raise WrongObjectError(
             "inline callbacks are for a SELECT of one source, with WHERE and columns",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from millstream.model.result import Result
 from millstream.queries.duckdb import AdhocRunner
 from millstream.sql import plan_all
 from millstream.state.bags import Bag
+from millstream.state.order import ordered
+from millstream.views.past import Past
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.log import Log, Reader
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
-    from millstream.sql import Predicate, SelectPlan
+    from millstream.sql import Input, Predicate, Query, SelectPlan
     from millstream.sql.adhoc import AdhocPlan
     from millstream.tables import Table, Tables
     from millstream.views.running import RunningView
@@ -55,14 +58,25 @@ class Relations:
         self._tables = tables
         self._views = views
         self._adhoc = AdhocRunner()
+        self._past = Past(views)
 
     # ---- queries
 
-    def select(self, definition: Definition, plan: SelectPlan) -> Result:
-        """The rows that a SELECT of one relation gives now, those just pushed included."""
-        lsn = self._dispatcher.barrier()
+    def select(self, definition: Definition, plan: SelectPlan, as_of: int | None = None) -> Result:
+        """The rows that a SELECT of one relation gives now, those just pushed included.
+
+        Args:
+            definition: the relation.
+            plan: the SELECT.
+            as_of: the LSN at which it has the rows that are read; None: now.
+        """
+        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        if as_of is None:
+            stored = self._stored(definition, lsn, plan.predicate)
+        else:
+            stored = self._past.rows(definition, lsn)
         batches, left = [], plan.limit
-        for batch in self._stored(definition, lsn, plan.predicate):
+        for batch in stored:
             kept = select(batch, plan)
             if kept is None:
                 continue
@@ -76,25 +90,46 @@ class Relations:
                     break
         return Result(plan.schema, batches, lsn=lsn)
 
-    def adhoc(self, plan: AdhocPlan, tenant: str | None) -> Result:
+    def adhoc(self, plan: AdhocPlan, tenant: str | None, as_of: int | None = None) -> Result:
         """The rows that a query with joins, groups or an order gives now.
 
         Args:
             plan: the query.
             tenant: the relations have the rows of this tenant only, so no SQL can read others;
                 None: all rows.
+            as_of: the LSN at which the relations have the rows that are read; None: now.
         """
-        lsn = self._dispatcher.barrier()
+        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        read = self._stored if as_of is None else self._past.rows
         relations = {
-            name: self._relation(name, plan.columns[name], lsn, tenant) for name in plan.tables
+            name: self._relation(name, plan.columns[name], partial(read, lsn=lsn), tenant)
+            for name in plan.tables
         }
         table = self._adhoc.run(plan, relations)
         return Result(plan.schema, table.to_batches(), lsn=lsn)
 
+    def on_spark(
+        self, query: Query, inputs: Callable[[str], Input], tenant: str | None, as_of: int
+    ) -> Result:
+        """The rows that any query of a view gives, at an LSN.
+
+        Args:
+            query: the query.
+            inputs: what it may read; raises when a tenant may not.
+            tenant: whose rows it reads; None: all rows.
+            as_of: the LSN.
+        """
+        schema, table = self._past.answer(query, inputs, tenant, as_of)
+        return Result(schema, table.to_batches(), lsn=as_of)
+
     def _relation(
-        self, name: str, columns: Sequence[str], lsn: int, tenant: str | None
+        self,
+        name: str,
+        columns: Sequence[str],
+        read: Callable[[Definition], Iterator[ChangeBatch]],
+        tenant: str | None,
     ) -> pa.Table:
-        """The current rows of a relation as one Arrow table; of a source with their LSNs."""
+        """The rows of a relation as one Arrow table; of a source with their LSNs."""
         definition, own = find(self._catalog, name, tenant)
         plan = None
         if own is not None:
@@ -104,7 +139,7 @@ class Relations:
             pa.RecordBatch.from_arrays(
                 [*definition.schema.conform(batch.arrow).columns, batch.lsns_arrow()], schema=schema
             )
-            for stored in self._stored(definition, lsn)
+            for stored in read(definition)
             for batch in [stored if plan is None else select(stored, plan)]
             if batch is not None
         ]
@@ -143,6 +178,46 @@ class Relations:
             return states or [_state(self._log, view.name, plan.schema, [], lsn)], lsn
 
         return snapshot
+
+    def explain_past(self, definition: Definition) -> str:
+        """How the rows that a relation had are found."""
+        return self._past.explained(definition)
+
+    def past_snapshot(
+        self, definition: Definition, plan: SelectPlan
+    ) -> Callable[[int], Snapshot] | None:
+        """A function that returns the rows that a query gave its subscribers at an LSN.
+
+        None for a source or a stream.
+        """
+        if self.snapshot(definition, plan) is None:
+            return None
+        running = self._views.get(definition.name)
+
+        def snapshot(lsn: int) -> Snapshot:
+            lsn = self.whole_change(lsn)
+            schema = definition.schema
+            shown = self._past.shown(definition, lsn)
+            parts = [schema.conform(each.arrow) for each in shown]
+            rows = pa.Table.from_batches(parts, schema.arrow)
+            if running is not None:
+                rows = ordered(rows, running.view.order)
+            states = []
+            for part in rows.combine_chunks().to_batches():  # one: a reader never sees a part
+                kept = select(_arrow_state(self._log, definition.name, schema, part, lsn), plan)
+                if kept is not None:
+                    states.append(kept)
+            return states or [_state(self._log, definition.name, plan.schema, [], lsn)], lsn
+
+        return snapshot
+
+    def whole_change(self, lsn: int) -> int:
+        """An LSN; the next one if it lies between the old and the new row of an update."""
+        names = tuple(each.name for each in self._catalog if not each.broken)
+        for batch in self.logged(names, lsn + 1, start=lsn):
+            pair = batch.weights[:2] if batch.first_lsn == lsn else []
+            return lsn + (pair == [-1, 1])
+        return lsn
 
     # ---- stored rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,11 +28,12 @@ from millstream.spark.plans import LogLeaf, check_plan
 from millstream.sql.views.plan import FEED, log_relation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from millstream.spark.bridge.server import BridgeServer
     from millstream.spark.lowering import Line
+    from millstream.spark.past import PastRelation
     from millstream.spark.session import Spark
     from millstream.sql.views.plan import ViewPlan
 
@@ -282,6 +284,41 @@ class SparkQuery:
         except Exception as error:
             raise sql_error(error, self.plan.spark_sql) from error
 
+    def answer(self, relations: Mapping[str, PastRelation]) -> pa.Table:
+        """What the query gives in batch, hidden columns included.
+
+        Args:
+            relations: what it reads, by the names in its SQL.
+
+        Raises:
+            SparkError: it has no value for some row.
+        """
+        session, server, address = self.session, self.server(), self._address()
+        for name, value in _BATCH.items():
+            session.conf.set(name, value)
+        try:
+            for name, each in relations.items():
+                address["feed"] = f"{self.feed}/{name}"
+                server.add(address["feed"], each)
+                session.read.format(bridge.SOURCE_FORMAT).options(
+                    **address,
+                    columns=columns_json(each.columns),
+                    parts=len(each.parts),
+                    bytes=each.bytes,
+                ).load().createOrReplaceTempView(name)
+            result = _sql(session, self.plan.spark_sql)
+            columns = arrow_of(result.schema, self.plan.spark_sql)
+            found = _value(_calls(session).arrow(internals.java_frame(result)))
+        except SparkError:
+            for each in relations.values():
+                if each.error is not None:
+                    raise each.error from None
+            raise
+        finally:
+            for name in relations:
+                server.remove(f"{self.feed}/{name}")
+        return _table(found, columns)
+
     def reads_clock(self) -> bool:
         """Whether its value depends on the time of day, by a function or by a text like 'now'."""
         return internals.depends_on_clock(self._empty_result())
@@ -294,6 +331,12 @@ class SparkQuery:
         nothing.createOrReplaceTempView(FEED)
         return _sql(self.session, self.plan.spark_sql)
 
+
+_BATCH: Final = {
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    "spark.sql.adaptive.enabled": "true",
+}
+"""What a session is set to for an answer in batch, which is not one line of one thread."""
 
 _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
     "live": {"realTime": _FOR_EVER},
@@ -337,6 +380,14 @@ class RunningQuery:
         if error.isDefined():
             # The text begins with the name of Java's class.
             raise SparkError(error.get().toString().split(": ", 1)[-1])
+
+
+def _table(messages: bytes, columns: pa.Schema) -> pa.Table:
+    """Arrow record batches, one after the other, as a table."""
+    stream, batches = pa.BufferReader(messages), []
+    while stream.tell() < len(messages):
+        batches.append(pa.ipc.read_record_batch(pa.ipc.read_message(stream), columns))
+    return pa.Table.from_batches(batches, columns)
 
 
 def _calls(session: Any) -> Any:  # noqa: ANN401 - Attempt.java

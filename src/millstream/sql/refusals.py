@@ -77,8 +77,10 @@ _PART_NAMES = {
     "expressions": "an argument",
     "db": "a name of two parts",
     "kind": "SELECT AS",
+    "version": "FOR SYSTEM_TIME",
 }
 _PART_HINTS = {
+    "version": "Write AS OF at the end: all that the statement reads is read as it was.",
     "laterals": "Store one row for each element, and select from those.",
     "sort": "Write ORDER BY.",
     "cluster": "Write ORDER BY.",

@@ -87,6 +87,8 @@ class SubscribedQuery:
         target: the source, table or view that it reads; empty: all of them, or none with a name.
         tenant: only the rows of this tenant; None: all rows.
         has_state: whether the target has current rows, with which a subscription begins.
+        has_past: whether it begins with the rows of an LSN or a time of the past, if that is where
+            it is to start.
         born: the LSN at which the target was created; older tokens are for a dropped target of the
             same name.
         check_exists: raises if the target was dropped since the query was planned.
@@ -98,6 +100,7 @@ class SubscribedQuery:
     target: str = ""
     tenant: str | None = None
     has_state: bool = False
+    has_past: bool = False
     born: int = 0
     check_exists: Callable[[], None] = lambda: None
     is_view: bool = False

@@ -120,7 +120,8 @@ class Registry:
                 parts[text] = CutPart(inbox, view, position=query.born - 1)
                 inbox.open()
                 query.check_exists()
-                self._start(inbox, start, query)
+                # Rows of the past are no cut: each view has had its own place.
+                self._start(inbox, start, replace(query, has_past=False))
         except BaseException:
             for part in parts.values():
                 part.inbox.close()
@@ -211,11 +212,14 @@ class Registry:
         elif start == "earliest":
             inbox.start("earliest")
         elif isinstance(start, datetime):
-            inbox.start(self._lsn_at(inbox, start))
+            self._place_at(inbox, start, query)
         elif isinstance(start, str) and start.startswith(PREFIX):
             self._resume(inbox, start, query)
         elif type(start) is int and 0 <= start <= inbox.feed.lsn() + 1:
-            inbox.start(max(start, 1))
+            if query.has_past:
+                inbox.start_past(min(start, inbox.feed.lsn()))
+            else:
+                inbox.start(max(start, 1))
         else:
             raise InvalidOptionError(
                 f"invalid start: {reprlib.repr(start)}",
@@ -223,11 +227,15 @@ class Registry:
                 f"past, or an LSN from 0 to {inbox.feed.lsn() + 1}",
             )
 
-    def _lsn_at(self, inbox: Inbox, start: datetime) -> int:
-        if from_datetime(start) > inbox.feed.log.clock():
+    def _place_at(self, inbox: Inbox, start: datetime, query: SubscribedQuery) -> None:
+        feed = inbox.feed
+        if from_datetime(start) > feed.log.clock():
             raise InvalidOptionError(f"start is in the future: {start}", hint='use "now"')
-        inbox.feed.dispatcher.barrier()
-        return inbox.feed.lsn_since(start)
+        newest = feed.dispatcher.barrier()
+        if query.has_past:  # with what was committed by then
+            inbox.start_past(min(newest, feed.log.lsn_at(from_datetime(start) + 1) - 1))
+        else:
+            inbox.start(feed.lsn_since(start))
 
     def _resume(self, inbox: Inbox, token: str, query: SubscribedQuery) -> None:
         lsn = self._log.resume(token)

@@ -113,7 +113,7 @@ class SparkViews:
 
     def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveGear:
         storage, late_to = self._storage, planned.statement.late_to
-        inputs, beginning = self._inputs(planned, plan), None
+        inputs, beginning = self.inputs(planned, plan), None
         if plan.retracting:
             beginning = Beginning(storage, view, inputs, plan.retracting, is_line=plan.line)
         return LiveGear(
@@ -126,7 +126,8 @@ class SparkViews:
             beginning=beginning,
         )
 
-    def _inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
+    def inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
+        """What the feed of a view reads."""
         window = plan.window
         if window is not None and window.kind == "session" and planned.statement.emit.closes:
             # What is older than the watermark could join a session that has closed.

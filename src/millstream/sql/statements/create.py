@@ -220,6 +220,9 @@ def read_create_view(reader: StatementReader) -> CreateView | None:
     before = _read_tail(reader, {"WITH"})
     reader.expect("AS", hint=_SHAPE)
     body = read_body(reader)
+    if reader.word == "AS":
+        hint = "Leave it out; SELECT * FROM the view AS OF ... reads what it was."
+        raise reader.unsupported("a view follows what it reads, and has no AS OF", hint=hint)
     after = _read_tail(reader, set(_TAILS) - {"WITH"} if before else set(_TAILS))
     return CreateView(
         name=name,

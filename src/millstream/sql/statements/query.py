@@ -1,4 +1,4 @@
-"""Queries: a plain SELECT, or any other, and the EMIT that may follow."""
+"""Queries: a plain SELECT, or any other, and the EMIT or AS OF that may follow."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from millstream.errors import Error, SqlUnsupportedError
 from millstream.sql.refusals import CLAUSES, check_query, tables_of
 from millstream.sql.statements.cursor import did_you_mean
 from millstream.sql.statements.durations import parse_duration
+from millstream.sql.statements.moments import read_as_of
 from millstream.sql.statements.reader import StatementReader
 from millstream.sql.statements.statement import Emit, Query, Select
 
@@ -34,18 +35,28 @@ _TAILS = {
 }
 """The first two words of the clauses that follow the query of a view."""
 
+_MOMENTS = {"TIMESTAMP", "DATE", "LSN", "NOW", "CURRENT_TIMESTAMP", "INTERVAL", "-", "?", ":"}
+"""What a moment after AS OF begins with, if it is no number or text."""
+
+_ONCE = "AS OF stands once, at the end: all that the statement reads is read as it was."
 _EMITS = "Write EMIT CHANGES, EMIT ON WINDOW CLOSE, EMIT EVERY INTERVAL '1 second' or EMIT FINAL."
 _CLAUSES = ("WHERE", "JOIN", "GROUP", "ORDER", "HAVING", "UNION", "LIMIT")
 _BEFORE_NAMES = {"SELECT", "FROM", "JOIN", "AS", ",", "."}
 _QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
+_VALUES = {TokenType.NUMBER, TokenType.STRING, TokenType.RAW_STRING}
+_PER_TABLE = {"SYSTEM_TIME", "SYSTEM_VERSION", "TIMESTAMP", "VERSION"}
 _DEEPER = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
 def read_query(reader: StatementReader, *, live: bool = False) -> Select | Query:
-    """Read a query and its EMIT; the next word is the query's first."""
+    """Read a query, and its EMIT or AS OF; the next word is the query's first."""
     body = read_body(reader)
     if reader.word == "EMIT":
         body = dataclasses.replace(as_query(body), emit=read_emit(reader))
+    elif reader.word == "AS":
+        body = dataclasses.replace(body, as_of=read_as_of(reader))
+        if not reader.at_end:
+            raise reader.error(f"unexpected '{reader.word}' after AS OF", hint=_ONCE)
     return dataclasses.replace(body, live=live)
 
 
@@ -62,6 +73,7 @@ def read_body(reader: StatementReader) -> Select | Query:
         raise reader.expected("SELECT", hint="Write AS SELECT ... FROM ...")
     begin, tokens = reader.offset, reader.tokens_left
     tokens = tokens[: _length(tokens)]
+    _check_moments(reader, tokens)
     given = reader.parameters
     plain = _read_plain(StatementReader(reader.sql, tokens, given))
     body = plain or _read_any(StatementReader(reader.sql, tokens, given))
@@ -76,6 +88,16 @@ def read_body(reader: StatementReader) -> Select | Query:
         line=line,
         column=column,
     )
+
+
+def _check_moments(reader: StatementReader, tokens: list[Token]) -> None:
+    """Refuse AS OF a moment, and not a column, within a query."""
+    words = _words(tokens)
+    for place in range(1, len(tokens)):
+        if _is_as_of(tokens, words, place) and words[place - 1] != "SYSTEM_TIME":
+            raise reader.unsupported(
+                "AS OF within a query is not supported", hint=_ONCE, at=tokens[place].start
+            )
 
 
 def as_query(body: Select | Query) -> Query:
@@ -102,6 +124,7 @@ def as_query(body: Select | Query) -> Query:
         tree=tree,
         tables=(body.target,),
         live=body.live,
+        as_of=body.as_of,
         tokens=body.tokens,
         parameters=body.parameters,
         sql=body.sql,
@@ -174,15 +197,29 @@ def _read_any(reader: StatementReader) -> Query:
 def _length(tokens: list[Token]) -> int:
     """How many tokens there are before the clauses that follow a query."""
     depth = 0
-    words = ["" if each.token_type in _QUOTED else each.text.upper() for each in tokens]
+    words = _words(tokens)
     for place, token in enumerate(tokens):
         depth += _DEEPER.get(token.token_type, 0)
         # A query begins with its own WITH, and a log may be called EMIT.
         if depth or not place or words[place - 1] in _BEFORE_NAMES:
             continue
-        if (*words[place : place + 2], "")[:2] in _TAILS:
+        is_past = _is_as_of(tokens, words, place) and words[place - 1] not in _PER_TABLE
+        if (*words[place : place + 2], "")[:2] in _TAILS or is_past:
             return place
     return len(tokens)
+
+
+def _words(tokens: list[Token]) -> list[str]:
+    """The words in capital letters; empty for what is quoted."""
+    return ["" if each.token_type in _QUOTED else each.text.upper() for each in tokens]
+
+
+def _is_as_of(tokens: list[Token], words: list[str], place: int) -> bool:
+    """Whether AS OF and a moment follow: not an alias, nor FOR SYSTEM_TIME AS OF a column."""
+    if words[place : place + 2] != ["AS", "OF"]:
+        return False
+    after = tokens[place + 2 : place + 3]
+    return bool(after) and (after[0].token_type in _VALUES or words[place + 2] in _MOMENTS)
 
 
 # ---- a plain SELECT: filters and projections of one source, table or view

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from millstream.sql.statements.cursor import did_you_mean
+from millstream.sql.statements.moments import read_moment
 from millstream.sql.statements.statement import (
     Describe,
     Listen,
@@ -77,32 +77,6 @@ def _read_object(reader: StatementReader) -> tuple[DropKind | None, str]:
 
 def _read_changes(reader: StatementReader) -> ShowChanges:
     collection = reader.name("source or table") if reader.skip("FOR") else None
-    since = _read_since(reader) if reader.skip("SINCE") else None
+    since = read_moment(reader, "SINCE", _SINCE) if reader.skip("SINCE") else None
     limit = reader.integer("the number of changes") if reader.skip("LIMIT") else None
     return ShowChanges(collection=collection, since=since, limit=limit)
-
-
-def _read_since(reader: StatementReader) -> int | datetime | timedelta:
-    if reader.word == "INTERVAL":
-        return _read_ago(reader)
-    typed = reader.skip_any("TIMESTAMP", "DATE", "LSN")
-    at = reader.offset
-    value = reader.constant()
-    if isinstance(value, int) and value >= 0 and typed in {"", "LSN"}:
-        return value
-    if not isinstance(value, str) or typed == "LSN":
-        raise reader.error("expected an LSN or a time after SINCE", hint=_SINCE, at=at)
-    try:
-        when = datetime.fromisoformat(value.strip())
-        return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise reader.error(f"{value!r} is not a time", hint=_SINCE, at=at) from error
-
-
-def _read_ago(reader: StatementReader) -> timedelta:
-    at = reader.offset
-    ago = reader.interval()
-    reader.skip("AGO")
-    if ago < timedelta(0):
-        raise reader.error("SINCE lies in the future", hint=_SINCE, at=at)
-    return ago

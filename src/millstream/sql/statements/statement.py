@@ -206,9 +206,24 @@ class ShowChanges(Statement):
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """``AS OF ...`` after a SELECT: all that it reads is read as it was.
+
+    Attributes:
+        moment: an LSN, a time in UTC, or a timedelta: how long ago.
+        line: where the clause is in the text, from 1.
+        column: likewise.
+    """
+
+    moment: int | datetime | timedelta
+    line: int = field(default=0, compare=False, repr=False)
+    column: int = field(default=0, compare=False, repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select(Statement):
-    """``[LIVE] SELECT items FROM target [AS alias] [WHERE ...] [LIMIT n]``.
+    """``[LIVE] SELECT items FROM target [AS alias] [WHERE ...] [LIMIT n] [AS OF ...]``.
 
     Attributes:
         target: the source, table or view.
@@ -218,6 +233,7 @@ class Select(Statement):
         limit: how many rows at most.
         live: whether it was written as ``LIVE SELECT``: its changes are wanted, not its rows.
         alias: the other name that the query gives to the target.
+        as_of: of which LSN or time its rows are; None: of now.
         tokens: what it was read from, for those who read it by another grammar.
         parameters: the values of the parameters among the tokens.
     """
@@ -228,6 +244,7 @@ class Select(Statement):
     limit: int | None = None
     live: bool = False
     alias: str | None = None
+    as_of: AsOf | None = None
     tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
     parameters: Parameters = field(default=NO_PARAMETERS, repr=False, compare=False)
 
@@ -265,6 +282,7 @@ class Query(Statement):
         tables: the sources, tables and views that it reads, each once, as first written.
         emit: its EMIT clause; None when it has none.
         live: whether it was written as ``LIVE SELECT``.
+        as_of: of which LSN or time its rows are; None: of now.
         tokens: what it was read from, for those who read it by another grammar.
         parameters: the values of the parameters among the tokens.
     """
@@ -273,6 +291,7 @@ class Query(Statement):
     tables: tuple[str, ...]
     emit: Emit | None = None
     live: bool = False
+    as_of: AsOf | None = None
     tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
     parameters: Parameters = field(default=NO_PARAMETERS, repr=False, compare=False)
 

@@ -1,5 +1,6 @@
 package millstream.bridge;
 
+import java.io.ByteArrayOutputStream;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
@@ -44,6 +45,19 @@ public final class Attempt {
   public static Attempt collect(Dataset rows) {
     try {
       return new Attempt(rows.collectAsList(), null);
+    } catch (Throwable thrown) {
+      boolean ofJob = thrown.getCause() instanceof SparkThrowable;
+      return new Attempt(null, ofJob ? thrown.getCause() : thrown);
+    }
+  }
+
+  /** All rows of a result, as Arrow record batches one after the other. */
+  public static Attempt arrow(Dataset rows) {
+    try {
+      Object[] batches = (Object[]) ((org.apache.spark.sql.classic.Dataset) rows).toArrowBatchRdd().collect();
+      ByteArrayOutputStream all = new ByteArrayOutputStream();
+      for (int i = 0; i < batches.length; i++) all.writeBytes((byte[]) batches[i]);
+      return new Attempt(all.toByteArray(), null);
     } catch (Throwable thrown) {
       boolean ofJob = thrown.getCause() instanceof SparkThrowable;
       return new Attempt(null, ofJob ? thrown.getCause() : thrown);

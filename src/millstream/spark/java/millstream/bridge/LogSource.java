@@ -2,20 +2,31 @@ package millstream.bridge;
 
 import java.util.EnumSet;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The feed of a view as a streaming table: micro-batches of LSN ranges, or real-time mode. */
+/**
+ * The feed of a view as a streaming table: micro-batches of LSN ranges, or real-time mode. Rows of
+ * the past are a table that is read in batch.
+ */
 public class LogSource implements TableProvider {
   /** What a line of operators gets of Spark: that there is a frame, which it asks the reader for. */
   private static final StructType FRAME = StructType.fromDDL("_lsn bigint");
@@ -50,10 +61,11 @@ public class LogSource implements TableProvider {
     }
 
     public Set capabilities() {
-      return EnumSet.of(TableCapability.MICRO_BATCH_READ);
+      return EnumSet.of(TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_READ);
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+      if (options.containsKey("parts")) return new Past(schema, options);
       boolean live = options.getBoolean("live", false);
       Address address = new Address(options);
       LogStream.Readers readers =
@@ -98,6 +110,69 @@ public class LogSource implements TableProvider {
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
       return new LogStream(address, readers, live, lateness);
+    }
+  }
+
+  /** A scan in batch: so many parts, each read by its number, of the columns that are needed. */
+  public static class Past
+      implements SupportsPushDownRequiredColumns, SupportsReportStatistics, Batch, Statistics {
+    private final StructType all;
+    private final Address address;
+    private final int parts;
+    private final long bytes;
+    private StructType columns;
+
+    Past(StructType columns, CaseInsensitiveStringMap options) {
+      this.all = columns;
+      this.columns = columns;
+      this.address = new Address(options);
+      this.parts = options.getInt("parts", 1);
+      this.bytes = options.getLong("bytes", -1L);
+    }
+
+    public void pruneColumns(StructType required) {
+      columns = required;
+    }
+
+    public Scan build() {
+      return this;
+    }
+
+    public StructType readSchema() {
+      return columns;
+    }
+
+    public String description() {
+      return "millstream past " + address.feed;
+    }
+
+    public Batch toBatch() {
+      return this;
+    }
+
+    public InputPartition[] planInputPartitions() {
+      InputPartition[] planned = new InputPartition[parts];
+      for (int i = 0; i < parts; i++) planned[i] = new LogStream.Part("past", String.valueOf(i));
+      return planned;
+    }
+
+    /** Without any column rows could not be counted. */
+    public PartitionReaderFactory createReaderFactory() {
+      StructType sent = columns;
+      if (sent.isEmpty()) sent = new StructType(new StructField[] {all.fields()[0]});
+      return new LogStream.Readers(address, sent, false, false);
+    }
+
+    public Statistics estimateStatistics() {
+      return this;
+    }
+
+    public OptionalLong sizeInBytes() {
+      return bytes < 0L ? OptionalLong.empty() : OptionalLong.of(bytes);
+    }
+
+    public OptionalLong numRows() {
+      return OptionalLong.empty();
     }
   }
 }

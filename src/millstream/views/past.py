@@ -1,0 +1,300 @@
+"""The past: the rows of sources, tables and views as they were at an LSN.
+
+A source has the rows of its log up to there, a table what its changes up to there come to. A view
+has what its query gives over its inputs as they were: Spark answers it once more, in batch, so that
+it is exact at any LSN, whatever the view's own steps were. Where the query does not say it all,
+such as when rows are emitted, it is what the view had shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from millstream.dispatch import make_readable, select
+from millstream.errors import (
+    ExpressionError,
+    LsnNotKeptError,
+    ObjectNotFoundError,
+    SqlUnsupportedError,
+)
+from millstream.model.batch import ChangeBatch
+from millstream.model.lsn import FIRST_LSN
+from millstream.spark.columns import LSN, feed_schema, used
+from millstream.spark.failure import SparkError, spark_message, view_failure
+from millstream.spark.inputs import FeedInputs, FeedLogs
+from millstream.spark.past import PastInputs
+from millstream.sql import CreateView
+from millstream.sql.inputs import CLOCK
+from millstream.state.bags import Bag
+from millstream.state.order import ordered
+from millstream.views.beginning import rows_at
+from millstream.views.definitions import HIDDEN, replan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from millstream.catalog import Definition
+    from millstream.model.schema import Schema
+    from millstream.sql import Input, Query, ViewPlan
+    from millstream.views.planning import PlannedView
+    from millstream.views.views import Views
+
+_NO_VALUE: Final = "some row of that time has no value: use try_divide, try_cast or a WHERE"
+_numbers: Final = itertools.count(1)
+
+
+class Past:
+    """Gives the rows of everything as they were.
+
+    Args:
+        views: the views, and what they are stored in.
+    """
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+        self._storage = views.storage
+
+    def rows(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        """The rows that a relation had at an LSN.
+
+        Raises:
+            ObjectNotFoundError: it did not exist.
+            LsnNotKeptError: retention has removed what is needed.
+            ViewFailedError: the query of a view has no value for some row.
+        """
+        definition.check_usable()
+        with self._kept():
+            yield from self._rows(definition, lsn)
+
+    def shown(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        """The rows that readers of a relation had been given by an LSN.
+
+        Raises:
+            LsnNotKeptError: retention has removed what is needed.
+        """
+        with self._kept():
+            yield from self._shown(definition, lsn)
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """All that was pushed can be read, and retention waits until it was."""
+        log = self._storage.log
+        make_readable(self._storage.dispatcher, log)
+        hold = log.hold(lsn=FIRST_LSN)
+        try:
+            yield
+        finally:
+            hold.release()
+
+    def explained(self, definition: Definition) -> str:
+        """How the rows of a relation are found."""
+        if not definition.query:
+            return "from its log, in process"
+        planned = self._views[definition.name].planned
+        if not is_computed(planned):
+            return "as it was shown, from its log, in process"
+        read = ", ".join(planned.inputs)
+        where = "in process" if planned.plan is None else "by a Spark batch"
+        return f"its query over what {read} had, {where}"
+
+    def _rows(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        if definition.query:
+            planned = self._views[definition.name].planned
+            if is_computed(planned):
+                return self._computed(planned, lsn)
+        self._check_exists(definition, lsn)
+        return self._shown(definition, lsn)
+
+    def _check_exists(self, definition: Definition, lsn: int) -> None:
+        # Nothing was committed since the newest LSN, but perhaps a definition.
+        if lsn < min(definition.born, self._storage.dispatcher.lsn):
+            raise ObjectNotFoundError(
+                f"{definition.name} did not exist at LSN {lsn:,}",
+                hint=f"it was created at LSN {definition.born:,}",
+            )
+
+    def _shown(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
+        """The rows that the changes of a log up to an LSN come to."""
+        self._check_kept(definition.name, lsn)
+        if self._retracts(definition):
+            return rows_at(self._storage, definition.name, lsn, _nothing)
+        return self._logged(definition.name, FIRST_LSN, lsn)
+
+    def _retracts(self, definition: Definition) -> bool:
+        if definition.query:
+            return self._views[definition.name].planned.retracts
+        return definition.kind == "table"
+
+    def _logged(self, name: str, first: int, last: int) -> Iterator[ChangeBatch]:
+        inputs = FeedInputs((name,), (self._storage.schema_of(name),))
+        return (batch for _, batch in FeedLogs(inputs, self._storage.log).read(first, last))
+
+    def _check_kept(self, name: str, lsn: int) -> None:
+        """Raise if no row is left of what a log had at an LSN."""
+        topic = self._storage.log.topic(name)
+        if topic.low_lsn > lsn and self._storage.log.lost(topic, FIRST_LSN) is not None:
+            raise _not_kept(name, lsn, topic.low_lsn)
+
+    # ---- views
+
+    def _computed(self, planned: PlannedView, lsn: int) -> Iterator[ChangeBatch]:
+        """What the query of a view gives over its inputs as they were."""
+        definition = planned.definition
+        for each in planned.inputs:
+            self._check_input(definition, self._storage.catalog[each], lsn)
+        if planned.select is not None:
+            width = len(definition.schema.columns)
+            for batch in self._rows(self._storage.catalog[planned.select.target], lsn):
+                kept = select(batch, planned.select)
+                if kept is not None:  # columns may have been added to what it reads
+                    data = kept.arrow.select(list(range(width)))
+                    yield kept.with_columns(definition.schema, None, data)
+            return
+        # Its own shape holds the rows of now.
+        fresh = replan(self._storage, self._views.planner, definition)
+        rows = self._answer(fresh, lsn)
+        for part in rows.to_batches():
+            data = definition.schema.conform(part)
+            yield ChangeBatch(definition.schema, None, data, None, topic=definition.name)
+
+    def _check_input(self, view: Definition, read: Definition, lsn: int) -> None:
+        """Raise if an input of a view was not there, or retention has removed rows of it."""
+        if not read.query:
+            self._check_exists(read, lsn)
+        topic = self._storage.log.topic(read.name)
+        if topic.low_lsn > max(view.begins, dict(view.firsts).get(read.name, 0)):
+            raise _not_kept(read.name, lsn, topic.low_lsn)
+        self._check_kept(read.name, lsn)
+
+    # ---- queries on Spark
+
+    def answer(
+        self, query: Query, inputs: Callable[[str], Input], tenant: str | None, lsn: int
+    ) -> tuple[Schema, pa.Table]:
+        """What a query of any kind that a view may have gives: its columns and its rows.
+
+        Args:
+            query: the query.
+            inputs: what it may read; raises when a tenant may not.
+            tenant: whose rows it reads; None: all rows.
+            lsn: as of which LSN.
+
+        Raises:
+            SqlError: a view cannot have it, or not of the past.
+        """
+        for name in query.tables:
+            read = self._storage.catalog[inputs(name).name]
+            if not read.query:
+                self._check_exists(read, lsn)
+                self._check_kept(read.name, lsn)
+        statement = CreateView(name="", kind="view", query=query, sql=query.sql)
+        planned = replace(self._views.plan(statement, HIDDEN + "past", tenant), tenant=tenant)
+        if not is_computed(planned):
+            raise SqlUnsupportedError(
+                "NOW() and FOR SYSTEM_TIME AS OF are not supported in a query with AS OF",
+                sql=query.sql,
+                line=query.line,
+                column=query.column,
+                hint="Write the time; or create a view, and query that.",
+            )
+        with self._kept():
+            return planned.definition.schema, self._answer(planned, lsn, all_rows=True)
+
+    def _answer(self, planned: PlannedView, lsn: int, *, all_rows: bool = False) -> pa.Table:
+        """The rows of a query on Spark.
+
+        Args:
+            planned: the query; its shape has no rows.
+            lsn: as of which LSN.
+            all_rows: also those that come too late for a view.
+        """
+        plan, spark = planned.plan, self._views.spark_views
+        if plan is None:
+            raise AssertionError("a query on Spark has a plan")
+        query = spark.query(plan, f"past-{next(_numbers)}", self._storage.checkpoints)
+        inputs = spark.inputs(planned, plan)
+        if all_rows:
+            inputs = replace(inputs, window=None)
+        elif plan.line and any(each is not None for each in inputs.event_times):
+            inputs.timed.update(query.lowered().timed)
+        held = self._held(plan, inputs, lsn)
+        read = PastInputs(inputs, plan, self._storage.log, lsn, held)
+        try:
+            found = query.answer(read.relations())
+        except SparkError as error:
+            message, name = spark_message(str(error)), planned.definition.name
+            if all_rows:
+                raise ExpressionError(message, hint=_NO_VALUE) from error
+            raise view_failure(name, error, message, _NO_VALUE) from error
+        return ordered(_shown(planned, plan, found, lsn), plan.order)
+
+    def _held(self, plan: ViewPlan, inputs: FeedInputs, lsn: int) -> dict[int, list[ChangeBatch]]:
+        """By its place, the rows of each input that Spark's tasks do not read from its log."""
+        held: dict[int, list[ChangeBatch]] = {}
+        for place, name in enumerate(plan.inputs):
+            definition = self._storage.catalog[name]
+            if definition.kind == "source" or definition.is_late_log:
+                continue
+            if definition.kind == "table" and plan.lookups:  # the feed joins with its history
+                continue
+            if definition.query:
+                self._check_order(plan, definition)
+            rows = self._rows(definition, lsn)
+            held[place] = list(rows if inputs.keep is None else map(inputs.keep, rows))
+        return held
+
+    def _check_order(self, plan: ViewPlan, definition: Definition) -> None:
+        """Refuse what goes by the order of the rows of a view: what is computed anew has none.
+
+        Raises:
+            SqlUnsupportedError: it does.
+        """
+        planned = self._views[definition.name].planned
+        if plan.line or plan.shape == "rows" or planned.select is not None:
+            return
+        schemas = [self._storage.schema_of(each) for each in plan.inputs]
+        if is_computed(planned) and LSN in used(feed_schema(schemas), plan.spark_sql).names:
+            raise SqlUnsupportedError(
+                f"FIRST, LAST and the like over {definition.name}, a view, have no past",
+                hint="MIN_BY(x, y) and MAX_BY(x, y) do not go by the order of a log.",
+            )
+
+
+def is_computed(planned: PlannedView) -> bool:
+    """Whether the rows of a view at an LSN are those of its query over its inputs at that LSN."""
+    plan = planned.plan
+    own = planned.statement.emit.mode != "changes" or planned.definition.options.start == "now"
+    return not own and (plan is None or (CLOCK not in plan.inputs and not plan.temporal))
+
+
+def _shown(planned: PlannedView, plan: ViewPlan, found: pa.Table, lsn: int) -> pa.Table:
+    """The rows that a view shows when its query has a result."""
+    if plan.line:
+        return found
+    if plan.shape != "rows":
+        update = planned.shape.take(found.to_batches(), lsn, None, 0)
+        if update is not None:
+            update.apply()
+        return planned.shape.snapshot()
+    bag = Bag(planned.definition.schema)
+    for part in found.to_batches():
+        rows = planned.definition.schema.conform(part.select(planned.definition.schema.names))
+        bag.load(ChangeBatch(bag.schema, None, rows, part.column("_weight")))
+    return bag.snapshot()
+
+
+def _not_kept(name: str, lsn: int, oldest: int) -> LsnNotKeptError:
+    return LsnNotKeptError(
+        f"the rows that {name} had at LSN {lsn:,} are not kept",
+        oldest=oldest,
+        hint=f"a longer retention of {name} keeps them",
+    )
+
+
+def _nothing() -> None:
+    """Do nothing: the rows are wanted."""
