@@ -215,7 +215,8 @@ def test_refused_in_subscriptions(quotes):
 
 def test_tenants(db):
     db.execute(
-        "CREATE TABLE t (who VARCHAR NOT NULL, id INT, PRIMARY KEY (who, id)) WITH (tenant = 'who');"
+        "CREATE TABLE t (who VARCHAR NOT NULL, id INT, PRIMARY KEY (who, id))"
+        " WITH (tenant = 'who');"
         "CREATE SOURCE s (n INT)"
     )
     db.execute("INSERT INTO t VALUES ('a', 1), ('b', 2)")
@@ -260,7 +261,7 @@ def test_subscribed_from_every_lsn(quotes, what):
         for lsn, row, weight in zip(batch.lsns, batch.rows, batch.weights, strict=True):
             copy[row] += weight
             shown.append((lsn, weight, +copy))
-    for (lsn, weight, before), (after, _, _) in itertools.pairwise(shown):
+    for (_, weight, before), (after, _, _) in itertools.pairwise(shown):
         if weight < 0:
             continue
         begun = quotes.subscribe(f"SELECT * FROM {what}", start=after - 1)

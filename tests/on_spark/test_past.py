@@ -181,8 +181,8 @@ def test_queries_over_what_was(db, spark):
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TIMED = {
-    "tumbled": "SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS b, COUNT(*) AS c, FIRST(n) AS f, "
-    "LAST(n) AS l FROM e GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')",
+    "tumbled": "SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS b, COUNT(*) AS c, "
+    "FIRST(n) AS f, LAST(n) AS l FROM e GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')",
     "hopped": "SELECT HOP_START(ts) AS b, SUM(n) AS c FROM e "
     "GROUP BY HOP(ts, INTERVAL '30 seconds', INTERVAL '1 minute')",
     "sessions": "SELECT k, SESSION_START(ts) AS b, SESSION_END(ts) AS e, COUNT(*) AS c FROM e "

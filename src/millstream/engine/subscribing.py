@@ -116,7 +116,8 @@ class Subscribing:
                 options it takes ``start``, ``buffer_rows`` and ``tenant``.
             parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
             start: None: a source from now on, a table with its rows and then their changes;
-                or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
+                or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime. A table
+                or a view begins with its rows as they were at an LSN or a datetime.
             backpressure: what happens when the reader is too slow: ``block`` (nothing is lost, the
                 rest is read from the log), ``drop_oldest``, ``drop_newest``, ``sample(n)``,
                 ``conflate``, ``disconnect``.
