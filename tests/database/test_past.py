@@ -100,6 +100,21 @@ def test_where_and_limit(quotes):
     assert quotes.query(f"SELECT MAX(n) AS m FROM s AS OF LSN {lsn}").fetchall() == [(9,)]
 
 
+def test_one_row_by_its_key(quotes):
+    """Such statements are remembered by their text, which then has another moment."""
+    quotes.execute("INSERT INTO t VALUES (1, 1)")
+    lsn = quotes.flush()
+    quotes.execute("UPDATE t SET v = 2")
+    for sql, given in [
+        (f"SELECT v FROM t WHERE id = ? AS OF {lsn}", [1]),
+        ("SELECT v FROM t WHERE id = ? AS OF ?", [1, lsn]),
+        ("SELECT v FROM t WHERE id = :id AS OF :lsn", {"id": 1, "lsn": lsn}),
+    ]:
+        for _ in range(3):
+            assert quotes.query(sql, given).fetchall() == [(1,)]
+    assert quotes.query("SELECT v FROM t WHERE id = ?", [1]).fetchall() == [(2,)]
+
+
 def test_times():
     """A time means the last commit at or before it."""
     clock = ManualClock(from_datetime(NOON))

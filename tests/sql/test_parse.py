@@ -24,6 +24,7 @@ from millstream.sql import (
     Millstream,
     Notify,
     Option,
+    Query,
     Select,
     Show,
     ShowChanges,
@@ -35,6 +36,7 @@ from millstream.sql import (
     parse_expression,
 )
 from millstream.sql.positions import place_of
+from millstream.sql.statements.statement import AsOf
 
 e = parse_expression
 
@@ -212,6 +214,7 @@ CASES = [
     ("DESC SOURCE t", Describe(name="t", kind="source")),
     ("DESC source", Describe(name="source")),
     ("SHOW CHANGES", ShowChanges()),
+    ("SHOW CHANGES SINCE NOW() - INTERVAL '1 day'", ShowChanges(since=timedelta(days=1))),
     ("SHOW CHANGES FOR t SINCE 42 LIMIT 10", ShowChanges(collection="t", since=42, limit=10)),
     ("SHOW CHANGES SINCE LSN 42", ShowChanges(since=42)),
     ("SHOW CHANGES SINCE '2026-01-01 00:00:00'", ShowChanges(since=MIDNIGHT)),
@@ -230,6 +233,45 @@ CASES = [
     ("NOTIFY ch", Notify(channel="ch")),
     ('NOTIFY ch, r\'{"a": "\\n"}\'', Notify(channel="ch", payload='{"a": "\\n"}')),
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("42", 42),
+        ("LSN 42", 42),
+        ("TIMESTAMP '2026-01-01 00:00:00'", MIDNIGHT),
+        ("'2026-01-01T01:00:00+01:00'", MIDNIGHT),
+        ("DATE '2026-01-01'", MIDNIGHT),
+        ("NOW()", timedelta(0)),
+        ("CURRENT_TIMESTAMP - INTERVAL '5 minutes'", timedelta(minutes=5)),
+        ("interval '1' day ago", timedelta(days=1)),
+    ],
+)
+def test_as_of(text, moment):
+    """It stands after any SELECT, and is no part of it."""
+    for query in (
+        "SELECT * FROM t",
+        "SELECT a AS of FROM t AS of WHERE of.a > 1 LIMIT 3",
+        "SELECT a, COUNT(*) AS of FROM t GROUP BY a ORDER BY a LIMIT 3",
+        "WITH q AS (SELECT a FROM t) SELECT a FROM q UNION ALL SELECT a FROM u",
+    ):
+        found, plain = select(f"{query} AS OF {text}"), select(query)
+        assert found.as_of == AsOf(moment)
+        assert (found.as_of.line, found.as_of.column) == (1, len(query) + 2)
+        assert dataclasses.replace(found, as_of=None) == plain
+        assert plain.as_of is None
+
+
+def test_as_of_is_a_parameter():
+    assert select("SELECT a FROM t AS OF ?", [7]).as_of == AsOf(7)
+    assert select("SELECT a FROM t AS OF :t", {"t": MIDNIGHT}).as_of == AsOf(MIDNIGHT)
+
+
+def select(text, parameters=None):
+    [found] = parse(text, parameters)
+    assert isinstance(found, Select | Query)
+    return found
 
 
 @pytest.mark.parametrize(("sql", "statement"), [pytest.param(*case, id=case[0]) for case in CASES])

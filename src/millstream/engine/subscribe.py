@@ -181,7 +181,7 @@ def _followed(
             engine.views.check(definition)
         feed_of = LogFeed
     snapshot = engine.relations.snapshot(definition, plan)
-    past = engine.relations.past_snapshot(definition, plan)
+    past = None if snapshot is None else engine.relations.past_snapshot(definition, plan)
     subscribed = SubscribedQuery(
         sql=select.text,
         schema=plan.schema,

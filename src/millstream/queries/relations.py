@@ -183,15 +183,11 @@ class Relations:
         """How the rows that a relation had are found."""
         return self._past.explained(definition)
 
-    def past_snapshot(
-        self, definition: Definition, plan: SelectPlan
-    ) -> Callable[[int], Snapshot] | None:
+    def past_snapshot(self, definition: Definition, plan: SelectPlan) -> Callable[[int], Snapshot]:
         """A function that returns the rows that a query gave its subscribers at an LSN.
 
-        None for a source or a stream.
+        Of a table or a view, whose log is kept.
         """
-        if self.snapshot(definition, plan) is None:
-            return None
         running = self._views.get(definition.name)
 
         def snapshot(lsn: int) -> Snapshot:
@@ -215,8 +211,8 @@ class Relations:
         """An LSN; the next one if it lies between the old and the new row of an update."""
         names = tuple(each.name for each in self._catalog if not each.broken)
         for batch in self.logged(names, lsn + 1, start=lsn):
-            pair = batch.weights[:2] if batch.first_lsn == lsn else []
-            return lsn + (pair == [-1, 1])
+            is_update = batch.first_lsn == lsn and batch.slice(0, 2).weights == [-1, 1]
+            return lsn + is_update
         return lsn
 
     # ---- stored rows

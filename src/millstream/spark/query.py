@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -294,8 +293,9 @@ class SparkQuery:
             SparkError: it has no value for some row.
         """
         session, server, address = self.session, self.server(), self._address()
-        for name, value in _BATCH.items():
-            session.conf.set(name, value)
+        cores = session.sparkContext.defaultParallelism
+        session.conf.set("spark.sql.shuffle.partitions", str(cores))  # it is not one line
+        session.conf.set("spark.sql.adaptive.enabled", "true")
         try:
             for name, each in relations.items():
                 address["feed"] = f"{self.feed}/{name}"
@@ -331,12 +331,6 @@ class SparkQuery:
         nothing.createOrReplaceTempView(FEED)
         return _sql(self.session, self.plan.spark_sql)
 
-
-_BATCH: Final = {
-    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
-    "spark.sql.adaptive.enabled": "true",
-}
-"""What a session is set to for an answer in batch, which is not one line of one thread."""
 
 _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
     "live": {"realTime": _FOR_EVER},

@@ -141,6 +141,8 @@ def _select(statement: Select, schema: Schema) -> Point | None:
     selected = _selected(statement, schema, alias)
     if not key or not selected or statement.live or statement.limit is not None:
         return None
+    if statement.as_of is not None:
+        return None
     result = plan_select(statement, schema).schema
     return Point("select", statement.target, schema, (), key, selected, result)
 

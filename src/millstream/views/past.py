@@ -96,7 +96,7 @@ class Past:
         if not definition.query:
             return "from its log, in process"
         planned = self._views[definition.name].planned
-        if not is_computed(planned):
+        if not self._is_computed(planned):
             return "as it was shown, from its log, in process"
         read = ", ".join(planned.inputs)
         where = "in process" if planned.plan is None else "by a Spark batch"
@@ -105,7 +105,7 @@ class Past:
     def _rows(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
         if definition.query:
             planned = self._views[definition.name].planned
-            if is_computed(planned):
+            if self._is_computed(planned):
                 return self._computed(planned, lsn)
         self._check_exists(definition, lsn)
         return self._shown(definition, lsn)
@@ -141,6 +141,20 @@ class Past:
             raise _not_kept(name, lsn, topic.low_lsn)
 
     # ---- views
+
+    def _is_computed(self, planned: PlannedView) -> bool:
+        """Whether the rows of a view at an LSN are those of its query over its inputs at it.
+
+        Not if rows are late by the log of another view, of which only the rows are computed.
+        """
+        plan, catalog = planned.plan, self._storage.catalog
+        if planned.statement.emit.mode != "changes" or planned.definition.options.start == "now":
+            return False
+        if plan is None:
+            return True
+        timed = (catalog[each] for each in plan.inputs if each != CLOCK)
+        late = any(each.query and each.watermark is not None for each in timed)
+        return not late and not _goes_by_log(plan)
 
     def _computed(self, planned: PlannedView, lsn: int) -> Iterator[ChangeBatch]:
         """What the query of a view gives over its inputs as they were."""
@@ -194,7 +208,7 @@ class Past:
                 self._check_kept(read.name, lsn)
         statement = CreateView(name="", kind="view", query=query, sql=query.sql)
         planned = replace(self._views.plan(statement, HIDDEN + "past", tenant), tenant=tenant)
-        if not is_computed(planned):
+        if planned.plan is None or _goes_by_log(planned.plan):
             raise SqlUnsupportedError(
                 "NOW() and FOR SYSTEM_TIME AS OF are not supported in a query with AS OF",
                 sql=query.sql,
@@ -258,18 +272,16 @@ class Past:
         if plan.line or plan.shape == "rows" or planned.select is not None:
             return
         schemas = [self._storage.schema_of(each) for each in plan.inputs]
-        if is_computed(planned) and LSN in used(feed_schema(schemas), plan.spark_sql).names:
+        if self._is_computed(planned) and LSN in used(feed_schema(schemas), plan.spark_sql).names:
             raise SqlUnsupportedError(
                 f"FIRST, LAST and the like over {definition.name}, a view, have no past",
                 hint="MIN_BY(x, y) and MAX_BY(x, y) do not go by the order of a log.",
             )
 
 
-def is_computed(planned: PlannedView) -> bool:
-    """Whether the rows of a view at an LSN are those of its query over its inputs at that LSN."""
-    plan = planned.plan
-    own = planned.statement.emit.mode != "changes" or planned.definition.options.start == "now"
-    return not own and (plan is None or (CLOCK not in plan.inputs and not plan.temporal))
+def _goes_by_log(plan: ViewPlan) -> bool:
+    """Whether the answer of a query is not that of a batch over the rows of an LSN."""
+    return CLOCK in plan.inputs or bool(plan.temporal)
 
 
 def _shown(planned: PlannedView, plan: ViewPlan, found: pa.Table, lsn: int) -> pa.Table:
