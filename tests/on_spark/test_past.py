@@ -14,7 +14,7 @@ from millstream.errors import ExpressionError, SqlUnsupportedError, ViewFailedEr
 from millstream.model import Schema
 from millstream.testing import TIMEOUT, Mirror, engine_of
 
-from .conftest import batch_answer
+from .exact import Plain, bag
 from .observing import rows_of, settle
 
 SCHEMAS = {
@@ -89,17 +89,15 @@ class History:
                 found += zip(batch.lsns, batch.rows, batch.weights, strict=True)
             self.changes[name] = found
 
-    def at(self, lsn):
-        """What plain Spark is to read."""
-        tables = {}
+    def give(self, plain, lsn):
+        """Let plain Spark read what there was at an LSN."""
         for name, changes in self.changes.items():
             rows = Counter()
             for at, row, weight in changes:
                 if at <= lsn:
                     rows[row] += weight
-            assert not [row for row, count in rows.items() if count < 0]
-            tables[name] = (SCHEMAS[name], list((+rows).elements()))
-        return tables
+            assert min(rows.values(), default=0) >= 0
+            plain.give(name, SCHEMAS[name], list((+rows).elements()))
 
     def lsns(self, count):
         """Some LSNs of the past, but for those between the two rows of an update."""
@@ -108,19 +106,18 @@ class History:
         return sorted(self._random.sample(sorted(known), count))
 
 
-def check(spark, history, lsn, views):
+def check(plain, history, lsn, views):
     """All views as of an LSN are what plain Spark answers."""
-    tables = history.at(lsn)
+    history.give(plain, lsn)
     for name, select in views.items():
         found = history.db.query(f"SELECT * FROM {name} AS OF {lsn}")
-        wanted = Counter(batch_answer(spark, select, **tables))
-        assert Counter(found.fetchall()) == wanted, (name, lsn)
+        assert bag(found.to_arrow()) == bag(plain.answer(select)), (name, lsn)
         assert found.lsn == lsn
 
 
 def test_any_lsn(tmp_path, spark):
     """Views need not have stopped there; nor have existed."""
-    views = VIEWS | {name: expanded(name) for name in OVER_VIEWS}
+    views, plain = VIEWS | {name: expanded(name) for name in OVER_VIEWS}, Plain(spark)
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(CREATE)
         history = History(db, 12)
@@ -136,7 +133,7 @@ def test_any_lsn(tmp_path, spark):
         settle(db, *VIEWS, *OVER_VIEWS)
         history.read()
         for lsn in history.lsns(2):
-            check(spark, history, lsn, views)
+            check(plain, history, lsn, views)
         newest = {name: rows_of(db, name) for name in views}
         now = db.flush()
     with ms.open(tmp_path / "db", spark=spark) as db:
@@ -145,7 +142,7 @@ def test_any_lsn(tmp_path, spark):
             history.step()
         history.read()
         assert {name: as_of(db, name, now) for name in views} == newest
-        check(spark, history, created, views)
+        check(plain, history, created, views)
 
 
 def as_of(db, name, moment):
@@ -166,13 +163,14 @@ def test_queries_over_what_was(db, spark):
         "SELECT c.k, SOUNDEX(CAST(c.c AS STRING)) AS z FROM t JOIN counted c ON t.k = c.k",
         "SELECT k, MEDIAN(n) AS m FROM s GROUP BY k ORDER BY m DESC, k",
     ]
+    plain = Plain(spark)
     for lsn in history.lsns(3):
-        tables = history.at(lsn)
+        history.give(plain, lsn)
         for query in queries:
             expected = f"WITH counted AS ({VIEWS['counted']}) {query}"
-            found = db.query(f"{query} AS OF {lsn}").fetchall()
-            assert Counter(found) == Counter(batch_answer(spark, expected, **tables)), (query, lsn)
-    medians = [m for _, m in found]
+            found = db.query(f"{query} AS OF {lsn}")
+            assert bag(found.to_arrow()) == bag(plain.answer(expected)), (query, lsn)
+    medians = [m for _, m in found.fetchall()]
     assert medians == sorted(medians, reverse=True)
     assert "by a Spark batch" in db.explain(f"{queries[1]} AS OF {lsn}")
     with pytest.raises(ExpressionError, match="DIVIDE_BY_ZERO"):
