@@ -23,6 +23,8 @@ from millstream.spark.live import Encodings, LiveGear
 from millstream.sql.views.plan import Window
 from millstream.testing import engine_of
 
+from .few_frames import read_few
+
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = "\x1f".join(["n", "ts", "_lsn", "_weight", "_wm"])
 HEADER = struct.Struct(">BqI")
@@ -54,6 +56,8 @@ class Frames:
         if kind == 1:
             message = pa.ipc.read_message(self._in)
             rows = pa.ipc.read_record_batch(message, self.schema).to_pylist()
+        elif kind == 6:
+            kind, rows = 1, read_few(self._in, self.schema)
         return kind, lsn, offset, rows
 
     def all(self):

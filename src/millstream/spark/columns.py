@@ -8,6 +8,7 @@ row: ``_lsn`` is that of the change, which may be one of a table.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,16 +16,24 @@ import pyarrow as pa
 
 from millstream.errors import SqlUnsupportedError
 from millstream.model.types import SqlType, type_from_arrow
+from millstream.spark.bridge.frames import FEW, ROWS
+from millstream.spark.few_rows import COUNT, few_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
+    from millstream.spark.few_rows import Writer
 
 Sources = list[tuple[int | str, pa.DataType]]
 Part = tuple["ChangeBatch", int | None]
 """A batch, and the watermark that held before it."""
+
+Encoded = tuple[int, "bytes | pa.Buffer"]
+"""Rows, and the kind of the frame that they are in."""
+
+NO_ROWS: Final[Encoded] = (FEW, COUNT.pack(0))
 
 LOG: Final = "_log"
 LSN: Final = "_lsn"
@@ -86,6 +95,7 @@ class FeedColumns:
         self._names = set(everything.names)
         self._logs = len(schemas)
         self._sources: dict[int, tuple[Schema, Sources]] = {}  # hashing a schema takes long
+        self._writers: dict[int, tuple[Schema, Writer | None]] = {}
 
     def batch(self, log: int, rows: ChangeBatch, watermark: int | None) -> pa.RecordBatch:
         """Rows of a log, with the watermark that held before them."""
@@ -93,6 +103,26 @@ class FeedColumns:
             columns = self._of_rows(log, rows, watermark, self._sources_in(log, rows.schema))
             return pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return self.batches(log, [(rows, watermark)])
+
+    def encoded(self, log: int, rows: ChangeBatch, watermark: int | None) -> Encoded:
+        """Rows of a log, with the watermark before them, for a frame; a few without Arrow."""
+        if not rows.is_arrow and len(rows) <= _FEW:
+            known = self._writers.get(log)
+            if known is None or known[0] is not rows.schema:
+                known = self._writers[log] = (rows.schema, self._writer(log, rows.schema))
+            if known[1] is not None:
+                with contextlib.suppress(AttributeError, TypeError):  # a value that is Unreadable
+                    return FEW, known[1](rows, watermark)
+        return ROWS, self.batch(log, rows, watermark).serialize()
+
+    def _writer(self, log: int, schema: Schema) -> Writer | None:
+        named = {LOG: str(log), LSN: "lsn", WEIGHT: "weight", WATERMARK: "mark"}
+        sources = self._sources_of(log, schema)
+        values = [
+            f"row[{source}]" if isinstance(source, int) else named.get(source, "None")
+            for source, _ in sources
+        ]
+        return few_rows([kind for _, kind in sources], values)
 
     def batches(self, log: int, parts: Sequence[Part]) -> pa.RecordBatch:
         """Batches of one log and one schema as one, each with the watermark before it."""

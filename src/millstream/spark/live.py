@@ -26,7 +26,7 @@ from millstream.errors import ClosedError, Error
 from millstream.spark.beginning import BeginningSender
 from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS
 from millstream.spark.checkpoint import Offset
-from millstream.spark.columns import LSN, FeedColumns
+from millstream.spark.columns import LSN, NO_ROWS, FeedColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.spark.beginning import Beginning
     from millstream.spark.bridge.connection import Connection
+    from millstream.spark.columns import Encoded
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
     from millstream.spark.lookup_join import LookupJoin
     from millstream.sql import SelectPlan
@@ -61,9 +62,9 @@ class Encodings:
 
     def __init__(self) -> None:
         self._batch: ChangeBatch | None = None
-        self._made: dict[object, pa.Buffer] = {}
+        self._made: dict[object, Encoded] = {}
 
-    def of(self, batch: ChangeBatch, key: object, make: Callable[[], pa.Buffer]) -> pa.Buffer:
+    def of(self, batch: ChangeBatch, key: object, make: Callable[[], Encoded]) -> Encoded:
         """What a batch was encoded as for a key; made now if it was not yet."""
         if batch is not self._batch:
             self._batch, self._made = batch, {}
@@ -436,7 +437,7 @@ class _LiveBatch:
         """A frame without rows: when it comes back, everything before it has."""
         lsn = self._tail.settled()
         if lsn > self._gear.sent_lsn:
-            self._wire.send(*self._frame(lsn, self._columns.none()))
+            self._wire.send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
 
     def _end(self) -> None:
         gear = self._gear
@@ -477,13 +478,12 @@ class _LiveBatch:
         kept, missed, before = self._tracker.split(log, batch)
         if kept is batch:
             key = (log, before, columns.names)
-            data = self._gear.encodings.of(
-                batch, key, lambda: columns.batch(log, batch, before).serialize()
+            kind, data = self._gear.encodings.of(
+                batch, key, lambda: columns.encoded(log, batch, before)
             )
         else:
-            rows = columns.none() if kept is None else columns.batch(log, kept, before)
-            data = rows.serialize()
-        frame = b"".join((*self._header(batch.lsn), data))
+            kind, data = NO_ROWS if kept is None else columns.encoded(log, kept, before)
+        frame = b"".join((*self._header(batch.lsn, kind), data))
         if missed is not None:
             self._missed.append(missed)
         self._unsent = frame if missed is not None else self._wire.send_now(frame)

@@ -2,8 +2,9 @@
 
 A feed sends an Arrow schema first. Each frame after it is a header (its kind, the LSN up to which
 everything has been sent, the size of a text) and the text; with rows, an Arrow record batch
-follows. The text is the offset after the frame, empty in the catch-up gear; of a failure, why. A
-mark has rows, too, or none; what they and all before them lead to is sent back at once.
+follows, or a few rows as ``few_rows.py`` writes them. The text is the offset after the frame, empty
+in the catch-up gear; of a failure, why. A mark has rows, too, or none; what they and all before
+them lead to is sent back at once.
 """
 
 from __future__ import annotations
@@ -17,3 +18,4 @@ ROWS: Final = 1
 END: Final = 3
 FAILED: Final = 4
 MARK: Final = 5
+FEW: Final = 6

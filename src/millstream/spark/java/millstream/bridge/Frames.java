@@ -20,19 +20,22 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * Frames of a feed: a schema first, then each a kind, an LSN, the offset after it as text, and for
- * rows an Arrow record batch, which replaces the one before.
+ * rows an Arrow record batch, or a few rows without Arrow, which replace those before.
  */
 final class Frames {
   static final int ROWS = 1;
   static final int END = 3;
   static final int FAILED = 4;
   static final int MARK = 5;
+  static final int FEW = 6;
 
   private final Wire wire;
   private final ReadChannel channel;
   private final BufferAllocator memory;
   private VectorSchemaRoot root;
   private VectorLoader loader;
+  private ColumnarBatch many;
+  private FewRows few;
   private ColumnarBatch batch;
 
   private int kind;
@@ -77,12 +80,18 @@ final class Frames {
     wire.in.readFully(offset);
     if (kind == END) return false;
     if (kind == FAILED) throw new IOException("millstream: " + offset());
+    if (kind == FEW) {
+      if (few == null) few = new FewRows(ArrowUtils.fromArrowSchema(root.getSchema()));
+      batch = few.read(wire.in);
+      return true;
+    }
     ArrowRecordBatch data = MessageSerializer.deserializeRecordBatch(channel, memory);
     try {
       loader.load(data);
     } finally {
       data.close();
     }
+    batch = many;
     batch.setNumRows(root.getRowCount());
     return true;
   }
@@ -96,7 +105,7 @@ final class Frames {
     for (Iterator each = vectors.iterator(); each.hasNext();) {
       columns[i++] = new Column((FieldVector) each.next());
     }
-    batch = new ColumnarBatch(columns);
+    many = new ColumnarBatch(columns);
   }
 
   void close() {
