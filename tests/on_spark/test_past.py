@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -333,3 +334,87 @@ def test_joined_to_the_live_tail(db):
         while each.position < last:
             mirror.apply(each.recv(timeout=TIMEOUT))
         assert +mirror.rows == rows
+
+
+# ---- what else there is
+
+
+def test_columns_of_all_types(db):
+    """Rows go to Spark and back as they are."""
+    db.execute(
+        "CREATE SOURCE a (id INT, b BOOLEAN, i TINYINT, l SMALLINT, r REAL, d DOUBLE, "
+        "c DECIMAL(20, 4), t VARCHAR, y BINARY, e DATE, m TIMESTAMP, v INTERVAL, "
+        "n ARRAY<INT>, o STRUCT<p: INT, q: ARRAY<VARCHAR>>, u MAP<VARCHAR, DOUBLE>, z INT);"
+        "CREATE SOURCE k (id INT);"
+        "CREATE MATERIALIZED VIEW w AS SELECT a.* FROM a JOIN k ON a.id = k.id;"
+        "CREATE MATERIALIZED VIEW g AS SELECT z, MAX(c) AS c, MAX(m) AS m, MAX(v) AS v, "
+        "MAX(y) AS y, COUNT(*) AS n FROM a GROUP BY z"
+    )
+    nothing = (0, *[None] * 15)
+    something = (
+        *(1, True, -5, 300, 1.5, -0.0, Decimal("12345.6789"), "Zoë\x00", b"\xff\x00"),
+        *(
+            date(1, 1, 1),
+            NOON,
+            timedelta(days=-3, microseconds=1),
+            [1, None],
+            {"p": 3, "q": ["a", None]},
+        ),
+        *({"x": 1.25, "y": None}, 7),
+    )
+    names = engine_of(db).catalog["a"].schema.names
+    db.insert("a", [dict(zip(names, row, strict=True)) for row in (nothing, something)])
+    db.insert("k", [(0,), (1,), (1,)])
+    lsn = db.flush()
+    settle(db, "w", "g")
+    for view in ("w", "g"):
+        found = db.query(f"SELECT * FROM {view} AS OF {lsn}").to_arrow()
+        shown = db.query(f"SELECT * FROM {view}").to_arrow()
+        assert found.schema == shown.schema
+        assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, shown.to_pylist()))
+
+
+def test_columns_that_were_added(db):
+    db.execute(CREATE)
+    db.execute("CREATE MATERIALIZED VIEW j AS SELECT t.*, s.n FROM s JOIN t ON s.k = t.k")
+    db.execute("INSERT INTO t VALUES (1, 1, 1)")
+    db.insert("s", [(1, 2, 3)])
+    lsn = db.flush()
+    db.execute("ALTER TABLE t ADD COLUMN more VARCHAR; ALTER SOURCE s ADD COLUMN more VARCHAR")
+    db.execute("UPDATE t SET more = 'x'")
+    db.execute(
+        "CREATE MATERIALIZED VIEW c AS SELECT t.more, COUNT(s.more) AS n FROM s JOIN t "
+        "ON s.k = t.k GROUP BY t.more"
+    )
+    assert as_of(db, "j", lsn) == as_of(db, "j", db.flush()) == Counter([(1, 1, 1, 2)])
+    assert as_of(db, "c", lsn) == Counter([(None, 0)])
+    assert as_of(db, "c", db.lsn) == Counter([("x", 0)])
+
+
+def test_tenants(db):
+    """A query that only Spark answers reads the tenant's rows, of views, too."""
+    db.execute(
+        "CREATE SOURCE s (who VARCHAR NOT NULL, n INT) WITH (tenant = 'who');"
+        "CREATE TABLE t (who VARCHAR NOT NULL, n INT, PRIMARY KEY (who, n)) WITH (tenant = 'who');"
+        "CREATE MATERIALIZED VIEW v WITH (tenant = 'who') AS "
+        "SELECT who, COUNT(*) AS c FROM s GROUP BY who"
+    )
+    db.insert("s", [("a", 1), ("a", 2), ("b", 1)])
+    db.insert("t", [("a", 1), ("b", 1), ("b", 2)])
+    lsn = db.flush()
+    db.insert("s", [("a", 1), ("b", 1)])
+    sql = f"SELECT SOUNDEX(s.who) AS x, s.n, v.c FROM s, t, v WHERE s.n = t.n AS OF {lsn}"
+    assert db.query(sql, tenant="a").fetchall() == [("A000", 1, 2)]
+    assert db.query(sql, tenant="b").fetchall() == [("B000", 1, 1)]
+    assert len(db.query(sql)) == 10
+    assert db.query(f"SELECT c FROM v AS OF {lsn}", tenant="a").fetchall() == [(2,)]
+
+
+def test_python_functions(db, spark):
+    spark.udf.register("twice", lambda n: None if n is None else 2 * n, "int")
+    db.execute(CREATE)
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT twice(n) AS m FROM s")
+    db.insert("s", [(1, 2, 3)])
+    lsn = db.flush()
+    db.insert("s", [(1, 5, 3)])
+    assert as_of(db, "v", lsn) == Counter([(4,)])
