@@ -94,6 +94,8 @@ class Session(Subscribing):
     ) -> Result:
         """The rows that a query gives now, those pushed before by this thread included.
 
+        With ``AS OF`` an LSN or a time at its end, the rows that it gives over what was there then.
+
         >>> import millstream as ms
         >>> with ms.open() as db:
         ...     _ = db.execute("CREATE SOURCE s (n BIGINT)")
