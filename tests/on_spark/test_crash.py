@@ -42,9 +42,26 @@ SETUP = """
         GROUP BY k, TUMBLE(ts, INTERVAL '1 minute') EMIT ON WINDOW CLOSE
         ALLOW LATENESS INTERVAL '10 seconds' LATE DATA TO too_late;
     CREATE MATERIALIZED VIEW lines AS SELECT n, md5(CAST(n AS VARCHAR)) AS m FROM s WHERE k = 1;
+    CREATE MATERIALIZED VIEW pairs AS
+        SELECT a.k, TUMBLE_START(a.ts, INTERVAL '1 minute') AS minute, COUNT(*) AS c
+        FROM s AS a JOIN s AS b ON a.k = b.k AND a.ts = b.ts
+        GROUP BY a.k, TUMBLE(a.ts, INTERVAL '1 minute') EMIT FINAL LATE DATA TO too_late_for_pairs;
+    CREATE MATERIALIZED VIEW odd AS SELECT k, ts FROM s WHERE n % 2 = 1
+        WATERMARK FOR ts AS ts - INTERVAL '1 second';
+    CREATE MATERIALIZED VIEW odd_minutes AS
+        SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS minute, COUNT(*) AS c FROM odd
+        GROUP BY k, TUMBLE(ts, INTERVAL '1 minute') EMIT FINAL;
     CREATE MATERIALIZED VIEW over AS SELECT most, COUNT(*) AS c FROM sums GROUP BY most;
 """
-KEYED = {"sums": 1, "minutes": 2, "lines": 0, "over": 1}
+KEYED = {
+    "sums": 1,
+    "minutes": 2,
+    "lines": 0,
+    "over": 1,
+    "pairs": 2,
+    "odd": 0,
+    "odd_minutes": 2,
+}
 
 
 def work(path, seed):
@@ -134,13 +151,23 @@ def expected(db):
     for k, _, moment in taken:
         windows[k, window_of(moment)] += 1
     passed = EPOCH + timedelta(microseconds=mark)
+    pairs, late_for_pairs = Counter(), in_time(batches, 2)[1]
+    for (k, moment), count in Counter((k, ts) for k, _, ts in in_time(batches, 2)[0]).items():
+        pairs[k, window_of(moment)] += count**2
+    odd, _, odd_mark = in_time(batches_of(db, "odd"), 1)
+    odd_windows = Counter((k, window_of(moment)) for k, moment in odd)
+    odd_passed = EPOCH + timedelta(microseconds=odd_mark or 0)
     return {
         "sums": Counter((k, sum(ns), len(ns), max(ns)) for k, ns in groups.items()),
         "minutes": Counter(
             (*key, count) for key, count in windows.items() if key[1] + MINUTE <= passed
         ),
+        "pairs": Counter((*key, n) for key, n in pairs.items() if key[1] + MINUTE <= passed),
+        "odd_minutes": Counter(
+            (*key, n) for key, n in odd_windows.items() if key[1] + MINUTE <= odd_passed
+        ),
         "over": Counter(Counter(max(ns) for ns in groups.values()).items()),
-    }, late
+    }, {"minutes": late, "pairs": late_for_pairs}
 
 
 def check(db, mirrors):
@@ -156,8 +183,10 @@ def check(db, mirrors):
             assert Mirror(key_columns=keyed).follow(subscription).catch_up(db).rows == shown, name
         with db.subscribe(f"SELECT * FROM {name}", start=mirrors[name].token) as after:
             assert mirrors[name].follow(after).catch_up(db).rows == shown, name
-    assert db.query("SELECT * FROM too_late").fetchall() == late
-    assert engine_of(db).views["minutes"].late_rows == len(late)
+    assert db.query("SELECT * FROM too_late").fetchall() == late["minutes"]
+    assert db.query("SELECT * FROM too_late_for_pairs").fetchall() == late["pairs"]
+    for name, rows in late.items():
+        assert engine_of(db).views[name].late_rows == len(rows)
     assert all(each["error"] is None for each in db.query("SHOW VIEWS").to_pylist())
     changes = db.query("SHOW CHANGES FOR sums").fetchall()
     assert len({lsn for lsn, *_ in changes}) == len(changes)

@@ -22,7 +22,7 @@ from millstream.spark.lookup_join import LookupJoin
 from millstream.sql.views.plan import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from millstream.log import Log
     from millstream.model.schema import Schema
@@ -46,15 +46,17 @@ class FeedInputs:
     Attributes:
         topics: the logs.
         schemas: their columns.
-        window: the view's window, by which rows are late; None when none is.
+        window: the view's window, by which rows are late; None when none is. Of a line, one that
+            closes.
         event_times: the place of the event-time column in each log, or None.
         lateness: for how long after its end a window still takes rows, in microseconds.
         start: the first LSN that is read.
         lookups: joins with tables.
         keep: filters each batch before anything else sees it; None: all rows are read.
         line: whether a line of operators reads it: a first row says that it begins.
-        timed: of a line, the logs of which a row older than the watermark comes too late, since
-            the line has let go of what it could meet. Filled when the line has been planned.
+        timed: of a line, the logs whose rows may come too late: those of windows that close, or
+            those whose rows meet others up to a certain time; such a row is late when it is older
+            than the watermark. Filled when the line has been planned.
     """
 
     topics: tuple[str, ...]
@@ -79,10 +81,12 @@ class WatermarkTracker:
 
     Args:
         window: the view's window; None when no row can be late.
-        columns: the place of the event-time column in each log, or None.
+        columns: the place of the event-time column in each log, or None: such a log has no say
+            in the watermark.
         lateness: for how long after its end a window still takes rows, in microseconds.
         watermarks: of each log, at the beginning.
         late: how many rows came too late before.
+        never_late: the logs of which no row comes too late.
 
     Attributes:
         watermarks: of each log, where it is.
@@ -96,8 +100,11 @@ class WatermarkTracker:
         lateness: int,
         watermarks: Sequence[int | None],
         late: int = 0,
+        *,
+        never_late: Collection[int] = (),
     ) -> None:
         self._window = window
+        self._never_late = never_late
         self._columns = columns
         self._lateness = lateness
         self.watermarks = list(watermarks)
@@ -121,7 +128,7 @@ class WatermarkTracker:
         """Advance past a batch; the rows in time, the late ones, and the watermark before it."""
         before = self.watermark
         self.advance(log, batch)
-        column = self._columns[log]
+        column = None if log in self._never_late else self._columns[log]
         if self._window is None or column is None or before is None or not len(batch):
             return batch, None, before
         border = before - self._lateness
@@ -238,11 +245,14 @@ class FeedLogs:
     def tracker_at(self, place: Offset) -> WatermarkTracker:
         """The watermarks as they were at a place."""
         inputs = self._inputs
-        window, times = inputs.window, inputs.event_times
+        window, times, never_late = inputs.window, inputs.event_times, set[int]()
         if inputs.line:
+            never_late = set(range(len(times))) - inputs.timed
+        if inputs.line and window is None:
             window = _OWN_MOMENT if inputs.timed else None
-            times = tuple(each if log in inputs.timed else None for log, each in enumerate(times))
-        return WatermarkTracker(window, times, inputs.lateness, place.watermarks, place.late)
+            times = tuple(None if log in never_late else each for log, each in enumerate(times))
+        marks, late = place.watermarks, place.late
+        return WatermarkTracker(window, times, inputs.lateness, marks, late, never_late=never_late)
 
     def join_at(self, place: Offset) -> LookupJoin | None:
         """The view's joins, with its tables as they were at a place; None when it has none."""

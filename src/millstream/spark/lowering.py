@@ -14,17 +14,16 @@ from typing import Any, Final
 from millstream.errors import SqlUnsupportedError
 from millstream.spark.aggregates import aggregate_of
 from millstream.spark.asof import below_asof, read_asof, read_temporal, with_column
+from millstream.spark.event_time import ClosedWindows, Closing, Expiries
 from millstream.spark.moments import is_clock, read_bounds
 from millstream.spark.plans import (
     LogLeaf,
     each_of,
-    event_time,
     fingerprint_of,
     is_constant,
     is_temporal,
     keys_of,
     kind_of,
-    last_moment,
     only_grows,
     parts_of,
     reach_of,
@@ -77,7 +76,8 @@ class Line:
         entry: from the feed onto the line.
         operators: in order.
         names: what each of them does, for people.
-        keys: the places of the result's columns that distinguish its rows; empty when none do.
+        keys: the places of the result's columns that distinguish its rows, which are groups; None
+            when they are not.
         is_global: whether there is an aggregate without keys, which has a row over no rows, too.
         grows: whether no row of the result ever changes or goes.
         fingerprint: equal for plans whose operators have the same state.
@@ -88,7 +88,7 @@ class Line:
     entry: Any
     operators: Any
     names: list[str] = field(default_factory=list)
-    keys: tuple[int, ...] = ()
+    keys: tuple[int, ...] | None = None
     is_global: bool = False
     grows: bool = False
     fingerprint: str = ""
@@ -96,24 +96,33 @@ class Line:
     timed: set[int] = field(default_factory=set)
 
 
-def lower(jvm: Any, plan: Any, logs: dict[int, LogLeaf]) -> Line:  # noqa: ANN401
+def lower(
+    jvm: Any,  # noqa: ANN401
+    plan: Any,  # noqa: ANN401
+    logs: dict[int, LogLeaf],
+    closing: Closing | None = None,
+) -> Line:
     """The line of operators of a plan.
 
     Args:
         jvm: the classes of Java.
         plan: the optimized plan; its leaves are RDDs.
         logs: what each RDD stands for, by its id.
+        closing: what is known of its windows, if they close.
 
     Raises:
-        SqlUnsupportedError: there is a node that no operator does.
+        SqlUnsupportedError: there is a node that no operator does, or no window that closes.
     """
-    lowering = _Lowering(jvm, logs)
+    scala = Scala(jvm)
+    expiries = Expiries(scala, logs, closing and ClosedWindows(scala, plan, closing, logs))
+    lowering = _Lowering(scala, logs, expiries)
     columns = plan.output()
     lowering.node(plan, [], lambda steps: lowering.pipe(_SINK, steps, [], columns, columns))
     lowering.line.keys = keys_of(plan)
+    lowering.line.timed = expiries.timed
     lowering.line.grows = only_grows(plan, lambda rdd: logs[rdd].grows)
     lowering.line.fingerprint = fingerprint_of(
-        f"{_LAYOUT} {sorted(logs.values())}\n{plan.toString()}"
+        f"{_LAYOUT} {sorted(logs.values())}{closing or ''}\n{plan.toString()}"
     )
     for leaf, places in jvm.millstream.line.Plans.used(plan):
         if kind_of(leaf) == "LogicalRDD":
@@ -128,14 +137,15 @@ class _Lowering:
     A node is lowered with the steps that follow it, nearest first.
     """
 
-    def __init__(self, jvm: Any, logs: dict[int, LogLeaf]) -> None:  # noqa: ANN401
-        self._scala = scala = Scala(jvm)
+    def __init__(self, scala: Scala, logs: dict[int, LogLeaf], expiries: Expiries) -> None:
+        self._scala = scala
         self._java, self._catalyst = scala.line, scala.catalyst
         self._alias, self._list, self._seq = scala.alias, scala.array, scala.seq
         self._logs = logs
-        self._long = jvm.org.apache.spark.sql.types.DataTypes.LongType
+        self._expiries = expiries
+        self._long = scala.jvm.org.apache.spark.sql.types.DataTypes.LongType
         self._ports = _SINK
-        self.line = Line(self._java.Entry(len(logs)), jvm.java.util.ArrayList())
+        self.line = Line(self._java.Entry(len(logs)), scala.jvm.java.util.ArrayList())
         self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
             "Aggregate": self._aggregate,
             "AsOfJoin": self._asof,
@@ -273,7 +283,7 @@ class _Lowering:
         test = condition.get() if condition.isDefined() else None
         by = f" by {text_of(keys[0])}" if keys[0] else ""
         name = f"{kind} join{by}{'' if test is None else f' where {text_of([test])}'}"
-        expiries = self._expiries(sides, keys, test)
+        expiries = self._expiries.of_join(sides, keys, test)
         join = self._java.Join(*ports, *widths, kind, test, pair, *expiries, pipes(steps))
         self._add(name, join)
 
@@ -326,30 +336,6 @@ class _Lowering:
         by = f" by {text_of(found.keys[0])}" if found.keys[0] else ""
         self._add(f"{'left ' if is_outer else ''}as-of join{by}, {found.text}", asof)
 
-    def _expiries(
-        self,
-        sides: tuple[Any, Any],
-        keys: tuple[list[Any], list[Any]],
-        condition: Any,  # noqa: ANN401
-    ) -> list[Any]:
-        """When a row of each side of a join is let go; None for one that never is."""
-        if not all(only_grows(side, lambda rdd: self._logs[rdd].grows) for side in sides):
-            return [None, None]
-        made: list[Any] = []
-        for own, other in ((0, 1), (1, 0)):
-            log, time = event_time(sides[other], self._logs)
-            last = None
-            if time is not None:
-                last = last_moment(time, sides[own], keys[other], keys[own], condition)
-            if last is None:
-                made.append(None)
-                continue
-            moment, shift = last
-            self.line.timed.add(log)
-            seq = self._seq([self._alias(moment)])
-            made.append(self._java.Expiry(seq, sides[own].output(), shift))
-        return made
-
     def _join_with_subqueries(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         """A join of which the condition has scalar subqueries: their values go with the left."""
         left, [condition] = without_subqueries(self._scala, node.left(), [node.condition().get()])
@@ -396,6 +382,7 @@ class _Lowering:
                 self._list(made),
                 self._seq(evaluate),
                 self._seq(buffers),
+                self._expiries.of_group(grouping),
                 pipes([step, *steps]),
             ),
         )

@@ -75,26 +75,26 @@ def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
             )
 
 
-def keys_of(plan: Any) -> tuple[int, ...]:  # noqa: ANN401
+def keys_of(plan: Any) -> tuple[int, ...] | None:  # noqa: ANN401
     """The places of the columns that are the keys of the groups which a plan gives, if it does.
 
-    Not when there is a subquery above the groups that may give no row: what leaves its join is not
+    None when there is a subquery above the groups that may give no row: what leaves its join is not
     first what goes, and then what comes.
     """
-    node, shown = plan, [_id(each) for each in each_of(plan.output())]
+    node, shown = plan, [id_of(each) for each in each_of(plan.output())]
     while kind_of(node) in {"Sort", "Filter", "Project"} and _has_values(node):
         if kind_of(node) == "Project":
-            below = {_id(each): _id(_inner(each)) for each in each_of(node.projectList())}
+            below = {id_of(each): id_of(inner(each)) for each in each_of(node.projectList())}
             shown = [below.get(each, -1) for each in shown]
         node = node.child()
     if kind_of(node) != "Aggregate" or not _has_values(node):
-        return ()
+        return None
     columns, places = each_of(node.aggregateExpressions()), list[int]()
     for key in each_of(node.groupingExpressions()):
-        found = [_id(each) for each in columns if _source(_inner(each)).semanticEquals(key)]
+        found = [id_of(each) for each in columns if source_of(inner(each)).semanticEquals(key)]
         place = next((shown.index(each) for each in found if each in shown), None)
         if place is None or _is_nested(key.dataType()):
-            return ()
+            return None
         places.append(place)
     return tuple(sorted(set(places)))
 
@@ -121,22 +121,22 @@ def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
     return str(kind.typeName()) in {"array", "map", "struct", "variant"}
 
 
-def _inner(expression: Any) -> Any:  # noqa: ANN401
-    """What an expression with a name is of."""
+def inner(expression: Any) -> Any:  # noqa: ANN401
+    """Return what an expression with a name is of."""
     return expression.child() if kind_of(expression) == "Alias" else expression
 
 
-def _source(expression: Any) -> Any:  # noqa: ANN401
+def source_of(expression: Any) -> Any:  # noqa: ANN401
     """What an expression is computed from, if no two values of it give the same: as of windows."""
     kind = kind_of(expression)
     if kind == "MicrosToTimestamp":
-        return _source(expression.child())
+        return source_of(expression.child())
     if kind in {"Add", "Subtract"} and expression.right().foldable():
-        return _source(expression.left())
+        return source_of(expression.left())
     return expression
 
 
-def _id(expression: Any) -> int:  # noqa: ANN401
+def id_of(expression: Any) -> int:  # noqa: ANN401
     """The number of a column; -1 of an expression that is none."""
     kind = kind_of(expression)
     return int(expression.exprId().id()) if kind in {"Alias", "AttributeReference"} else -1
@@ -177,7 +177,7 @@ def is_constant(node: Any) -> bool:  # noqa: ANN401
         return all(map(is_constant, each_of(node.children())))
     if kind_of(node) != "Project":
         return False
-    return all(_inner(each).foldable() for each in each_of(node.projectList()))
+    return all(inner(each).foldable() for each in each_of(node.projectList()))
 
 
 def is_temporal(node: Any) -> bool:  # noqa: ANN401
@@ -224,57 +224,6 @@ class LogLeaf(NamedTuple):
     time: int
 
 
-def event_time(node: Any, logs: dict[int, LogLeaf]) -> tuple[int, Any]:  # noqa: ANN401
-    """The log that a plan reads, row by row, and its column of that log's event time.
-
-    None for the column when the plan is more than that, or has no such column.
-    """
-    leaf = node
-    while kind_of(leaf) in {"Project", "Filter"}:
-        leaf = leaf.child()
-    log = logs.get(leaf.rdd().id()) if kind_of(leaf) == "LogicalRDD" else None
-    if log is None or log.time < 0:
-        return -1, None
-    time = leaf.output().apply(log.time)
-    shown = any(each.exprId().equals(time.exprId()) for each in each_of(node.output()))
-    return log.number, time if shown else None
-
-
-def last_moment(
-    time: Any,  # noqa: ANN401
-    side: Any,  # noqa: ANN401
-    other_keys: list[Any],
-    keys: list[Any],
-    condition: Any,  # noqa: ANN401
-) -> tuple[Any, int] | None:
-    """The latest event time of what a row of a join's side may meet.
-
-    It is an expression over that side's columns, and microseconds to add; None when any may be.
-
-    Args:
-        time: the event time of the other side.
-        side: the plan of the side.
-        other_keys: what the keys of the join are on the other side.
-        keys: what they are on this one.
-        condition: what must hold besides; None when nothing.
-    """
-    for other, own in zip(other_keys, keys, strict=True):
-        if _is_same(other, time):
-            return own, 0
-    for each in conjuncts(condition):
-        kind = kind_of(each)
-        if kind in {"LessThan", "LessThanOrEqual"}:
-            lower, upper = each.left(), each.right()
-        elif kind in {"GreaterThan", "GreaterThanOrEqual"}:
-            lower, upper = each.right(), each.left()
-        else:
-            continue
-        shift = _shift_of(lower, time)
-        if shift is not None and upper.references().subsetOf(side.outputSet()):
-            return upper, -shift
-    return None
-
-
 def conjuncts(condition: Any) -> list[Any]:  # noqa: ANN401
     """The conditions that must all hold, of which None has none."""
     if condition is None:
@@ -282,22 +231,6 @@ def conjuncts(condition: Any) -> list[Any]:  # noqa: ANN401
     if kind_of(condition) == "And":
         return conjuncts(condition.left()) + conjuncts(condition.right())
     return [condition]
-
-
-def _is_same(expression: Any, column: Any) -> bool:  # noqa: ANN401
-    is_column = kind_of(expression) == "AttributeReference"
-    return is_column and bool(expression.exprId().equals(column.exprId()))
-
-
-def _shift_of(expression: Any, column: Any) -> int | None:  # noqa: ANN401
-    """How many microseconds an expression adds to a column; None when it is something else."""
-    if _is_same(expression, column):
-        return 0
-    if kind_of(expression) != "TimestampAddInterval" or not _is_same(expression.start(), column):
-        return None
-    interval = expression.interval()
-    is_exact = interval.foldable() and kind_of(interval.dataType()) == "DayTimeIntervalType"
-    return int(interval.eval(None)) if is_exact else None
 
 
 def find_all(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401

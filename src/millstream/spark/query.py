@@ -21,9 +21,11 @@ from millstream.spark.columns import (
     columns_json,
     name_in_feed,
 )
+from millstream.spark.event_time import Closing
 from millstream.spark.failure import SparkError, sql_error
 from millstream.spark.lowering import lower
 from millstream.spark.plans import LogLeaf, check_plan
+from millstream.sql.views.line_emit import END
 from millstream.sql.views.plan import FEED, log_relation
 
 if TYPE_CHECKING:
@@ -66,7 +68,8 @@ class SparkQuery:
         begin_anew: called before a checkpoint that does not fit is removed; raises when what the
             query has read cannot be read again.
         operators: of a line, what each of them does; known once it was planned.
-        keys: of a line, the places of the columns that distinguish rows; known once it was planned.
+        keys: of a line whose rows are groups, the places of the columns that distinguish them; else
+            None. Known once it was planned.
         grows: of a line, whether no row of its result ever changes or goes; known likewise.
         needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
     """
@@ -82,7 +85,7 @@ class SparkQuery:
     timed: set[int] = field(default_factory=set)
     begin_anew: Callable[[], None] = _nothing
     operators: tuple[str, ...] = ()
-    keys: tuple[int, ...] = ()
+    keys: tuple[int, ...] | None = None
     grows: bool = False
     needs_exchange: bool = False
     _session: Any = None
@@ -223,10 +226,19 @@ class SparkQuery:
                 internals.rdd_id(self.session.table(log_relation(log))): LogLeaf(log, grows, time)
                 for log, (grows, time) in enumerate(zip(self.plan.grows, self.times, strict=True))
             }
-            self._lowered = lower(jvm, internals.optimized_plan(frame), relations)
+            plan = internals.optimized_plan(frame)
+            self._lowered = lower(jvm, plan, relations, self._closing(frame.columns))
         self.timed.clear()
         self.timed.update(self._lowered.timed)
         return self._lowered
+
+    def _closing(self, columns: list[str]) -> Closing | None:
+        """What is known of the windows of a line, if they close."""
+        plan, window = self.plan, self.plan.window
+        if window is None:
+            return None
+        end = columns.index(END)
+        return Closing(end, window.size, plan.lateness, not plan.retracts, plan.inputs)
 
     def _line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The query over relations that Spark knows nothing of but their columns."""

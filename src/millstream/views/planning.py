@@ -161,10 +161,9 @@ class ViewPlanner:
         self._check_room()
         spark_query = self._query_of(plan)
         columns, nothing = self._empty_result(spark_query, statement)
-        if spark_query.keys:
-            keys = tuple(columns.names[place] for place in spark_query.keys)
-            plan = replace(plan, shape="groups", keys=keys)
-        elif spark_query.grows and statement.watermark is not None:
+        if plan.line:
+            plan = _grouped(plan, columns.names, spark_query.keys, statement)
+        if plan.shape == "rows" and spark_query.grows and statement.watermark is not None:
             plan = replace(plan, retracts=False)
         schema, hidden = self._split(plan, statement, columns)
         _check_order(plan, schema, statement)
@@ -294,7 +293,7 @@ class ViewPlanner:
             fields = [*members, *(each for each in columns if each.name.startswith("_k"))]
         else:
             fields = list(columns)
-        shown = fields
+        shown = [each for each in fields if each.name not in plan.added]
         if not plan.line:
             shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
         _check_unique([each.name for each in shown], statement)
@@ -308,7 +307,7 @@ class ViewPlanner:
             for each in fields
             if each.name not in known
             and each.name not in _INTERNAL
-            and (each.name in wanted or each.name.startswith("_k"))
+            and (each.name in wanted or (each.name.startswith("_k") and not plan.line))
         ]
         keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
         nested = [each for each in (*made, *hidden) if each.name in keys and each.type.children]
@@ -383,10 +382,40 @@ class ViewPlanner:
         plan = plan_query(statement, as_it_was)
         if plan.line and definition.schema.key:
             plan = replace(plan, shape="groups", keys=definition.schema.key)
+        elif plan.line and not hidden:
+            plan = replace(plan, keys=())
         if definition.watermark is not None:  # else it would have been refused
             plan = replace(plan, retracts=False)
         shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(statement, definition, plan, None, shape)
+
+
+def _grouped(
+    plan: ViewPlan, columns: Sequence[str], keys: tuple[int, ...] | None, statement: CreateView
+) -> ViewPlan:
+    """The plan of a line, with the keys of its groups: those that are shown, if all of them are.
+
+    Args:
+        plan: the plan; if it has groups already, it cannot do without.
+        columns: the names of the columns of the result.
+        keys: the places of those that distinguish its groups; None when it has none.
+        statement: what was asked for.
+
+    Raises:
+        SqlUnsupportedError: the view waits before it emits its groups, and has none.
+    """
+    if keys is None and plan.shape == "groups":
+        raise SqlUnsupportedError(
+            "EMIT other than CHANGES is for groups, and these rows are none",
+            sql=statement.sql,
+            line=statement.emit.line or statement.line,
+            column=statement.emit.column or statement.column,
+            hint="make it a view of its own over one that has EMIT CHANGES",
+        )
+    shown = tuple(columns[place] for place in keys or ())
+    if plan.shape == "groups" and set(shown) & set(plan.added):
+        return plan
+    return replace(plan, shape="groups", keys=shown) if keys or plan.shape == "groups" else plan
 
 
 def _watermark(statement: CreateView, schema: Schema, *, retracts: bool) -> WatermarkSpec | None:

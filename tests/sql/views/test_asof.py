@@ -118,7 +118,7 @@ def test_using_has_the_columns_of_the_left_side():
             "NEAREST takes two times",
             "NEAREST",
         ),
-        ("s a ASOF JOIN q b ON a.ts >= b.ts EMIT FINAL", "EMIT CHANGES only", "ASOF"),
+        ("s a ASOF JOIN q b ON a.ts >= b.ts EMIT FINAL", "needs a window", "EMIT FINAL"),
         ("s a JOIN u ON a.k = u.k ASOF JOIN q b USING (k, ts)", "after another join", "ASOF"),
     ],
 )

@@ -70,7 +70,7 @@ def test_each_select_has_its_own():
         "SELECT k FROM s GROUP BY k HAVING MAX(ts) > NOW()",
         "SELECT s.k FROM s JOIN t ON s.k = t.k AND s.ts > NOW()",
         "SELECT k FROM s WHERE ts > CURRENT_DATE",
-        "SELECT k FROM s WHERE ts > NOW() EMIT FINAL",
+        "SELECT 1 AS n FROM s WHERE ts > NOW() GROUP BY TUMBLE(ts, INTERVAL '1 day') EMIT FINAL",
     ],
 )
 def test_refused(query):

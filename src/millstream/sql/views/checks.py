@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
 
@@ -39,7 +39,8 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
 }
 """The clauses that no view has: what they are called, and what to do instead."""
 
-_WINDOW = "Write GROUP BY TUMBLE(ts, INTERVAL '1 minute'), with WATERMARK FOR ts in the source."
+GROUPS = "Leave it out, and subscribe with max_delay to have changes together."
+WINDOW = "Write GROUP BY TUMBLE(ts, INTERVAL '1 minute'), with WATERMARK FOR ts in the source."
 
 
 def check_query(tree: exp.Expr, errors: ErrorReporter) -> None:
@@ -83,20 +84,36 @@ def check_union(tree: exp.SetOperation, errors: ErrorReporter) -> None:
         errors.refuse(tree.expression, "UNION BY NAME is not supported in a view", hint)
 
 
-def check_emit(view: CreateView, flow: Flow, errors: ErrorReporter) -> None:
-    """Refuse an EMIT or a lateness that the query has no window for."""
-    groups, emit = flow.groups, view.emit
-    needs = {"close": "EMIT ON WINDOW CLOSE", "final": "EMIT FINAL"}.get(emit.mode, "")
-    if emit.line and (needs or emit.mode == "every"):
-        errors = replace(errors, line=emit.line, column=emit.column)
+def closing_clause(view: CreateView) -> str:
+    """Return the clause by which a view needs windows that close; empty when it has none."""
+    needs = {"close": "EMIT ON WINDOW CLOSE", "final": "EMIT FINAL"}.get(view.emit.mode, "")
     if view.lateness != timedelta(0):
         needs = needs or "ALLOW LATENESS"
     if view.late_to is not None:
         needs = needs or "LATE DATA TO"
+    return needs
+
+
+def at_emit(view: CreateView, errors: ErrorReporter) -> ErrorReporter:
+    """Return what raises errors at a view's EMIT, if it was written."""
+    emit = view.emit
+    if not emit.line or emit.mode == "changes":
+        return errors
+    return replace(errors, line=emit.line, column=emit.column)
+
+
+def refuse_timeless(needs: str, errors: ErrorReporter) -> NoReturn:
+    """Refuse a clause that needs a window over event time."""
+    errors.refuse(None, f"{needs} needs a window over a column with a watermark", WINDOW)
+
+
+def check_emit(view: CreateView, flow: Flow, errors: ErrorReporter) -> None:
+    """Refuse an EMIT or a lateness that the query has no window for."""
+    groups, emit = flow.groups, view.emit
+    needs, errors = closing_clause(view), at_emit(view, errors)
     if needs and (groups is None or groups.window is None):
-        errors.refuse(None, f"{needs} needs a window", _WINDOW)
+        errors.refuse(None, f"{needs} needs a window", WINDOW)
     if needs and groups is not None and not groups.timed:
-        errors.refuse(None, f"{needs} needs a window over a column with a watermark", _WINDOW)
+        refuse_timeless(needs, errors)
     if emit.mode == "every" and groups is None:
-        hint = "Leave it out, and subscribe with max_delay to have changes together."
-        errors.refuse(None, "EMIT EVERY needs groups, whose changes it can put together", hint)
+        errors.refuse(None, "EMIT EVERY needs groups, whose changes it can put together", GROUPS)

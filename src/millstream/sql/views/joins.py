@@ -72,9 +72,6 @@ class Joiner:
         words -= {"", "INNER", "OUTER"}
         if words == {"LEFT"}:
             return True
-        if "ASOF" in words:
-            hint = "Leave EMIT and ALLOW LATENESS out: it is emitted and corrected at each change."
-            self._errors.refuse(tree, "ASOF JOIN is supported with EMIT CHANGES only", hint)
         if words:
             what = f"{' '.join(sorted(words))} JOIN"
             self._errors.refuse(tree, f"{what} is not supported in a view", _SHAPE)

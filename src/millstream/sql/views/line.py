@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sqlglot import UnsupportedError, exp
@@ -16,15 +17,18 @@ from millstream.errors import SqlUnsupportedError
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.sql.refusals import common_of
 from millstream.sql.views.asof import rewrite_asof
+from millstream.sql.views.checks import at_emit, closing_clause, refuse_timeless
 from millstream.sql.views.errors import ErrorReporter
 from millstream.sql.views.faithful_reader import read_tree
 from millstream.sql.views.functions import (
+    NOW_HINT,
     check_repeatable,
     function_name,
     has_aggregate,
     is_aggregate,
 )
 from millstream.sql.views.laterals import nest_laterals
+from millstream.sql.views.line_emit import add_hidden, check_waits, is_immediate
 from millstream.sql.views.line_sessions import rewrite_sessions
 from millstream.sql.views.line_subqueries import (
     aggregate_lookups,
@@ -41,7 +45,7 @@ from millstream.sql.views.trees import alias, column, nested, rendered, select
 from millstream.sql.views.view import as_view, plan_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from millstream.sql.inputs import Input
     from millstream.sql.statements.statement import CreateView, Query, Select
@@ -77,13 +81,14 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
 
 
 def _plan(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
+    view = as_view(statement)
     try:
         plan = plan_view(statement, inputs)
     except SqlUnsupportedError:
-        if not _is_immediate(as_view(statement)):
-            raise
+        if not is_immediate(view):
+            check_waits(view, read_tree(view.query))
         return plan_line(statement, inputs)
-    if _is_immediate(as_view(statement)) and _needs_line(statement, plan, inputs):
+    if is_immediate(view) and _needs_line(statement, plan, inputs):
         return plan_line(statement, inputs)
     return plan
 
@@ -130,12 +135,11 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         inputs: gives what a log is by its name, and raises when there is none.
 
     Raises:
-        SqlUnsupportedError: it says when results are emitted, or how late rows may be.
+        SqlUnsupportedError: its EMIT, or how late rows may be, has no meaning.
     """
     view = as_view(statement)
     query = view.query
     errors = ErrorReporter(query.sql, query.line, query.column)
-    _check_emit(view, errors)
     tree = read_tree(query)
     rewrite_now(tree, errors)
     check_repeatable(tree, errors)
@@ -146,6 +150,10 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     relations.rename(tree)
     _name_columns(tree)
     found = relations.found
+    window, hidden = None, tuple[str, ...]()
+    if not is_immediate(view):
+        _check_timed(view, found, errors)
+        window, hidden = add_hidden(view, tree, errors)
     columns_of = relations.columns_of
     for each in list(tree.find_all(exp.Select)):
         rewrite_sessions(each, columns_of, errors)
@@ -161,12 +169,18 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     check_names(found.values(), errors)
     _check_temporal(relations, errors)
     names = tuple(each.name for each in found.values())
-    meaning = "\n".join([*map(str.lower, names), sql])
+    lateness = view.lateness // timedelta(microseconds=1)
+    meaning = "\n".join([*map(str.lower, names), sql, *([str(lateness)] if window else [])])
     return ViewPlan(
         inputs=names,
-        shape="rows",
+        shape="rows" if is_immediate(view) else "groups",
         spark_sql=sql,
         columns=(),
+        keys=hidden,
+        added=hidden,
+        window=window,
+        lateness=lateness,
+        retracts=view.emit.mode != "final",
         why=_WHY,
         fingerprint=hashlib.sha256(meaning.encode()).hexdigest(),
         line=True,
@@ -176,6 +190,15 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         order=order,
         temporal=tuple(n for n, name in enumerate(found) if name in relations.temporal),
     )
+
+
+def _check_timed(view: CreateView, found: Mapping[str, Input], errors: ErrorReporter) -> None:
+    """Refuse windows that are to close where no log has event time, or where NOW() decides."""
+    errors, needs = at_emit(view, errors), closing_clause(view)
+    if CLOCK in found:
+        errors.refuse(None, "NOW() is supported with EMIT CHANGES only", NOW_HINT)
+    if needs and all(each.event_time is None for each in found.values()):
+        refuse_timeless(needs, errors)
 
 
 def _check_temporal(relations: _Relations, errors: ErrorReporter) -> None:
@@ -276,17 +299,6 @@ def _known_as(table: exp.Table) -> exp.Expr:
     """The name by which a query knows a table."""
     given: exp.Expr | None = table.args.get("alias")
     return given or exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
-
-
-def _is_immediate(view: CreateView) -> bool:
-    """Whether results are emitted at each change, and no row comes too late."""
-    return view.emit.mode == "changes" and not view.lateness and view.late_to is None
-
-
-def _check_emit(view: CreateView, errors: ErrorReporter) -> None:
-    if not _is_immediate(view):
-        hint = "Leave it out; or make it a view of its own over one that has EMIT CHANGES."
-        errors.refuse(None, "such a query is emitted at each change, and waits for no row", hint)
 
 
 def _check_forms(tree: exp.Query, errors: ErrorReporter) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.plan import Window
 
+_EQUAL = "equal"
 _AROUND_KEYS = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 
 
@@ -47,17 +48,18 @@ def rewrite_windows(query: exp.Select, errors: ErrorReporter) -> None:
     """
     _name_bounds(query)
     own = _own(query)
+    _mark_equal(own)
     group = query.args.get("group")
-    keys = [window for each in (_own(group) if group else []) if (window := _window_in(each))]
+    keys = [window for each in (_own(group) if group else []) if (window := window_in(each))]
     keys = keys or [
         window
         for item in query.expressions
         for each in item.walk()
-        if (window := _window_in(each)) is not None
+        if (window := window_in(each)) is not None
     ]
     windows = _Windows(query, errors)
     for each in own:
-        window = _window_in(each)
+        window = window_in(each)
         if window is None and (is_bound(each) or is_bound_name(each)):
             window = _meant(each, keys)
         if window is not None:
@@ -76,8 +78,20 @@ def _name_bounds(query: exp.Select) -> None:
             item.replace(alias(item, item.name))
 
 
-def _window_in(tree: exp.Expr) -> exp.Expr | None:
-    """The window that a tree is, or that a bound says all of."""
+def _mark_equal(nodes: list[exp.Expr]) -> None:
+    """Mark windows that are compared with one of the same lengths: their starts are enough."""
+    for each in nodes:
+        if not isinstance(each, exp.EQ):
+            continue
+        sides = [each.this.unnest(), each.expression.unnest()]
+        tumbles = all(is_window(side) and str(side.this).upper() == "TUMBLE" for side in sides)
+        if tumbles and sides[0].expressions[1:] == sides[1].expressions[1:]:
+            for side in sides:
+                side.meta[_EQUAL] = True
+
+
+def window_in(tree: exp.Expr) -> exp.Expr | None:
+    """Return the window that a tree is, or that a bound says all of."""
     window = as_window(tree) if is_bound(tree) else tree
     return window if is_window(window) else None
 
@@ -118,7 +132,7 @@ class _Windows:
             starts = cumulated_start if window.kind == "cumulate" else hopping_start
             key, start = column(name), starts(name, window)
             end = call("timestamp_micros", column(name))
-        if _is_key(place):
+        if _is_key(place) or place.meta.get(_EQUAL):
             return key
         if is_window(place):
             made = call("named_struct", text("start"), start, text("end"), end)

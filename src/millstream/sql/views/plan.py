@@ -99,6 +99,8 @@ class ViewPlan:
             current rows. None where a join is done by the feed, which reads their history.
         temporal: of a line, the places of the tables of which it reads the history, since rows are
             joined with what they had (FOR SYSTEM_TIME AS OF).
+        added: of a line, the columns that the result has besides the user's: the keys of its groups
+            and the ends of their windows, for an EMIT that waits.
         order: of a line, how its current rows are sorted when they are read.
         match: of "sets": the user's columns by which a new row of a group is paired with an old
             one, as an update; its keys and the start of the session, as far as they are selected.
@@ -125,8 +127,9 @@ class ViewPlan:
     retracting: tuple[int, ...] = ()
     temporal: tuple[int, ...] = ()
     order: tuple[SortKey, ...] = ()
+    added: tuple[str, ...] = ()
 
     @property
     def is_global(self) -> bool:
-        """Whether it is one group that is there even without any row."""
-        return self.shape == "groups" and not self.keys
+        """Whether it is one group that is there even without any row, which a line gives itself."""
+        return self.shape == "groups" and not self.keys and not self.line

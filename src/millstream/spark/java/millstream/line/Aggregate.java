@@ -94,6 +94,11 @@ public abstract class Aggregate implements Serializable {
     if (distinct && times != 0L) add(row, times, part);
   }
 
+  /** Let go of the values of a group. */
+  final void clear(Key key) {
+    if (values != null) values.clear(key);
+  }
+
   /** Its inputs, as bytes. */
   final byte[] value(UnsafeRow row) {
     if (valueOf == null) valueOf = UnsafeProjection.create(types);

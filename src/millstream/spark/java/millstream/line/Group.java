@@ -25,9 +25,11 @@ public class Group extends Operator implements Kept.Kind {
   private final Aggregate[] aggregates;
   private final Seq results;
   private final Seq buffers;
+  private final Expiry expiry;
   private final Pipe pipe;
 
   private transient State state;
+  private transient int slot;
   private transient UnsafeProjection resultOf;
   private transient JoinedRow joined;
 
@@ -38,23 +40,34 @@ public class Group extends Operator implements Kept.Kind {
    * @param aggregates of {@link Aggregate}.
    * @param results Spark's expressions for the result of each, over all buffers.
    * @param buffers the attributes of all buffers.
+   * @param expiry when a group is let go, by its keys; null when it never is.
    * @param pipe where the result goes.
    */
   public Group(
-      int port, int keys, int inputs, List aggregates, Seq results, Seq buffers, Pipe pipe) {
+      int port,
+      int keys,
+      int inputs,
+      List aggregates,
+      Seq results,
+      Seq buffers,
+      Expiry expiry,
+      Pipe pipe) {
     this.port = port;
     this.keys = keys;
     this.inputs = inputs;
     this.aggregates = (Aggregate[]) aggregates.toArray(new Aggregate[0]);
     this.results = results;
     this.buffers = buffers;
+    this.expiry = expiry;
     this.pipe = pipe;
   }
 
   void open(Line line) {
     state = line.state();
-    setRoots(state, line.newSlot(), this);
+    slot = line.newSlot();
+    setRoots(state, slot, this);
     for (int i = 0; i < aggregates.length; i++) aggregates[i].open(line);
+    if (expiry != null) expiry.open(line);
     resultOf = UnsafeProjection.create(results, buffers);
     joined = new JoinedRow();
     pipe.open(line);
@@ -83,11 +96,28 @@ public class Group extends Operator implements Kept.Kind {
     group.exists = keys == 0 || group.count > 0L;
     group.result = group.exists ? result(key, group) : null;
     state.changed(group, 0);
-    if (existed != group.exists) state.count(group.exists ? 1L : -1L);
+    if (existed != group.exists) exists(key, group.exists ? 1L : -1L);
     if (Arrays.equals(before, group.result)) return;
     UnsafeRow keyRow = Pipe.row(key.bytes, keys);
     if (existed) send(keyRow, before, lsn, -1L);
     if (group.exists) send(keyRow, group.result, lsn, 1L);
+  }
+
+  private void exists(Key key, long weight) {
+    state.count(weight);
+    if (expiry != null) expiry.add(key, Pipe.NOTHING, Pipe.row(key.bytes, keys), weight);
+  }
+
+  void expire(long watermark) {
+    if (expiry == null) return;
+    Expiry.Expired found = expiry.next(watermark);
+    for (; found != null; found = expiry.next(watermark)) {
+      Parts group = (Parts) state.get(found.key, slot, 0, this);
+      for (int i = 0; i < aggregates.length; i++) aggregates[i].clear(found.key);
+      group.clear();
+      state.changed(group, 0);
+      state.count(-1L);
+    }
   }
 
   private void send(UnsafeRow key, byte[] result, long lsn, long weight) {
@@ -124,6 +154,13 @@ public class Group extends Operator implements Kept.Kind {
     Parts(Aggregate[] aggregates) {
       this.aggregates = aggregates;
       parts = new Object[aggregates.length];
+      clear();
+    }
+
+    void clear() {
+      count = 0L;
+      exists = false;
+      result = null;
       for (int i = 0; i < parts.length; i++) parts[i] = aggregates[i].newPart();
     }
 

@@ -47,6 +47,13 @@ final class Tree {
     return put(root, row, weight, note, true);
   }
 
+  /** Let go of all rows of a key. */
+  void clear(Key key) {
+    for (Rows each = first(key); each.next(); each = first(key)) {
+      add(key, each.row(), -each.weight());
+    }
+  }
+
   private long put(Page root, byte[] row, long weight, long note, boolean noted) {
     long before = put(root, root, row, weight, note, noted);
     if (root.count > MOST_ROWS) {
