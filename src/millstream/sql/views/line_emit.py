@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -63,7 +64,7 @@ def add_hidden(
     window = None
     if needs:
         [found] = _windows(query)
-        window = window_over(found, errors)
+        window = replace(window_over(found, errors), column=found.expressions[0].sql())
         if window.kind != "tumble":
             kind = window.kind.upper()
             errors.refuse(None, f"{needs} of a {kind} is not supported in such a query", _APART)
