@@ -210,7 +210,7 @@ class Relations:
     def whole_change(self, lsn: int) -> int:
         """An LSN; the next one if it lies between the old and the new row of an update."""
         names = tuple(each.name for each in self._catalog if not each.broken)
-        for batch in self.logged(names, lsn + 1, start=lsn):
+        for batch in self.logged(names, min(lsn + 1, self._log.lsn), start=lsn):
             is_update = batch.first_lsn == lsn and batch.slice(0, 2).weights == [-1, 1]
             return lsn + is_update
         return lsn

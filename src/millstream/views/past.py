@@ -289,7 +289,7 @@ def _goes_by_log(plan: ViewPlan) -> bool:
 def _shown(planned: PlannedView, plan: ViewPlan, found: pa.Table, lsn: int) -> pa.Table:
     """The rows that a view shows when its query has a result."""
     if plan.line:
-        return found
+        return found.drop_columns(list(plan.added))
     if plan.shape != "rows":
         update = planned.shape.take(found.to_batches(), lsn, None, 0)
         if update is not None:
