@@ -8,6 +8,7 @@ The Java in ``java/millstream`` is compiled against the Spark at hand, so its co
 test. Beyond the public API of data sources (``connector``, ``types``, ``vectorized``) it uses,
 below ``org.apache.spark.sql``:
 
+- Attempt: ``classic.Dataset.toArrowBatchRdd``
 - LogStream, LiveReader: ``connector.read.streaming.SupportsRealTimeMode``, ``SupportsRealTimeRead``
 - ChangeSink: ``internal.connector.SupportsStreamingUpdateAsAppend``
 - ChangeWriter, Frames, Pending: ``execution.arrow.ArrowWriter``, ``util.ArrowUtils``,
