@@ -183,8 +183,9 @@ def test_what_retention_has_removed(quotes):
         quotes.query(f"SELECT * FROM s AS OF {early}")
     assert len(quotes.query(f"SELECT * FROM s AS OF {early + 4}")) == 2  # what is kept
     for lsn in (early, early + 4):  # the view has counted the others
-        with pytest.raises(LsnNotKeptError, match="that s had"):
+        with pytest.raises(LsnNotKeptError, match="that s had") as raised:
             quotes.query(f"SELECT * FROM odd AS OF {lsn}")
+        assert f"start={lsn}" in raised.value.hint
     assert quotes.subscribe("SELECT * FROM odd", start=quotes.lsn).recv(timeout=TIMEOUT).rows == [
         (n,) for n in (1, 3, 5, 7, 9)
     ]

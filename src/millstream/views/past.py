@@ -184,7 +184,8 @@ class Past:
             return  # by what that one reads
         topic = self._storage.log.topic(read.name)
         if topic.low_lsn > max(view.begins, dict(view.firsts).get(read.name, 0)):
-            raise _not_kept(read.name, lsn, topic.low_lsn)
+            hint = f"db.subscribe('SELECT * FROM {view.name}', start={lsn}) begins with what the view had shown"
+            raise _not_kept(read.name, lsn, topic.low_lsn, hint)
         self._check_kept(read.name, lsn)
 
     # ---- queries on Spark
@@ -302,11 +303,11 @@ def _shown(planned: PlannedView, plan: ViewPlan, found: pa.Table, lsn: int) -> p
     return bag.snapshot()
 
 
-def _not_kept(name: str, lsn: int, oldest: int) -> LsnNotKeptError:
+def _not_kept(name: str, lsn: int, oldest: int, hint: str = "") -> LsnNotKeptError:
     return LsnNotKeptError(
         f"the rows that {name} had at LSN {lsn:,} are not kept",
         oldest=oldest,
-        hint=f"a longer retention of {name} keeps them",
+        hint=hint or f"a longer retention of {name} keeps them",
     )
 
 
