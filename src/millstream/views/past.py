@@ -184,7 +184,7 @@ class Past:
             return  # by what that one reads
         topic = self._storage.log.topic(read.name)
         if topic.low_lsn > max(view.begins, dict(view.firsts).get(read.name, 0)):
-            hint = f"db.subscribe('SELECT * FROM {view.name}', start={lsn}) begins with what the view had shown"
+            hint = f"a subscription to {view.name} with start={lsn} begins with what it had shown"
             raise _not_kept(read.name, lsn, topic.low_lsn, hint)
         self._check_kept(read.name, lsn)
 
