@@ -1,7 +1,7 @@
 """Nexmark's queries as live views: rows a second to catch up, and whether they are exact.
 
-    python benchmarks/nexmark.py                        10 million events
-    python benchmarks/nexmark.py --events 1000000       some minutes
+    python benchmarks/nexmark.py                        1 million events, about ten minutes
+    python benchmarks/nexmark.py --events 10000000      more than an hour
     python benchmarks/nexmark.py --only q4,q7
 
 Persons, auctions and bids are sources, what q13 looks up is a table; q20 is there twice: with the
@@ -30,7 +30,7 @@ from nexmark_events import COLUMNS, FIRST_ID, Events
 if TYPE_CHECKING:
     from millstream import Database
 
-EVENTS = 10_000_000
+EVENTS = 1_000_000
 CHUNK = 100_000
 MORE = 2_000
 SIDE = 10_000

@@ -1,6 +1,6 @@
 """TPC-H's 22 queries as live views: rows a second to catch up, and whether they are exact.
 
-    python benchmarks/tpch.py                 scale 0.1: 600,000 lineitems
+    python benchmarks/tpch.py                 scale 0.1: 600,000 lineitems; about ten minutes
     python benchmarks/tpch.py --scale 0.01
     python benchmarks/tpch.py --only q1,q9
 
