@@ -68,6 +68,24 @@ WINDOWS = {
         """SELECT {end(ts)} AS ends, COUNT(*) AS c FROM (SELECT DISTINCT k, ts FROM a
         UNION ALL SELECT k, ts FROM b WHERE n IN (SELECT n FROM a)) GROUP BY {key(ts)}""",
     ),
+    "chained": (
+        "EMIT FINAL",
+        0,
+        "ab",
+        """SELECT {end(a.ts)} AS ends, COUNT(*) AS c FROM a
+        JOIN b ON a.k = b.k AND {key(a.ts)} = {key(b.ts)}
+        JOIN a AS x ON x.k = b.k AND x.ts <= b.ts AND x.ts > b.ts - INTERVAL '30' SECOND
+        GROUP BY {key(a.ts)}""",
+    ),
+    "pairs": (
+        "EMIT FINAL",
+        0,
+        "ab",
+        """SELECT {end(late)} AS ends, COUNT(*) AS c
+        FROM (SELECT DISTINCT a.ts AS early, b.ts AS late
+        FROM a JOIN b ON a.k = b.k AND a.ts <= b.ts AND a.ts > b.ts - INTERVAL '5' MINUTE)
+        GROUP BY {key(late)}""",
+    ),
     "above": (
         "EMIT FINAL",
         0,

@@ -162,6 +162,10 @@ class TestClosedWindows:
         "again": "SELECT TUMBLE_END(a.ts, {0}) AS ends, MIN(x.n) AS n FROM a JOIN "
         "(SELECT id, ts, n FROM b UNION ALL SELECT id, ts, n + 1 FROM b) AS x ON a.ts = x.ts "
         "AND a.id = x.id GROUP BY TUMBLE(a.ts, {0}) EMIT FINAL",
+        "different": "SELECT TUMBLE_END(ts, {0}) AS ends, COUNT(*) AS n "
+        "FROM (SELECT DISTINCT a.ts, b.ts AS other "
+        "FROM a JOIN b ON a.ts >= b.ts AND b.ts > a.ts - {0}) AS x "
+        "GROUP BY TUMBLE(ts, {0}) EMIT FINAL",
     }
 
     def test_state_stays_flat(self, tmp_path, spark):

@@ -153,7 +153,8 @@ class Ties:
         tied: those that are: whatever a row of them leads to is in the window of its own event time
             there, or in a later one.
         untied: those that may lead to anything.
-        key: the expression that the topmost aggregate on the way is grouped by.
+        groups: by the keys of each aggregate on the way, the place of the one that is the column,
+            and whether it is the start of the window.
     """
 
     def __init__(self, catalyst: Any, logs: dict[int, LogLeaf]) -> None:  # noqa: ANN401
@@ -161,7 +162,8 @@ class Ties:
         self._logs = logs
         self.tied: set[int] = set()
         self.untied: set[int] = set()
-        self.key: Any = None
+        self.groups: dict[tuple[str, ...], tuple[int, bool] | None] = {}
+        self._times: set[int] = set()  # the columns on the way, which are in no later window
 
     def _untie(self, node: Any) -> None:  # noqa: ANN401
         """Whatever the rows of some logs lead to may be in any window."""
@@ -181,6 +183,7 @@ class Ties:
         for each in each_of(node.subqueries()):
             self._untie(each)
         kind = kind_of(node)
+        self._times.add(id_of(time))
         if kind == "LogicalRDD":
             log = self._logs[node.rdd().id()]
             is_time = log.time >= 0 and _is_same(node.output().apply(log.time), time)
@@ -204,7 +207,11 @@ class Ties:
     def _follow_union(self, node: Any, window: str | None, time: Any) -> str | None:  # noqa: ANN401
         place = [id_of(each) for each in each_of(node.output())].index(id_of(time))
         children = each_of(node.children())
-        found = {self.follow(each, window, each.output().apply(place)) for each in children}
+        found, times = set[str | None](), self._times
+        for each in children:
+            self._times = set(times)  # the same columns may be in another branch
+            found.add(self.follow(each, window, each.output().apply(place)))
+        self._times = times
         if len(found) == 1:
             return found.pop()
         self._untie(node)
@@ -219,15 +226,9 @@ class Ties:
             given = inner(next(each for each in items if id_of(each) == id_of(time)))
         given = source_of(given) if window is None else given
         found = _window_in(given) if window is None else None
-        if kind_of(node) == "Aggregate":
-            keys = each_of(node.groupingExpressions())
-            if self.key is None:
-                self.key = given
-            if not any(each.semanticEquals(given) for each in keys) and not (
-                found and any(each.semanticEquals(found.time) for each in keys)
-            ):
-                self._untie(child)
-                return window
+        if kind_of(node) == "Aggregate" and not self._is_key(node, window, given, found):
+            self._untie(child)
+            return window
         if found is not None:
             return self.follow(child, found.text, found.time)
         if kind_of(given) != "AttributeReference" or not _has(child, given):
@@ -235,19 +236,32 @@ class Ties:
             return window
         return self.follow(child, window, given)
 
+    def _is_key(self, node: Any, window: str | None, given: Any, found: _Window | None) -> bool:  # noqa: ANN401
+        """Whether an aggregate is grouped by a column, or by the time of its window."""
+        keys = each_of(node.groupingExpressions())
+        text = _texts_of(keys)
+        for time, is_start in ((given, window is None), (found and found.time, False)):
+            for place, key in enumerate(keys):
+                if time is not None and key.semanticEquals(time):
+                    known = self.groups.setdefault(text, (place, is_start))
+                    if known != (place, is_start):
+                        self.groups[text] = None
+                    return True
+        return False
+
     def _follow_join(self, node: Any, window: str | None, time: Any) -> str | None:  # noqa: ANN401
         """Follow a column into the side that has it, and what it is compared with in the other."""
         sides = (node.left(), node.right())
         own = 0 if _has(sides[0], time) else 1
         window = self.follow(sides[own], window, time)
-        found = self._met(node, own, window, time)
+        found = self._met(node, own, window)
         if found is None:
             self._untie(sides[1 - own])
         else:
             self.follow(sides[1 - own], window, found)
         return window
 
-    def _met(self, node: Any, own: int, window: str | None, time: Any) -> Any:  # noqa: ANN401
+    def _met(self, node: Any, own: int, window: str | None) -> Any:  # noqa: ANN401
         """The time of what a row meets in the other side, if it is in no later window."""
         condition, pairs = node.condition(), list[tuple[Any, Any]]()
         equal = self._catalyst.planning.ExtractEquiJoinKeys.unapply(node)
@@ -256,19 +270,24 @@ class Ties:
             pairs = list(zip(each_of(left), each_of(right), strict=True))
         for pair in pairs:
             mine, other = pair[own], pair[1 - own]
-            if _is_same(mine, time) and kind_of(other) == "AttributeReference":
+            if id_of(mine) in self._times and kind_of(other) == "AttributeReference":
                 return other
             one, two = _window_in(mine), _window_in(other)
             both = one is not None and two is not None and one.text == two.text == window
-            if one is not None and two is not None and both and _is_same(one.time, time):
+            if one is not None and two is not None and both and id_of(one.time) in self._times:
                 return two.time
         for each in conjuncts(condition.get() if condition.isDefined() else None):
             lower, upper = _ordered(each)
-            if lower is not None and _is_same(upper, time):
+            if lower is not None and id_of(upper) in self._times:
                 met = _shifted(lower)
                 if met is not None and not _has(node.children().apply(own), met):
                     return met
         return None
+
+
+def _texts_of(expressions: list[Any]) -> tuple[str, ...]:
+    """Expressions as texts, with the numbers of their columns."""
+    return tuple(str(each.toString()) for each in expressions)
 
 
 def _shifted(expression: Any) -> Any:  # noqa: ANN401
@@ -299,8 +318,7 @@ class ClosedWindows:
     Attributes:
         text: of the window.
         logs: those whose rows come too late when their window has closed.
-        key: the expression that the windows are grouped by; None when a window that has closed may
-            change all the same.
+        groups: which keys of aggregates are never of a window that has closed, see ``Ties``.
         slack: how far behind the watermark the event time of a row can be that comes in time.
 
     Raises:
@@ -317,7 +335,7 @@ class ClosedWindows:
         ties = Ties(scala.catalyst, logs)
         self.text = ties.follow(plan, None, plan.output().apply(closing.end)) or ""
         self.logs = ties.tied - ties.untied
-        self.key = None if ties.untied else ties.key
+        self.groups = {} if ties.untied else ties.groups
         self.slack = closing.size + closing.lateness
         if not self.logs:
             raise SqlUnsupportedError(
@@ -387,13 +405,15 @@ class Expiries:
     def of_group(self, grouping: list[Any]) -> Any:  # noqa: ANN401
         """When a group is let go, since its window has closed; None when it never is."""
         windows = self._windows
-        if windows is None or windows.key is None:
+        if windows is None:
             return None
+        found = windows.groups.get(_texts_of([inner(each) for each in grouping]))
+        if found is None:
+            return None
+        place, is_start = found
         keys = [each.toAttribute() for each in grouping]
-        for each, key in zip(grouping, keys, strict=True):
-            if inner(each).semanticEquals(windows.key):
-                return self._expiry(key, self._scala.seq(keys), windows.slack - 1)
-        return None
+        shift = windows.slack - is_start  # at its end it has closed
+        return self._expiry(keys[place], self._scala.seq(keys), shift)
 
     def _expiry(self, moment: Any, columns: Any, shift: int) -> Any:  # noqa: ANN401
         moments = self._scala.seq([self._scala.alias(moment)])

@@ -52,6 +52,7 @@ def add_hidden(
 
     Raises:
         SqlUnsupportedError: there is more than one grouping, or the window is none that closes.
+        SqlColumnError: a column has the name of one of them.
     """
     query, needs, errors = tree.unnest(), closing_clause(view), at_emit(view, errors)
     group = query.args.get("group")
@@ -69,6 +70,11 @@ def add_hidden(
             kind = window.kind.upper()
             errors.refuse(None, f"{needs} of a {kind} is not supported in such a query", _APART)
         hidden[END] = column("WINDOW_END")
+    for item in query.expressions:
+        if item.alias_or_name.lower() in hidden:
+            hint = f"Give it another name: AS {item.alias_or_name.strip('_')}."
+            what = f"the name {item.alias_or_name} is kept for Millstream's own column"
+            errors.no_column(item, what, hint)
     for name, each in hidden.items():
         query.append("expressions", alias(each.copy(), name))
     return window, tuple(hidden)
