@@ -141,7 +141,7 @@ def compare(measured: list[Measured], folder: Path, status: Status) -> None:
     """Let plain Spark answer the same queries, and compare the rows."""
     status.update("plain Spark")
     known = [each for each in measured if each.job is not None]
-    times = seconds_of([each.job for each in known if each.job is not None], folder)
+    times = seconds_of([each.job for each in known if each.job is not None])
     for each, seconds in zip(known, times, strict=True):
         status.update(f"{each.name}: comparing")
         each.theirs = seconds

@@ -1,8 +1,7 @@
 """Plain Spark over Parquet files, in a process of its own: what views are measured against.
 
-A job is read from standard input, as JSON: the folder for checkpoints and results, and queries,
-each with its SQL, the files of each relation, whether it is streaming, and the file for its rows.
-Prints the seconds of each query, of its second run: warm.
+The queries are read from standard input, as JSON: each a ``Job``. Prints the seconds of each, of
+its second run: warm.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 
@@ -33,17 +32,17 @@ class Job:
     result: str = ""
 
 
-def seconds_of(jobs: list[Job], folder: Path) -> list[float]:
+def seconds_of(jobs: list[Job]) -> list[float]:
     """The seconds that plain Spark takes for each, in one process of its own."""
-    text = json.dumps({"folder": str(folder), "jobs": [asdict(job) for job in jobs]})
+    text = json.dumps([asdict(job) for job in jobs])
     command = [sys.executable, __file__]
     run = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if run.returncode:
-        raise RuntimeError(f"plain Spark failed:\n{run.stderr[-3000:]}")
+        raise RuntimeError(f"plain Spark failed:\n{run.stderr}")
     return [float(each) for each in run.stdout.split()]
 
 
-def _run(spark: Any, job: Job, checkpoint: Path, *, keep: bool) -> float:  # noqa: ANN401 - Spark's
+def _run(spark: Any, job: Job, *, keep: bool = False) -> float:  # noqa: ANN401 - Spark's
     """Run a query once; its rows go nowhere, or to its file."""
     for name, files in job.files.items():
         schema = spark.read.parquet(files[0]).schema
@@ -58,8 +57,9 @@ def _run(spark: Any, job: Job, checkpoint: Path, *, keep: bool) -> float:  # noq
     result = spark.sql(job.sql)
     if job.streaming:
         writer = result.writeStream.format("noop").outputMode("append")
-        writer = writer.option("checkpointLocation", str(checkpoint))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        with tempfile.TemporaryDirectory() as checkpoint:
+            writer = writer.option("checkpointLocation", checkpoint)
+            writer.trigger(availableNow=True).start().awaitTermination()
     elif keep:
         result.write.mode("overwrite").parquet(job.result)
     else:
@@ -88,11 +88,10 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    folder = Path(given["folder"])
-    for place, fields in enumerate(given["jobs"]):
+    for fields in given:
         job = Job(**fields)
-        _run(spark, job, folder / f"checkpoint{place}a", keep=bool(job.result))
-        print(_run(spark, job, folder / f"checkpoint{place}b", keep=False), flush=True)
+        _run(spark, job, keep=bool(job.result))
+        print(_run(spark, job), flush=True)
     spark.stop()
 
 

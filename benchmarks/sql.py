@@ -347,7 +347,7 @@ def built(db: Database, sql: str) -> float:
 def apart(path: Path, kind: str, sql: str) -> float:
     """The seconds that plain Spark takes, in a process of its own."""
     files = {each.stem: [str(each)] for each in path.glob("*.parquet")}
-    [took] = seconds_of([Job(sql, files, streaming=kind == "streaming")], path)
+    [took] = seconds_of([Job(sql, files, streaming=kind == "streaming")])
     return took
 
 
