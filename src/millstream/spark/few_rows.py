@@ -1,15 +1,15 @@
-"""A few rows for Spark without Arrow, which takes tens of microseconds even for a single one.
+"""A few rows to Spark and back without Arrow, which takes tens of microseconds for a single one.
 
-A row is a number whose bits say which columns are NULL, the columns of a fixed size, the lengths
-of the others, and then the bytes of these. ``FewRows.java`` reads it. The code that writes it is
-made for the columns of a feed, once.
+Their number comes first. A row is a number whose bits say which columns are NULL, the columns of a
+fixed size, the lengths of the others, and then the bytes of these. ``FewRows.java`` reads it,
+``FewWriter.java`` writes it. The code that does so here is made for the columns, once.
 """
 
 from __future__ import annotations
 
 import struct
-from datetime import UTC, date, datetime
-from decimal import Context
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.model.batch import ChangeBatch
+    from millstream.model.schema import Row
 
     Writer = Callable[[ChangeBatch, int | None], bytes]
     """Writes the rows of a batch, and the watermark before it."""
+    Reader = Callable[[bytes], list[Row]]
+    """Reads rows."""
 
 COUNT: Final = struct.Struct(">I")
 _MOST_COLUMNS: Final = 63
@@ -58,6 +61,82 @@ def _written(kind: pa.DataType) -> tuple[str, str] | None:
 def _micros(length: Any) -> int:  # noqa: ANN401 - a timedelta
     made: int = (length.days * 86400 + length.seconds) * 1000000 + length.microseconds
     return made
+
+
+_SCOPE: Final[dict[str, Any]] = {
+    "Decimal": Decimal,
+    "EPOCH": datetime(1970, 1, 1, tzinfo=UTC),
+    "EPOCH_DAY": date(1970, 1, 1).toordinal(),
+    "count": COUNT.pack,
+    "fromordinal": date.fromordinal,
+    "micros": _micros,
+    "scaleb": Context(prec=40).scaleb,
+    "timedelta": timedelta,
+}
+
+
+def few_reader(schema: pa.Schema) -> Reader | None:
+    """A function that reads rows; None when a column is of a type that is not written so.
+
+    It raises OverflowError or ValueError for a value that Python cannot hold.
+    """
+    lines, codes, fixed, sizes, texts = [], [">Q"], ["nulls"], [], []
+    for place, field in enumerate(schema):
+        name, known = f"v{place}", _written(field.type)
+        if known is None:
+            return None
+        if known[0]:
+            codes.append(known[0])
+            fixed.append(name)
+        else:
+            sizes.append(f"n{place}")
+            texts.append(f"{name} = data[at:at + n{place}]; at += n{place}")
+        form = _read(field.type, name)
+        if form != name:
+            lines.append(f"if not nulls & {1 << place}: {name} = {form}")
+    names = [f"v{place}" for place in range(len(schema))]
+    nulled = [f"if nulls & {1 << place}: {name} = None" for place, name in enumerate(names)]
+    codes.append("I" * len(sizes))
+    layout = struct.Struct("".join(codes))
+    body = [
+        f"{', '.join([*fixed, *sizes])}, = unpack(data, at)",
+        f"at += {layout.size}",
+        *texts,
+        *lines,
+        "if nulls:",
+        *(f"    {each}" for each in nulled),
+        f"append(({', '.join(names)},))",
+    ]
+    text = (
+        "def read(data):\n"
+        "    at, made = 4, []\n"
+        "    append = made.append\n"
+        "    for _ in range(count(data)[0]):\n"
+        + "".join(f"        {each}\n" for each in body)
+        + "    return made\n"
+    )
+    scope = {**_SCOPE, "count": COUNT.unpack_from, "unpack": layout.unpack_from}
+    exec(compile(text, f"<rows of {len(schema)} columns>", "exec"), scope)  # noqa: S102
+    made: Reader = scope["read"]
+    return made
+
+
+def _read(kind: pa.DataType, name: str) -> str:
+    """The value of a column, of what was read."""
+    if pa.types.is_string(kind):
+        return f"{name}.decode()"
+    if pa.types.is_timestamp(kind):
+        return f"EPOCH + timedelta(0, 0, {name})"
+    if pa.types.is_duration(kind):
+        return f"timedelta(0, 0, {name})"
+    if pa.types.is_date(kind):
+        return f"fromordinal({name} + EPOCH_DAY)"
+    if pa.types.is_decimal128(kind):
+        whole = name
+        if kind.precision > _LONG_DIGITS:
+            whole = f'int.from_bytes({name}, "big", signed=True)'
+        return f"scaleb(Decimal({whole}), -{kind.scale})"
+    return name
 
 
 def few_rows(types: Sequence[pa.DataType], values: Sequence[str]) -> Writer | None:
@@ -100,14 +179,30 @@ def few_rows(types: Sequence[pa.DataType], values: Sequence[str]) -> Writer | No
         f"        {body}\n"
         '    return b"".join(made)\n'
     )
-    scope: dict[str, Any] = {
-        "EPOCH": datetime(1970, 1, 1, tzinfo=UTC),
-        "EPOCH_DAY": date(1970, 1, 1).toordinal(),
-        "count": COUNT.pack,
-        "micros": _micros,
-        "scaleb": Context(prec=40).scaleb,
-        "pack": struct.Struct("".join(codes)).pack,
-    }
+    scope = {**_SCOPE, "pack": struct.Struct("".join(codes)).pack}
     exec(compile(text, f"<rows of {len(types)} columns>", "exec"), scope)  # noqa: S102
     made: Writer = scope["write"]
     return made
+
+
+def few_arrow(schema: pa.Schema, data: bytes) -> pa.RecordBatch:
+    """Rows as Arrow, which can hold what Python cannot: the year 10000, text that is not UTF-8."""
+    plain = pa.schema([pa.field(each.name, _PLAIN.get(each.type, each.type)) for each in schema])
+    reader = few_reader(plain)
+    if reader is None:
+        raise AssertionError("such rows are not written")
+    columns = list(zip(*reader(data), strict=True))
+    arrays = [
+        pa.array(values, field.type).view(wanted.type)
+        for values, field, wanted in zip(columns, plain, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_PLAIN: Final = {
+    pa.string(): pa.binary(),
+    pa.date32(): pa.int32(),
+    pa.timestamp("us", "UTC"): pa.int64(),
+    pa.duration("us"): pa.int64(),
+}
+"""What holds the same bits, and every value."""

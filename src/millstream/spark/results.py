@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.model.result_rows import ResultRows, as_arrow
 from millstream.spark.columns import LSN as _LSN_COLUMN
+from millstream.spark.few_rows import few_arrow, few_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.model.result_rows import Results as Rows
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.feed import ViewFeed
 
-_ROWS, _FLUSH, _COMMIT = b"\x01", b"\x02", b"\x03"
+_ROWS, _FLUSH, _COMMIT, _FEW = b"\x01", b"\x02", b"\x03", b"\x04"
 _ROWS_HEAD = struct.Struct(">cI")
 _LSN = struct.Struct(">q")
 _ANSWER: Final = b"\x01"
@@ -34,9 +37,7 @@ _SMALL: Final = 1 << 14
 class ResultConsumer(Protocol):
     """Takes the results of a view."""
 
-    def take(
-        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, *, durably: bool
-    ) -> None:
+    def take(self, rows: Sequence[Rows], lsn: int, watermark: int | None, *, durably: bool) -> None:
         """Newest rows, and the LSN up to which they count. Returns when they are taken in."""
 
     def make_durable(self) -> None:
@@ -54,7 +55,7 @@ class Results:
     def __init__(self, feed: ViewFeed, consumer: ResultConsumer) -> None:
         self._feed = feed
         self._consumer = consumer
-        self._staged: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+        self._staged: dict[tuple[int, int], list[Rows]] = {}
         self._taking = threading.Lock()
 
     def show(self, rows: list[pa.RecordBatch]) -> None:
@@ -75,20 +76,20 @@ class Results:
         """The first LSN whose results are shown."""
         return self._feed.live.begun_lsn
 
-    def flushed(self, rows: list[pa.RecordBatch], lsn: int) -> None:
+    def flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take what a live task has sent up to an LSN."""
         watermark = self._feed.live.watermark_at(lsn)
         with self._taking:
             self._consumer.take(rows, lsn, watermark, durably=False)
 
-    def staged(self, epoch: int, task: int, rows: list[pa.RecordBatch]) -> None:
+    def staged(self, epoch: int, task: int, rows: list[Rows]) -> None:
         """Keep what a task has sent until its batch is over."""
         self._staged[epoch, task] = rows
 
     def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
         """A batch is over: take what its tasks have sent, and see that all is on disk."""
         wire.receive_text()
-        rows: list[pa.RecordBatch] = []
+        rows: list[Rows] = []
         for task in tasks.split(","):
             if task:
                 rows += self._staged.get((epoch, int(task)), ())
@@ -117,9 +118,10 @@ class _Sink:
         self._task = task
         self._wire = wire
         self._schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
-        self._rows: list[pa.RecordBatch] = []
+        self._reader = few_reader(self._schema)
+        self._rows: list[Rows] = []
         self._bytes = 0
-        self._held: list[pa.RecordBatch] | None = []  # None once results are shown
+        self._held: list[Rows] | None = []  # None once results are shown
 
     @property
     def has_rows(self) -> bool:
@@ -135,6 +137,11 @@ class _Sink:
             self._rows.append(pa.ipc.read_record_batch(message, self._schema))
             self._bytes += len(message)
             return
+        if kind == _FEW:
+            data = wire.receive_message()
+            self._rows.append(self._few(data))
+            self._bytes += len(data)
+            return
         rows, self._rows = self._rows, []
         if kind == _FLUSH:
             (lsn,) = _LSN.unpack(wire.read(_LSN.size))
@@ -146,7 +153,16 @@ class _Sink:
         self._bytes = 0
         wire.send(_ANSWER)
 
-    def _show(self, held: list[pa.RecordBatch], rows: list[pa.RecordBatch], lsn: int) -> bool:
+    def _few(self, data: bytes) -> Rows:
+        reader = self._reader
+        if reader is None:
+            raise AssertionError("a task has sent what it cannot write")
+        try:
+            return ResultRows(self._schema, reader(data))
+        except (OverflowError, ValueError):  # such as the year 10000, or text that is not UTF-8
+            return few_arrow(self._schema, data)
+
+    def _show(self, held: list[Rows], rows: list[Rows], lsn: int) -> bool:
         """Hold rows back while what the view begins with is not complete; then add them to these.
 
         Returns:
@@ -156,7 +172,7 @@ class _Sink:
         held += rows
         if lsn < begun:
             return False
-        rows[:] = [_not_before(each, begun) for each in held]
+        rows[:] = [_not_before(as_arrow(each), begun) for each in held]
         self._held = None
         return True
 
@@ -175,7 +191,7 @@ class _Sink:
         head = self._wire.peek(_ROWS_HEAD.size)
         if head[:1] == _FLUSH:
             size = 1 + _LSN.size
-        elif head[:1] == _ROWS and len(head) == _ROWS_HEAD.size:
+        elif head[:1] in {_ROWS, _FEW} and len(head) == _ROWS_HEAD.size:
             size = len(head) + _ROWS_HEAD.unpack(head)[1]
         else:
             return False

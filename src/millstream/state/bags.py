@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import SchemaMismatchError
 from millstream.model.batch import ChangeBatch
+from millstream.model.result_rows import ResultRows, as_arrow
 from millstream.model.schema import Column, Schema
 from millstream.model.types import BIGINT
 from millstream.state.result_reader import WEIGHT, ResultReader
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.model.result_rows import Results
     from millstream.model.schema import Row
     from millstream.state.rows import Diff, Key
 
@@ -73,8 +75,12 @@ class Bag:
     def __len__(self) -> int:
         return self._size
 
-    def diff(self, batch: pa.RecordBatch) -> BagDiff:
+    def diff(self, batch: Results) -> BagDiff:
         """What rows with ``_weight`` change; an insert and a retraction of a row cancel out."""
+        if isinstance(batch, ResultRows) and self.few:
+            place = batch.place(WEIGHT)
+            return self._diff_rows(self._reader.rows(batch)[0], [row[place] for row in batch.rows])
+        batch = as_arrow(batch)
         weights = batch.column(WEIGHT).to_numpy(zero_copy_only=False)
         rows = self._reader.arrow(batch)
         if batch.num_rows <= self.few:
@@ -203,7 +209,7 @@ class AppendOnlyRows:
     def __len__(self) -> int:
         return self._size
 
-    def diff(self, batch: pa.RecordBatch) -> AppendDiff:
+    def diff(self, batch: Results) -> AppendDiff:
         """What rows change, all of which are inserted.
 
         Raises:
@@ -211,6 +217,7 @@ class AppendOnlyRows:
         """
         if not batch.num_rows:
             return AppendDiff(None)
+        batch = as_arrow(batch)
         if WEIGHT in batch.schema.names:
             _check_inserts(batch.column(WEIGHT))
         return AppendDiff(ChangeBatch(self.schema, None, self._reader.arrow(batch), None))

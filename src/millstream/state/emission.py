@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidOptionError, SchemaError
+from millstream.model.result_rows import as_arrow
 from millstream.model.schema import Column, Schema
 from millstream.model.types import BOOLEAN
 from millstream.state.result_reader import SHOWN, ResultReader
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.model.batch import ChangeBatch
+    from millstream.model.result_rows import Results
     from millstream.state.keys import Mask
     from millstream.state.rows import Diff
 
@@ -134,7 +136,7 @@ class Emission:
         self._reader = ResultReader(stored)
         self._nothing = stored.rows_to_arrow([])
 
-    def take(self, batch: pa.RecordBatch, *, lsn: int, watermark: int | None, now: int) -> Release:
+    def take(self, batch: Results, *, lsn: int, watermark: int | None, now: int) -> Release:
         """What new results of some groups change.
 
         Args:
@@ -148,7 +150,7 @@ class Emission:
         if self.mode == "changes":
             return Release(lsn, visible=self.visible.diff(batch))
         limit, next_tick = self._limit(watermark, now)
-        moved = self._with_shown(batch)
+        moved = self._with_shown(as_arrow(batch))
         due = self._due(moved, limit)
         earliest = self._earliest
         if limit >= earliest and limit != _NEVER:

@@ -8,9 +8,13 @@ import pyarrow as pa
 
 from millstream.errors import SchemaMismatchError
 from millstream.model.arrow_values import column_values
+from millstream.model.result_rows import ResultRows, as_arrow
 from millstream.state.keys import as_mask
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.model.result_rows import Results
     from millstream.model.schema import Row, Schema
     from millstream.model.types import SqlType
     from millstream.state.keys import Mask
@@ -39,27 +43,36 @@ class ResultReader:
         self._shown: int | None = None
         self._exact = False
 
-    def arrow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def arrow(self, batch: Results) -> pa.RecordBatch:
         """The columns, of exactly the schema's types."""
+        batch = as_arrow(batch)
         self._learn(batch.schema)
         if self._exact:
             arrays = [batch.column(place) for place in self._places]
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return self.schema.conform(batch.select(self._places))
 
-    def rows(self, batch: pa.RecordBatch) -> tuple[list[Row], Mask | None]:
+    def rows(self, batch: Results) -> tuple[list[Row], Mask | list[bool] | None]:
         """The columns as Python rows, and which of them are shown; None when all are.
 
         Raises:
             SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
         """
         self._learn(batch.schema)
+        if isinstance(batch, ResultRows) and self._exact:
+            return self._python_rows(batch.rows)
+        batch = as_arrow(batch)
         shown = None if self._shown is None else as_mask(batch.column(self._shown))
         if not self._exact:
             return self.schema.arrow_to_rows(self.arrow(batch)), shown
         column = batch.column
         values = [column_values(name, of, column(place)) for name, of, place in self._columns]
         return list(zip(*values, strict=True)), shown
+
+    def _python_rows(self, rows: Sequence[Row]) -> tuple[list[Row], list[bool] | None]:
+        places, shown = self._places, self._shown
+        made = [tuple([row[place] for place in places]) for row in rows]
+        return made, None if shown is None else [row[shown] is True for row in rows]
 
     def shown(self, batch: pa.RecordBatch) -> Mask | None:
         """Which rows are shown; None when all are."""
@@ -69,7 +82,10 @@ class ResultReader:
         return as_mask(batch.column(self._shown))
 
     def _learn(self, schema: pa.Schema) -> None:
+        if schema is self._known:
+            return
         if self._known is not None and schema.equals(self._known):
+            self._known = schema
             return
         missing = [name for name in self.schema.names if name not in schema.names]
         if missing:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millstream.errors import SchemaMismatchError
 from millstream.model.batch import ChangeBatch
+from millstream.model.result_rows import as_arrow
 from millstream.model.schema import Schema
 from millstream.state.keys import hash_columns, one_hasher
 from millstream.state.result_reader import ResultReader
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.model.result_rows import Results
     from millstream.model.schema import Column, Row
     from millstream.state.keys import Mask
     from millstream.state.runs import Run
@@ -126,7 +128,7 @@ class Rows:
 
     # ---- changes
 
-    def diff(self, batch: pa.RecordBatch, *, keep: Mask | None = None, revise: bool = True) -> Diff:
+    def diff(self, batch: Results, *, keep: Mask | None = None, revise: bool = True) -> Diff:
         """What new results of some groups change; of a group that is there twice, the last counts.
 
         Args:
@@ -140,6 +142,7 @@ class Rows:
                 return self.diff_rows(rows, keep=shown if keep is None else keep, revise=revise)
             except (SchemaMismatchError, OverflowError):
                 pass  # such as the year 10000, which Arrow can hold and Python cannot
+        batch = as_arrow(batch)
         if keep is None:
             keep = self._reader.shown(batch)
         return self._diff_arrow(self._reader.arrow(batch), keep, revise=revise)

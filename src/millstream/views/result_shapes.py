@@ -7,12 +7,14 @@ columns that identify a group, ``__pending_<view>`` its pending output.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
+from millstream.model.result_rows import ResultRows, as_arrow
 from millstream.state.bags import AppendOnlyRows, Bag
 from millstream.state.emission import Emission
 from millstream.state.result_reader import SHOWN, WEIGHT
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.log import Log
+    from millstream.model.result_rows import Results
     from millstream.model.schema import Column, Schema
     from millstream.state.emission import Mode, Release
     from millstream.state.saved import SavedRows
@@ -85,6 +88,7 @@ class GroupedRows:
         self._emission = Emission(mode, rows, every_key, lateness=lateness, every=every)
         self._rows = rows
         self._cause = -1
+        self._learned: tuple[pa.Schema, pa.Schema] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -100,7 +104,7 @@ class GroupedRows:
         return topics_of(self._name, self._rows, self._emission)
 
     def take(
-        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
+        self, rows: Sequence[Results], lsn: int, watermark: int | None, now: int
     ) -> ViewUpdate | None:
         """What the newest results of some groups change; None when nothing."""
         batch = _one_batch(rows)
@@ -113,15 +117,25 @@ class GroupedRows:
             release = emission.advance(watermark=watermark, now=now)
             return None if release is None else self._update(release)
         if self._sets is not None:
-            batch = self._sets.keyed(batch, emission.visible, emission.pending)
+            batch = self._sets.keyed(as_arrow(batch), emission.visible, emission.pending)
         return self._update(emission.take(batch, lsn=lsn, watermark=watermark, now=now))
 
-    def _newest(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def _newest(self, batch: Results) -> Results | None:
         """Of a line of operators: rows that come and go as the newest of their groups."""
         batch = _in_log_order(batch, self._cause)
         if not batch.num_rows:
             return None
+        if isinstance(batch, ResultRows):
+            place = batch.place(WEIGHT)
+            rows = [(*row, row[place] > 0) for row in batch.rows]
+            return ResultRows(self._with_shown(batch.schema), rows)
         return batch.append_column(SHOWN, pc.greater(batch.column(WEIGHT), 0))
+
+    def _with_shown(self, schema: pa.Schema) -> pa.Schema:
+        """The columns and ``_shown``; made once for the results of one task."""
+        if self._learned is None or self._learned[0] is not schema:
+            self._learned = (schema, schema.append(pa.field(SHOWN, pa.bool_())))
+        return self._learned[1]
 
     def advance(self, watermark: int | None, now: int) -> ViewUpdate | None:
         """What of the pending output is due at a watermark and a time; None when nothing is."""
@@ -203,7 +217,7 @@ class PlainRows:
         return {}
 
     def take(
-        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, now: int
+        self, rows: Sequence[Results], lsn: int, watermark: int | None, now: int
     ) -> ViewUpdate | None:
         """What rows with ``_lsn`` and ``_weight`` change; None when nothing."""
         del watermark, now
@@ -214,6 +228,7 @@ class PlainRows:
             return None
         if self._store is not None:
             return self._update(self._store.diff(batch), lsn)
+        batch = as_arrow(batch)
         data = self._schema.conform(batch.select(list(self._schema.names)))
         weights = batch.column("_weight")
         plain = pc.all(pc.equal(weights, 1)).as_py()
@@ -344,16 +359,20 @@ def _ignore(_: ChangeBatch) -> None:
     """Rows that are not kept are read only for their cause."""
 
 
-def _one_batch(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+def _one_batch(rows: Sequence[Results]) -> Results | None:
     """Some batches as one; None when there is no row."""
     some = [each for each in rows if each.num_rows]
     if not some:
         return None
-    return some[0] if len(some) == 1 else pa.concat_batches(some)
+    return some[0] if len(some) == 1 else pa.concat_batches(list(map(as_arrow, some)))
 
 
-def _in_log_order(batch: pa.RecordBatch, after: int) -> pa.RecordBatch:
+def _in_log_order(batch: Results, after: int) -> Results:
     """The rows after an LSN, in the order of the log: parallel tasks have sent them mixed."""
+    if isinstance(batch, ResultRows):
+        place = batch.place("_lsn")
+        rows = sorted((row for row in batch.rows if row[place] > after), key=itemgetter(place))
+        return ResultRows(batch.schema, rows)
     lsns = batch.column("_lsn")
     if len(lsns) and lsns[0].as_py() <= after:
         batch = batch.filter(pc.greater(lsns, after))

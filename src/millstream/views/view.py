@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.errors import ViewFailedError
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
+    from millstream.model.result_rows import Results
     from millstream.model.schema import Schema
     from millstream.sources import EventTime
     from millstream.sql import SortKey
@@ -225,7 +226,7 @@ class View:
     # ---- results
 
     def take(
-        self, rows: Sequence[pa.RecordBatch], lsn: int, watermark: int | None, *, durably: bool
+        self, rows: Sequence[Results], lsn: int, watermark: int | None, *, durably: bool
     ) -> None:
         """Commit what the newest results change, which count up to an LSN."""
         with self._working:

@@ -1,6 +1,7 @@
 package millstream.bridge;
 
 import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
 import org.apache.arrow.vector.VectorUnloader;
@@ -26,7 +27,9 @@ public class ChangeWriter implements DataWriter {
   private static final int ROWS = 1;
   private static final int FLUSH = 2;
   private static final int COMMIT = 3;
+  private static final int FEW = 4;
 
+  private static final int FEW_ROWS = 64;
   private static final int BATCH_ROWS = 1 << 14;
   private static final int LARGE = 1 << 13;
   private static final int FULL = 1 << 18;
@@ -41,6 +44,7 @@ public class ChangeWriter implements DataWriter {
   private final Pending pending;
   private final ArrowWriter arrow;
   private final VectorUnloader unloader;
+  private final FewWriter few;
   private final long task;
   private final boolean live;
   private final JoinedRow joined = new JoinedRow();
@@ -60,6 +64,7 @@ public class ChangeWriter implements DataWriter {
     this.task = task;
     arrow = ArrowWriter.create(schema, "UTC", false, false);
     unloader = new VectorUnloader(arrow.root());
+    few = FewWriter.of(schema);
     MessageSerializer.serialize(channel, arrow.root().getSchema());
     sendMessage();
     wire.out.flush();
@@ -121,6 +126,10 @@ public class ChangeWriter implements DataWriter {
 
   private void sendRows() throws IOException {
     int rows = pending.size();
+    if (few != null && rows > 0 && rows <= FEW_ROWS) {
+      sendFew(rows);
+      return;
+    }
     for (int start = 0; start < rows; start += BATCH_ROWS) {
       int stop = Math.min(rows, start + BATCH_ROWS);
       for (int i = start; i < stop; i++) arrow.write(pending.get(i));
@@ -136,6 +145,15 @@ public class ChangeWriter implements DataWriter {
       arrow.reset();
     }
     pending.clear();
+  }
+
+  private void sendFew(int rows) throws IOException {
+    DataOutputStream to = new DataOutputStream(message);
+    to.writeInt(rows);
+    for (int i = 0; i < rows; i++) few.write(pending.get(i), to);
+    pending.clear();
+    wire.out.writeByte(FEW);
+    sendMessage();
   }
 
   private void sendMessage() throws IOException {

@@ -72,7 +72,8 @@ final class FewRows {
     }
   }
 
-  private static boolean isText(DataType type) {
+  /** Whether a value has a length of its own: texts, bytes, and decimals of many digits. */
+  static boolean isText(DataType type) {
     if (type instanceof DecimalType) return !DecimalType.is64BitDecimalType(type);
     return type instanceof StringType || type instanceof BinaryType;
   }
