@@ -2,6 +2,7 @@ package millstream.line;
 
 import java.io.Serializable;
 import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.collection.immutable.Seq;
@@ -18,6 +19,8 @@ public class Expiry implements Serializable {
   private final long shift;
   private transient UnsafeProjection momentOf;
   private transient Tree moments;
+  private transient Line line;
+  private transient ArrayDeque due;
 
   /**
    * @param moment one expression of a timestamp.
@@ -30,7 +33,9 @@ public class Expiry implements Serializable {
     this.shift = shift;
   }
 
-  void open(Line line) {
+  void open(Line ofLine) {
+    line = ofLine;
+    due = new ArrayDeque();
     moments = new Tree(line.state(), line.newSlot(), null);
     momentOf = UnsafeProjection.create(moment, input);
   }
@@ -39,6 +44,10 @@ public class Expiry implements Serializable {
   void add(Key key, byte[] bytes, UnsafeRow row, long weight) {
     UnsafeRow found = momentOf.apply(row);
     long at = found.isNullAt(0) ? Long.MIN_VALUE : found.getLong(0) + shift;
+    if (at < line.watermark()) { // as most are when there is much to read
+      due.add(new Expired(key, bytes, weight));
+      return;
+    }
     ByteBuffer entry = ByteBuffer.allocate(12 + key.bytes.length + bytes.length);
     entry.putLong(at ^ Long.MIN_VALUE).putInt(key.bytes.length).put(key.bytes).put(bytes);
     moments.add(Key.NOTHING, entry.array(), weight);
@@ -46,6 +55,7 @@ public class Expiry implements Serializable {
 
   /** The first row whose moment a watermark has passed, which is noted no more; null: there is none. */
   Expired next(long watermark) {
+    if (!due.isEmpty()) return (Expired) due.poll();
     Tree.Rows each = moments.first(Key.NOTHING);
     if (!each.next()) return null;
     ByteBuffer entry = ByteBuffer.wrap(each.row());
@@ -57,6 +67,11 @@ public class Expiry implements Serializable {
     Expired found = new Expired(new Key(key), row, each.weight());
     moments.add(Key.NOTHING, each.row(), -each.weight());
     return found;
+  }
+
+  /** Whether rows came whose moment has passed already. */
+  boolean isDue() {
+    return !due.isEmpty();
   }
 
   /** A row that is let go. */

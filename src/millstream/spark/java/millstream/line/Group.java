@@ -108,6 +108,10 @@ public class Group extends Operator implements Kept.Kind {
     if (expiry != null) expiry.add(key, Pipe.NOTHING, Pipe.row(key.bytes, keys), weight);
   }
 
+  boolean isDue() {
+    return expiry != null && expiry.isDue();
+  }
+
   void expire(long watermark) {
     if (expiry == null) return;
     Expiry.Expired found = expiry.next(watermark);
@@ -116,7 +120,7 @@ public class Group extends Operator implements Kept.Kind {
       for (int i = 0; i < aggregates.length; i++) aggregates[i].clear(found.key);
       group.clear();
       state.changed(group, 0);
-      state.count(-1L);
+      state.count(-found.weight); // one that had gone already is noted as come and as gone
     }
   }
 

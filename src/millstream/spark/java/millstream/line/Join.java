@@ -126,6 +126,11 @@ public class Join extends Operator {
     }
   }
 
+  boolean isDue() {
+    boolean left = expiries[LEFT] != null && expiries[LEFT].isDue();
+    return left || expiries[RIGHT] != null && expiries[RIGHT].isDue();
+  }
+
   void expire(long watermark) {
     for (int side = LEFT; side <= RIGHT; side++) {
       Expiry.Expired row = expiries[side] == null ? null : expiries[side].next(watermark);

@@ -105,8 +105,9 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
   public void work() {
     long begun = System.nanoTime();
     for (int i = 0; i < operators.length; i++) operators[i].workAll();
-    if (entry.advance()) {
-      for (int i = 0; i < operators.length; i++) operators[i].expire(entry.watermark());
+    boolean advanced = entry.advance();
+    for (int i = 0; i < operators.length; i++) {
+      if (advanced || operators[i].isDue()) operators[i].expire(entry.watermark());
     }
     state.settle();
     waiting = 0;
@@ -145,6 +146,11 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
 
   State state() {
     return state;
+  }
+
+  /** The watermark after the rows at hand; the least there is without one. */
+  long watermark() {
+    return entry.watermark();
   }
 
   /** The number of a new part of the state; always the same for the same operators. */

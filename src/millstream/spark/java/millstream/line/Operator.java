@@ -51,6 +51,11 @@ public abstract class Operator implements Serializable {
   /** Let go of what no row will meet any more, since the watermark has come to a moment. */
   void expire(long watermark) {}
 
+  /** Whether rows came that are to be let go at once. */
+  boolean isDue() {
+    return false;
+  }
+
   /** Take a change of a key. */
   final void add(UnsafeRow key, Change change) {
     add(state.root(key, slot, kind), change);
