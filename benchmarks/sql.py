@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import statistics
 import tempfile
 import threading
@@ -278,6 +279,53 @@ def ordered_catch_up(path: Path, which: str) -> tuple[str, str, str]:
     return f"catch up: {which}", f"{figure}: {theirs / ours:.0%}", "50%"
 
 
+def temporal(path: Path) -> tuple[str, str, str]:
+    """100,000 rows come each second, and leave five seconds later; how late, and in what memory."""
+    behind: list[float] = []
+
+    def on_change(batch: ChangeBatch) -> None:
+        now = datetime.now(UTC) - timedelta(seconds=5)
+        behind.extend((now - row[0]).total_seconds() for row in batch.rows if row[0] is not None)
+
+    with ms.open(path) as db:
+        db.execute("CREATE SOURCE readings (k BIGINT, v BIGINT, ts TIMESTAMP)")
+        db.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT MIN(ts) AS oldest, COUNT(*) AS n FROM readings "
+            "WHERE ts > NOW() - INTERVAL '5 seconds'"
+        )
+        db.wait_for("v")
+        source, memory = db.source("readings"), []
+        db.subscribe_callback("SELECT * FROM v", on_change, start="now")
+        began = time.perf_counter()
+        for number in range(400):  # a tenth of a second each
+            keys, now = np.arange(10_000), datetime.now(UTC)
+            times = pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), len(keys))
+            source.push_arrow(pa.table({"k": keys, "v": keys, "ts": times}))
+            if number in {150, 399}:
+                memory.append(resident(os.getpid()) + sum(map(resident, children(os.getpid()))))
+            if number == 150:
+                behind.clear()  # from now on as many leave as come
+            time.sleep(max(0.0, began + number / 10 - time.perf_counter()))
+    behind.sort()
+    figure = (
+        f"rows leave {statistics.median(behind):.2f} s late, at most {behind[-1]:.2f} s; "
+        f"{memory[0]:,.0f} MB of memory after 15 s, {memory[1]:,.0f} MB after 40 s"
+    )
+    return "a temporal filter that 100,000 rows leave each second", figure, "1 s, flat"
+
+
+def resident(process: int) -> float:
+    """The memory of a process, in MB."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started."""
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(each) for file in found for each in file.read_text().split()]
+
+
 def as_of(path: Path) -> tuple[str, str, str]:
     """SELECT AS OF, of two views and of a source, and of the same rows as a plain Spark batch."""
     rows = 10 * ROWS
@@ -390,6 +438,7 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, str, str]]] = {
     "q4": lambda path: catch_up(path, Q4, "Nexmark q4", streaming=False),
     "q7": lambda path: catch_up(path, Q7, "Nexmark q7", streaming=True),
     "q8": lambda path: catch_up(path, Q8, "Nexmark q8", streaming=True),
+    "now": temporal,
     "as-of": as_of,
     "q20": lambda path: catch_up(path, Q20, "Nexmark q20", streaming=True),
 }
