@@ -11,7 +11,6 @@ import json
 import operator
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from millstream.errors import RowError, SchemaError, SchemaMismatchError
 from millstream.model.arrow_cast import cast_column, check_column_names, without_hidden
 from millstream.model.arrow_values import Unreadable, column_values, readable_values
+from millstream.model.clock import EPOCH
 from millstream.model.names import check_column_name, quote_name
 from millstream.model.readable import reading_check
 from millstream.model.record import record_columns
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MANY_TIMES = 64  # where subtracting becomes faster than what Arrow does
 _MANY_ROWS = 5  # where checking by column becomes faster than checking by row
 _KEY_METADATA = b"millstream.key"
@@ -400,9 +399,9 @@ def _column_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
 def _times_array(values: Sequence[Any]) -> pa.Array:
     """Times in UTC, as what they are after 1970: Arrow asks each of a datetime for its offset."""
     try:
-        since = [value - _EPOCH for value in values]
+        since = [value - EPOCH for value in values]
     except TypeError:  # there are NULLs
-        since = [None if value is None else value - _EPOCH for value in values]
+        since = [None if value is None else value - EPOCH for value in values]
     made = pa.array(since, pa.duration("us"))
     return pa.Array.from_buffers(TIMESTAMP.arrow, len(made), made.buffers(), made.null_count)
 

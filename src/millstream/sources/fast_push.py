@@ -12,14 +12,12 @@ out. The interpreter enters and leaves the ``try`` for nothing.
 
 from __future__ import annotations
 
-import struct
-from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import RowError, SchemaMismatchError
-from millstream.model.values import LONGEST
+from millstream.model.clock import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,35 +48,27 @@ _EXTRA: Final = {
     "BIGINT": "(-1000000000 < {v} < 1000000000 or LEAST <= {v} <= GREATEST)",
     "TIMESTAMP": "{v}.tzinfo is UTC",
 }
-# How a value that is not NULL is brought into the form that rows hold, where it may be otherwise.
-# What raises, and what is left as None, is looked at slowly.
+# What brings a value that is not NULL into the form that rows hold faster than the type's own check
+# does; for what is left as None, and for what raises, ``slow`` is called.
 _FITTED: Final = {
-    "VARCHAR": "{v} if type({v}) is str and {v}.encode() else None",
     "DOUBLE": "float({v}) if isinstance({v}, float) or type({v}) is int and -MOST <= {v} <= MOST"
     " else None",
-    "REAL": "unpack(pack({v}))[0] if type({v}) is float else None",
     # Differences of times are several times as fast as replace() and astimezone().
     "TIMESTAMP": "None if type({v}) is not datetime or {v}.fold else"
     " EPOCH + ({v} - (EPOCH if {v}.tzinfo else EPOCH_WITHOUT_ZONE))",
-    "INTERVAL": "{v} if type({v}) is timedelta and -LONGEST <= {v} <= LONGEST else None",
 }
 _SCOPE: Final[dict[str, Any]] = {
     "Any": Any,
-    "Decimal": Decimal,
-    "EPOCH": datetime(1970, 1, 1, tzinfo=UTC),
-    "EPOCH_WITHOUT_ZONE": datetime(1970, 1, 1),  # noqa: DTZ001
+    "EPOCH": EPOCH,
+    "EPOCH_WITHOUT_ZONE": EPOCH.replace(tzinfo=None),
     "GREATEST": 2**63 - 1,
     "LEAST": -(2**63),
-    "LONGEST": LONGEST,
     "MISFITS": (SchemaMismatchError, ArithmeticError, TypeError, ValueError),
     "MOST": 2**53,  # up to here all ints are floats
     "RowError": RowError,
     "UTC": UTC,
     "date": date,
     "datetime": datetime,
-    "pack": struct.Struct("<f").pack,
-    "timedelta": timedelta,
-    "unpack": struct.Struct("<f").unpack,
 }
 
 _SOURCE: Final = """\
@@ -220,28 +210,7 @@ def _misfit(column: Column, name: str) -> str:
 
 def _fit(column: Column, name: str, scope: dict[str, Any]) -> str:
     """Statements that bring a value into the form that rows hold, or return None."""
-    kind = column.type
-    if kind.kind == "DECIMAL":
-        form = _decimal(column, name, scope)
-    elif kind.sql in _FITTED:
-        form = _FITTED[kind.sql].format(v=name)
-    elif kind.sql in _CLASSES:  # there is one form only
-        form = "None"
-    else:
-        scope[f"check{name}"] = kind.check
-        form = f"check{name}({name})"
+    form = _FITTED.get(column.type.sql, f"check{name}({{v}})").format(v=name)
+    scope[f"check{name}"] = column.type.check
     misfit = _misfit(column, name)
     return f"if {misfit}:\n            {name} = {form}\n            if {name} is None: return None"
-
-
-def _decimal(column: Column, name: str, scope: dict[str, Any]) -> str:
-    """A Decimal or an int with the digits of the column; Arrow knows no -0."""
-    arrow = column.type.arrow
-    scope[f"quantum{name}"] = Decimal(1).scaleb(-arrow.scale)
-    scope[f"context{name}"] = Context(prec=arrow.precision, traps=[InvalidOperation, Inexact])
-    scope[f"given{name}"] = frozenset({Decimal, int})
-    exact = f"Decimal({name}).quantize(quantum{name}, None, context{name})"
-    return (
-        f"None if type({name}) not in given{name} else"
-        f" None if ({name} := {exact}).is_nan() else {name} or {name}.copy_abs()"
-    )

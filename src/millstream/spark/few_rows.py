@@ -8,11 +8,13 @@ fixed size, the lengths of the others, and then the bytes of these. ``FewRows.ja
 from __future__ import annotations
 
 import struct
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+
+from millstream.model.clock import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,8 +67,8 @@ def _micros(length: Any) -> int:  # noqa: ANN401 - a timedelta
 
 _SCOPE: Final[dict[str, Any]] = {
     "Decimal": Decimal,
-    "EPOCH": datetime(1970, 1, 1, tzinfo=UTC),
-    "EPOCH_DAY": date(1970, 1, 1).toordinal(),
+    "EPOCH": EPOCH,
+    "EPOCH_DAY": EPOCH.toordinal(),
     "count": COUNT.pack,
     "fromordinal": date.fromordinal,
     "micros": _micros,
