@@ -491,3 +491,45 @@ class MissingExtraError(Error):
     """A package that only some users need is not installed; the hint says how to install it."""
 
     code = "MISSING_EXTRA"
+
+
+class ServerError(Error):
+    """The root of what a server refuses."""
+
+    code = "SERVER"
+
+
+class AuthenticationError(ServerError):
+    """There is no key, or it is none of this server's."""
+
+    code = "UNAUTHENTICATED"
+
+
+class RoleError(ServerError):
+    """The role of the key does not allow it."""
+
+    code = "ROLE"
+
+
+class LimitError(ServerError):
+    """More than the server's limits allow: a body, connections, subscriptions."""
+
+    code = "LIMIT"
+
+
+class QueryTimeoutError(ServerError):
+    """The statement took longer than the server allows."""
+
+    code = "QUERY_TIMEOUT"
+
+
+class RequestError(ServerError):
+    """A request that is not well formed."""
+
+    code = "BAD_REQUEST"
+
+
+class KeyFileError(ServerError):
+    """The file of the API keys cannot be read."""
+
+    code = "KEY_FILE"

@@ -1,0 +1,135 @@
+"""Who a client is, and which statements its role may run. Every transport checks it here.
+
+A tenant's restrictions are those of ``Session(tenant=...)``; roles only say which statements may be
+run at all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from millstream.errors import RoleError
+from millstream.sql import (
+    AddColumn,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Listen,
+    Notify,
+    Query,
+    Select,
+    Show,
+    ShowChanges,
+    ShowCreate,
+    SkipDamage,
+    Unlisten,
+    Update,
+    parse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.sql import ParameterValues, Statement
+
+Role = Literal["read", "write", "admin"]
+ROLES: Final[tuple[Role, ...]] = ("read", "write", "admin")
+"""Each may do what those before it may."""
+
+_NEEDED: Final[dict[type[Statement], Role]] = {
+    **dict.fromkeys((Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain), "read"),
+    **dict.fromkeys((Listen, Unlisten), "read"),
+    **dict.fromkeys((Insert, Update, Delete, Notify), "write"),
+    **dict.fromkeys((CreateSource, CreateTable, CreateView, Drop, AddColumn, SkipDamage), "admin"),
+}
+_KEPT: Final = 4096
+_known: OrderedDict[str, Role] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a client is.
+
+    >>> Identity("dashboard", "acme", "read").may("write")
+    False
+
+    Attributes:
+        name: the name of its key.
+        tenant: whose rows it sees; None: all.
+        role: what it may do.
+    """
+
+    name: str
+    tenant: str | None = None
+    role: Role = "admin"
+
+    def may(self, role: Role) -> bool:
+        """Whether it may do what a role may."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+    def require(self, role: Role, what: str) -> None:
+        """Raise unless it may do what a role may.
+
+        Raises:
+            RoleError: it may not; ``what`` says what was refused.
+        """
+        if not self.may(role):
+            raise RoleError(
+                f"the role {self.role!r} cannot {what}", hint=f"use a key with the role {role!r}"
+            )
+
+
+LOCAL: Final = Identity("local")
+"""Everybody, where no keys are asked for."""
+
+
+def needed_role(statements: Iterable[Statement]) -> Role:
+    """The least role that may run statements.
+
+    >>> from millstream.sql import parse
+    >>> needed_role(parse("SELECT * FROM t; DELETE FROM t"))
+    'write'
+    """
+    # What this table does not name yet needs the highest role.
+    needed = [ROLES.index(_NEEDED.get(type(each), "admin")) for each in statements]
+    return ROLES[max(needed, default=0)]
+
+
+def check_statements(identity: Identity, statements: Iterable[Statement]) -> None:
+    """Raise unless a client may run statements that were parsed.
+
+    Raises:
+        RoleError: it may not.
+    """
+    for statement in statements:
+        _require(identity, needed_role([statement]), statement.text)
+
+
+def check_sql(identity: Identity, sql: str, parameters: ParameterValues = None) -> None:
+    """Raise unless a client may run a text of SQL; what a text needs is remembered.
+
+    Raises:
+        RoleError: it may not.
+        SqlError: the text cannot be parsed.
+    """
+    if identity.role == "admin":
+        return
+    needed = _known.get(sql)
+    if needed is None:
+        needed = _known[sql] = needed_role(parse(sql, parameters))
+        if len(_known) > _KEPT:
+            _known.popitem(last=False)
+    _require(identity, needed, sql)
+
+
+def _require(identity: Identity, role: Role, sql: str) -> None:
+    if not identity.may(role):
+        verb = sql.split(maxsplit=1)[0].upper() if sql.split() else "that"
+        identity.require(role, f"run {verb}")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from millstream.errors import RoleError, SqlSyntaxError
+from millstream.server import roles
+from millstream.server.roles import Identity, check_sql, check_statements, needed_role
+from millstream.sql import Statement, parse
+
+READ = (
+    "SELECT * FROM t",
+    "LIVE SELECT * FROM t",
+    "SELECT a, COUNT(*) FROM t GROUP BY a",
+    "SHOW SOURCES",
+    "SHOW CREATE t",
+    "SHOW CHANGES FOR t",
+    "DESCRIBE t",
+    "EXPLAIN SELECT * FROM t",
+    "LISTEN c",
+    "UNLISTEN *",
+)
+WRITE = (
+    "INSERT INTO t VALUES (1)",
+    "UPDATE t SET a = 1",
+    "DELETE FROM t",
+    "NOTIFY c, 'hello'",
+    "SELECT * FROM t; DELETE FROM t",
+)
+ADMIN = (
+    "CREATE SOURCE s (a BIGINT)",
+    "CREATE TABLE s (a BIGINT PRIMARY KEY)",
+    "CREATE MATERIALIZED VIEW v AS SELECT a FROM s",
+    "DROP TABLE t",
+    "DROP SUBSCRIPTION d",
+    "ALTER TABLE t ADD COLUMN b BIGINT",
+    "ALTER TABLE t SKIP DAMAGE",
+    "SELECT 1 AS a FROM t; DROP TABLE t",
+)
+
+
+@pytest.mark.parametrize("sql", READ)
+def test_all_may_read(sql):
+    assert needed_role(parse(sql)) == "read"
+    check_sql(Identity("k", None, "read"), sql)
+
+
+@pytest.mark.parametrize("sql", WRITE)
+def test_writers_may_write(sql):
+    assert needed_role(parse(sql)) == "write"
+    check_sql(Identity("k", None, "write"), sql)
+    with pytest.raises(RoleError, match="'read' cannot run"):
+        check_sql(Identity("k", None, "read"), sql)
+
+
+@pytest.mark.parametrize("sql", ADMIN)
+def test_admins_may_do_the_rest(sql):
+    assert needed_role(parse(sql)) == "admin"
+    check_sql(Identity("k"), sql)
+    for role in ("read", "write"):
+        with pytest.raises(RoleError, match="use a key with the role 'admin'"):
+            check_sql(Identity("k", None, role), sql)
+        with pytest.raises(RoleError):
+            check_statements(Identity("k", None, role), parse(sql))
+
+
+def test_every_statement_has_a_role():
+    # By name: a dataclass with slots is a second class, made of the first.
+    statements = {each.__name__ for each in Statement.__subclasses__()}
+    assert statements == {each.__name__ for each in roles._NEEDED}
+
+
+def test_text_that_cannot_be_parsed():
+    with pytest.raises(SqlSyntaxError):
+        check_sql(Identity("k", None, "read"), "SELEC")
