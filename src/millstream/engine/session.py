@@ -236,6 +236,11 @@ class Session(Subscribing):
     checkpoint = flush
 
     @property
+    def context(self) -> Context:
+        """What its statements run in, for those who serve them to others."""
+        return self._context_of(None)
+
+    @property
     def lsn(self) -> int:
         """The newest LSN that was given to a row."""
         return self._engine.dispatcher.lsn
@@ -299,7 +304,7 @@ class Session(Subscribing):
         return f"<Session of {self.tenant!r} {'closed' if self._is_closed else 'open'}>"
 
     def __dir__(self) -> list[str]:
-        return public_names(self)
+        return public_names(self, {"context"})
 
     def _check(self) -> None:
         self._engine.check()

@@ -16,6 +16,7 @@ from millstream.sql.filter import (
     plan_where,
 )
 from millstream.sql.inputs import Input
+from millstream.sql.parameter_types import parameter_types
 from millstream.sql.points import Point, point_of
 from millstream.sql.statements.durations import duration_text, parse_duration
 from millstream.sql.statements.parameters import ParameterValues
@@ -93,6 +94,7 @@ __all__ = [
     "create_source",
     "create_table",
     "duration_text",
+    "parameter_types",
     "parse",
     "parse_duration",
     "parse_expression",

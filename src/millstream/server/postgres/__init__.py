@@ -1,0 +1,10 @@
+"""PostgreSQL's wire protocol, version 3: psql, psycopg, SQLAlchemy, Grafana.
+
+Takes: bytes of clients, an open database.
+Gives: its rows in PostgreSQL's types and formats; errors with SQLSTATE, position and hint.
+Never knows: how statements run; what it does not do itself, a ``Session`` does.
+"""
+
+from millstream.server.postgres.server import PostgresServer, serve_postgres
+
+__all__ = ["PostgresServer", "serve_postgres"]

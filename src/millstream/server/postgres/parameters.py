@@ -1,0 +1,277 @@
+"""Values that clients send, from PostgreSQL's text and binary formats to Python."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import uuid
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.server.postgres import types as pg
+from millstream.server.postgres.errors import PostgresError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reader = Callable[[Any], Any]
+
+
+def read_value(data: bytes | None, oid: int, code: int) -> Any:  # noqa: ANN401 - of any type
+    """The value of a parameter.
+
+    Args:
+        data: as it was sent; None: NULL.
+        oid: its type.
+        code: 0 when it is text, 1 when it is binary.
+
+    Raises:
+        PostgresError: it is no value of that type.
+    """
+    if data is None:
+        return None
+    try:
+        if code == 0:
+            return read_text(data.decode(), oid)
+        element = pg.ELEMENTS.get(oid)
+        if element is not None:
+            return _array_binary(data, element)
+        return _BINARY.get(oid, _utf8)(data)
+    except (ValueError, struct.error, InvalidOperation, OverflowError, IndexError) as error:
+        known = pg.BY_OID.get(oid)
+        name = "text" if known is None else known.name
+        raise PostgresError(f"invalid input for type {name}", sqlstate="22P02") from error
+
+
+def read_text(text: str, oid: int) -> Any:  # noqa: ANN401 - of any type
+    """The value that a text stands for."""
+    element = pg.ELEMENTS.get(oid)
+    if element is not None:
+        return [None if each is None else read_text(each, element) for each in array_items(text)]
+    return _TEXT.get(oid, str)(text)
+
+
+# ---- text
+
+_TRUE: Final = {"t", "true", "y", "yes", "on", "1"}
+_FALSE: Final = {"f", "false", "n", "no", "off", "0"}
+
+
+def _bool(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError(word)
+    return word in _TRUE
+
+
+def _moment(text: str) -> datetime:
+    made = datetime.fromisoformat(text.strip())
+    return made.replace(tzinfo=UTC) if made.tzinfo is None else made.astimezone(UTC)
+
+
+def _day(text: str) -> date:
+    return date.fromisoformat(text.strip()[:10])
+
+
+def _bytea(text: str) -> bytes:
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+    parts = re.sub(r"\\(\\|[0-7]{3})", _escaped_byte, text)
+    return parts.encode("latin-1")
+
+
+def _escaped_byte(found: re.Match[str]) -> str:
+    return "\\" if found[1] == "\\" else chr(int(found[1], 8))
+
+
+_UNITS: Final = {
+    "day": 86400,
+    "hour": 3600,
+    "hr": 3600,
+    "minute": 60,
+    "min": 60,
+    "second": 1,
+    "sec": 1,
+    "week": 604800,
+    "millisecond": 0.001,
+    "ms": 0.001,
+    "d": 86400,
+    "h": 3600,
+    "m": 60,
+    "s": 1,
+}
+_PART: Final = re.compile(
+    r"\s*(?:(?P<sign>[+-])?(?P<h>\d+):(?P<m>\d\d)(?::(?P<s>\d\d(?:\.\d+)?))?"
+    r"|(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+))",
+    re.IGNORECASE,
+)
+
+
+def interval(text: str) -> timedelta:
+    """A length of time: ``1 day 02:00:00``, ``90 seconds``.
+
+    >>> str(interval("1 day -00:00:01.5")), str(interval("500 ms"))
+    ('23:59:58.500000', '0:00:00.500000')
+    """
+    total, place, text = timedelta(0), 0, text.strip()
+    while place < len(text):
+        part = _PART.match(text, place)
+        if part is None:
+            raise ValueError(text)
+        place = part.end()
+        if part["unit"]:
+            unit = part["unit"].lower()
+            unit = unit if unit in _UNITS else unit.removesuffix("s")
+            if unit not in _UNITS:
+                raise ValueError(unit)
+            total += float(part["number"]) * timedelta(seconds=_UNITS[unit])
+            continue
+        clock = timedelta(
+            hours=int(part["h"]), minutes=int(part["m"]), seconds=float(part["s"] or 0)
+        )
+        total += -clock if part["sign"] == "-" else clock
+    return total
+
+
+_ITEM: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*', re.DOTALL)
+
+
+def array_items(text: str) -> list[str | None]:
+    r"""The elements of an array as text.
+
+    >>> array_items(r'{1,NULL,"a \" b"}')
+    ['1', None, 'a " b']
+    """
+    inner = text.strip()
+    if not (inner.startswith("{") and inner.endswith("}")):
+        raise ValueError(text)
+    inner = inner[1:-1]
+    made: list[str | None] = []
+    place = 0
+    while inner:
+        item = _ITEM.match(inner, place)
+        if item is None:
+            raise ValueError(text)
+        bare = (item[2] or "").strip()
+        if item[1] is not None:
+            made.append(re.sub(r"\\(.)", r"\1", item[1], flags=re.DOTALL))
+        else:
+            made.append(None if bare.upper() == "NULL" else bare)
+        place = item.end()
+        if place >= len(inner):
+            break
+        if inner[place] != ",":
+            raise ValueError(text)
+        place += 1
+    return made
+
+
+_TEXT: Final[dict[int, Reader]] = {
+    pg.BOOL: _bool,
+    pg.INT2: int,
+    pg.INT4: int,
+    pg.INT8: int,
+    pg.OID: int,
+    pg.FLOAT4: float,
+    pg.FLOAT8: float,
+    pg.NUMERIC: Decimal,
+    pg.BYTEA: _bytea,
+    pg.DATE: _day,
+    pg.TIMESTAMP: _moment,
+    pg.TIMESTAMPTZ: _moment,
+    pg.INTERVAL: interval,
+    pg.JSON: json.loads,
+    pg.JSONB: json.loads,
+}
+
+# ---- binary
+
+
+def _utf8(data: bytes) -> str:
+    return data.decode()
+
+
+def _number(form: str) -> Reader:
+    unpack = struct.Struct(form).unpack
+
+    def read(data: bytes) -> Any:  # noqa: ANN401 - an int or a float
+        return unpack(data)[0]
+
+    return read
+
+
+def _binary_moment(data: bytes) -> datetime:
+    (micros,) = struct.unpack("!q", data)
+    return pg.EPOCH + timedelta(microseconds=micros)
+
+
+def _binary_day(data: bytes) -> date:
+    return date.fromordinal(struct.unpack("!i", data)[0] + pg.EPOCH_DAY)
+
+
+def _binary_interval(data: bytes) -> timedelta:
+    micros, days, months = struct.unpack("!qii", data)
+    if months:
+        raise ValueError("an interval with months has no length")
+    return timedelta(days=days, microseconds=micros)
+
+
+def _binary_numeric(data: bytes) -> Decimal:
+    count, weight, sign, scale = struct.unpack_from("!hhHh", data)
+    groups = struct.unpack_from(f"!{count}h", data, 8)
+    if sign == 0xC000:
+        return Decimal("NaN")
+    value = 0
+    for group in groups:
+        value = value * 10000 + group
+    power = (weight - count + 1) * 4
+    shift = scale + power
+    digits = value * 10**shift if shift >= 0 else value // 10**-shift
+    # Exact: arithmetic of Decimals would round to 28 digits.
+    return Decimal((int(sign == 0x4000), tuple(map(int, str(digits))), -scale))
+
+
+def _array_binary(data: bytes, element: int) -> list[Any]:
+    dimensions, _, _ = struct.unpack_from("!iiI", data)
+    if dimensions == 0:
+        return []
+    if dimensions != 1:
+        raise ValueError("an array of several dimensions")
+    count, _ = struct.unpack_from("!ii", data, 12)
+    if not 0 <= count <= len(data):
+        raise ValueError("a wrong number of elements")
+    place = 20
+    made: list[Any] = []
+    for _ in range(count):
+        (length,) = struct.unpack_from("!i", data, place)
+        place += 4
+        if length < 0:
+            made.append(None)
+            continue
+        if place + length > len(data):
+            raise ValueError("an array that is cut short")
+        made.append(_BINARY.get(element, _utf8)(data[place : place + length]))
+        place += length
+    return made
+
+
+_BINARY: Final[dict[int, Reader]] = {
+    pg.BOOL: lambda data: data != b"\0",
+    pg.INT2: _number("!h"),
+    pg.INT4: _number("!i"),
+    pg.INT8: _number("!q"),
+    pg.OID: _number("!I"),
+    pg.FLOAT4: _number("!f"),
+    pg.FLOAT8: _number("!d"),
+    pg.NUMERIC: _binary_numeric,
+    pg.BYTEA: bytes,
+    pg.DATE: _binary_day,
+    pg.TIMESTAMP: _binary_moment,
+    pg.TIMESTAMPTZ: _binary_moment,
+    pg.INTERVAL: _binary_interval,
+    pg.UUID: lambda data: str(uuid.UUID(bytes=data)),
+    pg.JSON: json.loads,
+    pg.JSONB: lambda data: json.loads(data[1:]),
+}

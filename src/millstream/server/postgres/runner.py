@@ -1,0 +1,287 @@
+"""Runs statements of one connection: those of the engine, and those that only a connection has."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from millstream.engine import points
+from millstream.engine.prepare import columns, prepare
+from millstream.model.result import Result
+from millstream.server.postgres import codec
+from millstream.server.postgres.answers import Answer, columns_of, of_result, of_texts
+from millstream.server.postgres.errors import PostgresError, cancelled, notice
+from millstream.server.postgres.settings import Settings, assignment
+from millstream.server.postgres.types import TEXT, oid_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+
+    from millstream.engine.session import Session
+    from millstream.model.types import SqlType
+    from millstream.server.postgres.answers import Columns
+    from millstream.server.postgres.text import Text
+    from millstream.server.postgres.wire import Wire
+
+QUERIES: Final = frozenset(
+    {"SELECT", "WITH", "VALUES", "TABLE", "(", "SHOW", "EXPLAIN", "DESCRIBE"}
+)
+_FETCHED: Final = 1000
+_SHOWN: Final = frozenset(
+    {"SOURCES", "TABLES", "VIEWS", "STREAMS", "SUBSCRIPTIONS", "SINKS", "CHANNELS", "CREATE"}
+    | {"CHANGES", "WEBHOOKS"}
+)
+_COMMITS: Final = "each statement commits by itself, also between BEGIN and COMMIT"
+
+
+T = TypeVar("T")
+
+
+class Runner:
+    """Runs the statements of a connection.
+
+    Args:
+        session: what they run in.
+        pool: where they run, so that the event loop goes on.
+        wire: the client.
+
+    Attributes:
+        settings: of SET.
+        status: I outside of a transaction, T inside, E inside one in which a statement failed.
+        deallocate: forgets a prepared statement, or all.
+        is_reading: whether what runs now only reads, and may be cancelled halfway.
+    """
+
+    def __init__(self, session: Session, pool: Executor, wire: Wire) -> None:
+        self.session = session
+        self.settings = Settings()
+        self.status = b"I"
+        self.is_reading = False
+        self._pool = pool
+        self._wire = wire
+        self.deallocate: Callable[[str | None], None] = lambda _: None
+        self._has_written = False
+        self._own: dict[str, Callable[[Text], Answer]] = {
+            "BEGIN": self._begin,
+            "START": self._begin,
+            "COMMIT": self._end,
+            "END": self._end,
+            "ROLLBACK": self._end,
+            "ABORT": self._end,
+            "SAVEPOINT": self._savepoint,
+            "RELEASE": self._savepoint,
+            "SET": self._set,
+            "RESET": self._reset,
+            "DISCARD": self._discard,
+            "DEALLOCATE": self._deallocate,
+        }
+
+    # ---- at once
+
+    def now(self, text: Text, values: Sequence[Any]) -> Answer | None:
+        """The answer of what takes no time: a row by its key, a setting; None for anything else.
+
+        Raises:
+            PostgresError: it is refused.
+        """
+        word = text.words[0]
+        if self.status == b"E" and word not in {"ROLLBACK", "ABORT", "COMMIT", "END"}:
+            raise PostgresError(
+                "current transaction is aborted, commands ignored until end of transaction block",
+                sqlstate="25P02",
+                hint="ROLLBACK",
+            )
+        if word == "SELECT" and values:
+            made = text.rewritten
+            given = [values[place] for place in made.order]
+            found = points.run(self.session.context, made.sql, given, reads=True)
+            return None if found is None else of_result(found)
+        own = self._own.get(word)
+        if own is not None:
+            return own(text)
+        if word == "SHOW" and len(text.tokens) > 1 and text.words[1] not in _SHOWN:
+            return self._show(text)
+        return None
+
+    # ---- off the event loop
+
+    async def run(self, text: Text, values: Sequence[Any]) -> Answer:
+        """Run a statement.
+
+        Raises:
+            Error: it is refused, or fails.
+        """
+        made = text.rewritten
+        given = [values[place] for place in made.order] if made.order else None
+        self.is_reading = text.words[0] in QUERIES
+        if not self.is_reading:
+            self._has_written = True
+        return await self.off_loop(partial(self._execute, made.sql, given))
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Do something in the pool; what only reads ends after ``statement_timeout``."""
+        loop = asyncio.get_running_loop()
+        pending = loop.run_in_executor(self._pool, work)
+        limit = self.settings.timeout if self.is_reading else None
+        try:
+            async with asyncio.timeout(limit):
+                return await pending
+        except TimeoutError:
+            if limit is None:
+                raise
+            raise cancelled("canceling statement due to statement timeout") from None
+        finally:
+            self.is_reading = False
+
+    def _execute(self, sql: str, given: Sequence[Any] | None) -> Answer:
+        made = self.session.execute(sql, given)
+        if not isinstance(made, Result):
+            made.cancel()
+            raise PostgresError("LIVE SELECT is SUBSCRIBE here", sqlstate="0A000")
+        answer = of_result(made)
+        # What Arrow holds becomes Python values here, and not in the event loop.
+        first = list(islice(answer.rows, _FETCHED))
+        answer.rows = chain(first, answer.rows)
+        return answer
+
+    async def encode(self, answer: Answer, formats: Sequence[int], count: int) -> tuple[bytes, int]:
+        """The next rows of an answer as messages, and their number."""
+        if answer.small >= 0:
+            return answer.encode(formats, count)
+        self.is_reading = True
+        return await self.off_loop(partial(answer.encode, formats, count))
+
+    def gives_rows(self, text: Text) -> bool:
+        """Whether a statement gives rows, by its first words."""
+        return text.words[0] in QUERIES
+
+    def before_ready(self) -> None:
+        """Called before the client is told that the next query may come."""
+
+    def close(self) -> None:
+        """The client is gone."""
+        if self.session.tenant is not None:
+            self.session.close()
+
+    # ---- before it runs
+
+    async def parameter_types(self, text: Text) -> tuple[SqlType | None, ...]:
+        """The types of a statement's parameters, as far as their places say."""
+        return await self.off_loop(partial(self._parameter_types, text))
+
+    def _parameter_types(self, text: Text) -> tuple[SqlType | None, ...]:
+        made = text.rewritten
+        types: list[SqlType | None] = [None] * made.count
+        found = prepare(self.session.context, made.sql, _samples(text)).types
+        for number, mark in zip(made.order, made.marks, strict=True):
+            types[number] = types[number] or found.get(mark)
+        return tuple(types)
+
+    async def describe(self, text: Text) -> Columns | None:
+        """The columns that a statement will give; None when it gives no rows."""
+        return await self.off_loop(partial(self._describe, text))
+
+    def _describe(self, text: Text) -> Columns | None:
+        word = text.words[0]
+        if word not in QUERIES:
+            return None
+        if word in {"SHOW", "EXPLAIN", "DESCRIBE"}:
+            answer = self.now(text, ()) or self._execute(text.rewritten.sql, None)
+            return answer.columns
+        made = prepare(self.session.context, text.rewritten.sql, _samples(text))
+        schema = columns(self.session.context, made.statement)
+        return None if schema is None else columns_of(schema)
+
+    # ---- statements of a connection
+
+    def _begin(self, _: Text) -> Answer:
+        answer = Answer("BEGIN")
+        if self.status != b"I":
+            answer.notices.append(notice("there is already a transaction in progress"))
+        else:
+            self.status, self._has_written = b"T", False
+        return answer
+
+    def _end(self, text: Text) -> Answer:
+        undoes = text.words[0] in {"ROLLBACK", "ABORT"}
+        if undoes and "TO" in text.words:
+            return self._savepoint(text)
+        answer = Answer("ROLLBACK" if undoes or self.status == b"E" else "COMMIT")
+        if self.status == b"I":
+            answer.notices.append(notice("there is no transaction in progress"))
+        elif answer.tag == "ROLLBACK" and self._has_written:
+            answer.notices.append(
+                notice("the statements of this transaction are not undone", hint=_COMMITS)
+            )
+        self.status = b"I"
+        return answer
+
+    def _savepoint(self, text: Text) -> Answer:
+        answer = Answer(text.words[0])
+        if text.words[0] == "ROLLBACK":
+            answer.notices.append(
+                notice("the statements since the savepoint are not undone", hint=_COMMITS)
+            )
+            self.status = b"T" if self.status == b"E" else self.status
+        return answer
+
+    def _set(self, text: Text) -> Answer:
+        words = text.words[1:3]
+        if words[:1] == ("TRANSACTION",) or words == ("SESSION", "CHARACTERISTICS"):
+            return Answer("SET")  # an isolation level: each statement has its own snapshot anyway
+        name, value = assignment(text)
+        self._report(self.settings.set(name, value))
+        return Answer("SET")
+
+    def _reset(self, text: Text) -> Answer:
+        self.settings.reset(text.tail(1).tokens[0].identifier)
+        return Answer("RESET")
+
+    def _discard(self, text: Text) -> Answer:
+        self.settings.reset("all")
+        self.deallocate(None)
+        return Answer(f"DISCARD {text.words[1] if len(text.words) > 1 else 'ALL'}")
+
+    def _deallocate(self, text: Text) -> Answer:
+        name = text.tokens[-1]
+        self.deallocate(None if name.word == "ALL" else name.identifier)
+        return Answer("DEALLOCATE ALL" if name.word == "ALL" else "DEALLOCATE")
+
+    def _show(self, text: Text) -> Answer:
+        words = text.words[1:]
+        if words == ("ALL",):
+            rows = [(name, value, "") for name, value in self.settings]
+            return of_texts(("name", "setting", "description"), rows)
+        name = "".join(each.text for each in text.tokens[1:]).strip('"')
+        name = {"TIMEZONE": "TimeZone", "TRANSACTIONISOLATIONLEVEL": "transaction_isolation"}.get(
+            name.upper(), name
+        )
+        return of_texts((name.lower(),), [(self.settings.get(name),)])
+
+    def _report(self, name: str | None) -> None:
+        if name is not None:
+            self._wire.send(codec.parameter_status(name, self.settings.get(name)))
+
+
+def parameter_oids(given: Sequence[int], types: Sequence[SqlType | None]) -> list[int]:
+    """The OIDs of parameters: those that the client gives, else of their places, else text."""
+    made = []
+    for place in range(max(len(given), len(types))):
+        oid = given[place] if place < len(given) else 0
+        of = types[place] if place < len(types) else None
+        made.append(oid or (TEXT if of is None else oid_of(of)))
+    return made
+
+
+def _samples(text: Text) -> list[object]:
+    """A value for each parameter, to plan with: NULL, and a number where only one can stand."""
+    counted = {"LIMIT", "OFFSET", "FETCH"}
+    tokens = text.tokens
+    return [
+        1 if place and tokens[place - 1].word in counted else None
+        for place, token in enumerate(tokens)
+        if token.kind == "parameter"
+    ]

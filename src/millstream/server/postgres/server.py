@@ -1,0 +1,202 @@
+"""``serve_postgres``: listens for clients, and knows those that are there."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from millstream.server.postgres.connection import Connection
+from millstream.server.postgres.errors import PostgresError
+from millstream.server.postgres.runner import Runner
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+
+    from millstream.database import Database
+    from millstream.server.postgres.auth import Verifier
+
+_LOG: Final = logging.getLogger("millstream.postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may take.
+
+    Attributes:
+        connections: how many clients at once.
+        message_bytes: how long a message may be.
+        copy_bytes: how much one COPY may bring.
+        startup_seconds: how long a login may take.
+        threads: how many statements run at once.
+    """
+
+    connections: int = 500
+    message_bytes: int = 64 << 20
+    copy_bytes: int = 256 << 20
+    startup_seconds: float = 10.0
+    threads: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who a client is.
+
+    Attributes:
+        user: its name.
+        tenant: whose rows it sees; None: all.
+        role: what it may do.
+    """
+
+    user: str
+    tenant: str | None = None
+    role: str = "admin"
+
+
+class PostgresServer:
+    """Serves a database over PostgreSQL's protocol. Get one with ``serve_postgres``.
+
+    Args:
+        database: it.
+        keys: who may log in; None: everybody, as anyone.
+        tls: for clients that want it; None: they are refused it.
+        limits: what clients may take.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        keys: Any = None,  # noqa: ANN401 - millstream.server.keys
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._database = database
+        self._keys = keys
+        self.tls = tls
+        self.limits = limits or Limits()
+        self._pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="postgres")
+        self._processes = itertools.count(1)
+        self._connections: dict[int, Connection] = {}
+        self._server: asyncio.Server | None = None
+        self._secret = secrets.token_bytes(32)
+
+    # ---- listening
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen on an address; port 0 picks a free one."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=512)
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """Those that it listens on."""
+        return () if self._server is None else tuple(self._server.sockets)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no more, and end what runs for clients."""
+        if self._server is not None:
+            self._server.close()
+        for each in list(self._connections.values()):
+            each.end()
+
+    async def wait_closed(self) -> None:
+        """Wait until all clients are gone."""
+        while self._connections:
+            await asyncio.wait([each.task for each in self._connections.values()])
+        if self._server is not None:
+            await self._server.wait_closed()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+        await self.wait_closed()
+
+    # ---- clients
+
+    def next_process(self) -> int:
+        """A number that no client has."""
+        return next(self._processes) & 0x7FFFFFFF
+
+    def opened(self, connection: Connection) -> None:
+        """A client is there."""
+        self._connections[connection.process] = connection
+
+    def left(self, connection: Connection) -> None:
+        """A client is gone."""
+        self._connections.pop(connection.process, None)
+
+    def check_room(self) -> None:
+        """Raise if there are too many clients.
+
+        Raises:
+            PostgresError: there are.
+        """
+        if len(self._connections) > self.limits.connections:
+            raise PostgresError(
+                "sorry, too many clients already",
+                sqlstate="53300",
+                hint=f"at most {self.limits.connections} at once",
+                is_fatal=True,
+            )
+
+    def cancel(self, process: int, secret: int) -> None:
+        """A CancelRequest; one with a wrong secret does nothing."""
+        found = self._connections.get(process)
+        if found is not None and secrets.compare_digest(
+            found.secret.to_bytes(4, "big"), secret.to_bytes(4, "big")
+        ):
+            found.interrupt()
+
+    def access(self, user: str) -> tuple[Access | None, Verifier | None]:
+        """Who a user is, and what the password is checked with; None: without a password."""
+        if self._keys is None:
+            return Access(user), None
+        raise NotImplementedError
+
+    def runner(self, access: Access, connection: Connection) -> Runner:
+        """What runs the statements of a client."""
+        database = self._database
+        session = database if access.tenant is None else database.session(tenant=access.tenant)
+        return Runner(session, self._pool, connection)
+
+    def report(self, error: BaseException) -> None:
+        """A fault of ours; the client is told its class only."""
+        _LOG.error("a statement over PostgreSQL's protocol failed", exc_info=error)
+
+
+async def serve_postgres(
+    database: Database,
+    host: str,
+    port: int,
+    *,
+    keys: Any = None,  # noqa: ANN401 - millstream.server.keys
+    tls: ssl.SSLContext | None = None,
+    limits: Limits | None = None,
+) -> PostgresServer:
+    """Serve a database to clients of PostgreSQL, in the event loop that runs.
+
+    Args:
+        database: it; stays open when the server is closed.
+        host: the address to listen on.
+        port: 0 picks a free one: ``server.port``.
+        keys: who may log in: the user is the name of a key, the password the key. None: all.
+        tls: the certificate; clients may then use TLS.
+        limits: what clients may take.
+    """
+    server = PostgresServer(database, keys=keys, tls=tls, limits=limits)
+    await server.start(host, port)
+    return server

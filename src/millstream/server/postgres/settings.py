@@ -1,0 +1,203 @@
+"""Settings of a connection: SET, SHOW and RESET, and those that clients are told of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.server.postgres.errors import PostgresError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.server.postgres.text import Text, Token
+
+SERVER_VERSION: Final = "15.0 (Millstream)"
+REPORTED: Final = (
+    "server_version",
+    "server_encoding",
+    "client_encoding",
+    "application_name",
+    "default_transaction_read_only",
+    "in_hot_standby",
+    "is_superuser",
+    "session_authorization",
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "integer_datetimes",
+    "standard_conforming_strings",
+)
+"""Those of which a client is told at the start, and when they change."""
+
+_DEFAULTS: Final = {
+    "server_version": SERVER_VERSION,
+    "server_version_num": "150000",
+    "server_encoding": "UTF8",
+    "client_encoding": "UTF8",
+    "application_name": "",
+    "default_transaction_read_only": "off",
+    "transaction_read_only": "off",
+    "in_hot_standby": "off",
+    "is_superuser": "off",
+    "session_authorization": "millstream",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "integer_datetimes": "on",
+    "standard_conforming_strings": "on",
+    "transaction_isolation": "read committed",
+    "default_transaction_isolation": "read committed",
+    "search_path": '"$user", public',
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "extra_float_digits": "1",
+    "client_min_messages": "notice",
+    "bytea_output": "hex",
+    "max_identifier_length": "63",
+    "row_security": "off",
+    "lc_collate": "C",
+    "lc_ctype": "C",
+}
+_FIXED: Final = {
+    "server_version",
+    "server_version_num",
+    "server_encoding",
+    "integer_datetimes",
+    "is_superuser",
+    "in_hot_standby",
+    "max_identifier_length",
+}
+_ONLY: Final = {
+    "client_encoding": ("utf8", "utf-8", "unicode"),
+    "standard_conforming_strings": ("on", "true", "1"),
+    "timezone": ("utc", "gmt", "z", "etc/utc", "default"),
+    "datestyle": ("iso", "iso, mdy", "iso, dmy", "iso, ymd", "default"),
+    "intervalstyle": ("postgres",),
+    "bytea_output": ("hex",),
+}
+"""Settings that change how values are written, and the only ones that are written here."""
+
+_MULTIPLES: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Settings:
+    """The settings of one connection.
+
+    >>> settings = Settings()
+    >>> settings.set("statement_timeout", "5s"), settings.timeout
+    (None, 5.0)
+
+    Attributes:
+        timeout: after so many seconds a query is cancelled; None: never.
+    """
+
+    def __init__(self) -> None:
+        self._names = {name.lower(): name for name in _DEFAULTS}
+        self._values = dict(_DEFAULTS)
+        self.timeout: float | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(sorted(self._values.items(), key=lambda pair: pair[0].lower()))
+
+    def get(self, name: str) -> str:
+        """The value of a setting.
+
+        Raises:
+            PostgresError: there is none of that name.
+        """
+        known = self._names.get(name.lower())
+        if known is None:
+            raise PostgresError(
+                f'unrecognized configuration parameter "{name}"',
+                sqlstate="42704",
+                hint="SHOW ALL lists them; SHOW SOURCES, TABLES and VIEWS list what there is",
+            )
+        return self._values[known]
+
+    def set(self, name: str, value: str) -> str | None:
+        """Set one; returns its name if the client has to be told.
+
+        Raises:
+            PostgresError: it cannot have that value.
+        """
+        low = name.lower()
+        known = self._names.get(low)
+        if known is None:
+            if "." not in name:
+                self.get(name)  # which raises
+            known = self._names[low] = name  # a setting of the client's own
+        if known in _FIXED and value != self._values[known]:
+            raise PostgresError(f'parameter "{known}" cannot be changed', sqlstate="55P02")
+        allowed = _ONLY.get(low)
+        if allowed is not None and value.lower() not in allowed:
+            raise PostgresError(
+                f'"{known}" cannot be {value!r}',
+                sqlstate="0A000",
+                hint=f"it is {self._values[known]}: values are written in that form only",
+            )
+        if low == "statement_timeout":
+            self.timeout = _seconds(value)
+        if allowed is None:
+            self._values[known] = value
+        return known if known in REPORTED else None
+
+    def reset(self, name: str) -> None:
+        """RESET name, or ALL."""
+        if name.lower() == "all":
+            kept = {key: self._values[key] for key in ("session_authorization",)}
+            self._values = {**_DEFAULTS, **kept}
+            self.timeout = None
+            return
+        self.get(name)
+        known = self._names[name.lower()]
+        self._values[known] = _DEFAULTS.get(known, "")
+        if known == "statement_timeout":
+            self.timeout = None
+
+
+def _seconds(value: str) -> float | None:
+    text = value.strip().lower()
+    unit = text.lstrip("0123456789.").strip()
+    try:
+        number = float(text.removesuffix(unit)) * _MULTIPLES[unit or "ms"]
+    except (ValueError, KeyError) as error:
+        raise PostgresError(
+            f'invalid value for "statement_timeout": {value!r}', sqlstate="22023"
+        ) from error
+    return number or None
+
+
+def assignment(text: Text) -> tuple[str, str]:
+    """The name and the value of ``SET [SESSION | LOCAL] name TO | = value``.
+
+    Raises:
+        PostgresError: it is written otherwise.
+    """
+    tokens = list(text.tokens[1:])
+    if tokens and tokens[0].word in {"SESSION", "LOCAL"} and len(tokens) > 2:
+        tokens = tokens[1:]
+    if [each.word for each in tokens[:2]] == ["TIME", "ZONE"]:
+        return "TimeZone", _value(tokens[2:])
+    name, place = _name(tokens)
+    if place < len(tokens) and tokens[place].word in {"TO", "="}:
+        return name, _value(tokens[place + 1 :])
+    raise PostgresError("SET name TO value is expected", sqlstate="42601", position=text.start + 1)
+
+
+def _name(tokens: list[Token]) -> tuple[str, int]:
+    parts, place = [], 0
+    while place < len(tokens) and tokens[place].identifier:
+        parts.append(tokens[place].text.strip('"'))
+        place += 1
+        if place >= len(tokens) or tokens[place].text != ".":
+            break
+        place += 1
+    return ".".join(parts), place
+
+
+def _value(tokens: list[Token]) -> str:
+    parts = [each.value for each in tokens if each.text != ","]
+    if not parts:
+        raise PostgresError("SET needs a value", sqlstate="42601")
+    return ", ".join(parts).replace("- , ", "-")

@@ -1,0 +1,172 @@
+import asyncio
+import struct
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import psycopg
+import pytest
+from psycopg.types.json import Json
+
+COLUMNS = """id BIGINT PRIMARY KEY, a BOOLEAN, b TINYINT, c SMALLINT, d INTEGER, e REAL, f DOUBLE,
+g DECIMAL(20, 4), h VARCHAR, i BINARY, j DATE, k TIMESTAMP, l INTERVAL, m ARRAY<BIGINT>,
+n ARRAY<VARCHAR>, o STRUCT<x INT, y VARCHAR>, p MAP<VARCHAR, DOUBLE>, q ARRAY<ARRAY<INT>>"""
+ROWS = [
+    (
+        *(1, True, 1, -2, 3, 0.1, 1e300, Decimal("-12345678.0900"), "it's \\ é", b"\x00\xff"),
+        *(date(1999, 12, 31), datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)),
+        *(timedelta(days=-1, hours=3), [1, None, -(2**62)], ["a", None, '"{,}\\', ""]),
+        *({"x": 1, "y": "z"}, {"k": 1.5}, [[1], [2, 3]]),
+    ),
+    (2, *[None] * 17),
+    (
+        *(3, False, 0, 0, 0, float("inf"), float("nan"), Decimal("0.0001"), "", b""),
+        *(date(1, 1, 1), datetime(1969, 12, 31, tzinfo=UTC), timedelta(0), [], []),
+        *({"x": None, "y": None}, {}, []),
+    ),
+]
+
+
+@pytest.fixture
+def everything(served):
+    served.db.execute(f"CREATE TABLE e ({COLUMNS})")
+    return served
+
+
+def _same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for x, y in zip(one, other, strict=True):
+            near = isinstance(y, float) and (x == pytest.approx(y, rel=1e-6, nan_ok=True))
+            assert near or x == y, (x, y)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_every_type_both_ways(everything, binary):
+    marks = ", ".join(["%b" if binary else "%t"] * 10 + ["%s"] * 8)
+    with everything.connect() as client:
+        for row in ROWS:
+            given = [Json(each) if isinstance(each, dict) else each for each in row]
+            if given[17] is not None:
+                given[17] = Json(given[17])
+            client.execute(f"INSERT INTO e VALUES ({marks})", given)
+        with client.cursor(binary=binary) as cursor:
+            _same(cursor.execute("SELECT * FROM e ORDER BY id").fetchall(), ROWS)
+        # as a source of truth, what the engine itself holds
+        _same(everything.db.query("SELECT * FROM e ORDER BY id").fetchall(), ROWS)
+
+
+def test_numerics_of_all_lengths_in_binary(served):
+    served.db.execute("CREATE TABLE n (id BIGINT PRIMARY KEY, x DECIMAL(38, 10))")
+    texts = ["0", "1", "-1", "0.0001", "10000", "9999.9999", "100000000", "-0.0000000001"]
+    texts += ["1234567890123456789012345678.0123456789", "10000.0001", "120034.0000056"]
+    values = [Decimal(each) for each in texts]
+    with served.connect() as client:
+        for place, value in enumerate(values):
+            client.execute("INSERT INTO n VALUES (%b, %b)", [place, value])
+        with client.cursor(binary=True) as cursor:
+            found = cursor.execute("SELECT x FROM n ORDER BY id").fetchall()
+        assert [row[0] for row in found] == values
+
+
+def test_the_place_of_a_parameter_says_its_type(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, at TIMESTAMP, x DECIMAL(6, 2))")
+    with served.connect() as client:
+        client.execute("INSERT INTO t VALUES (%s, %s, %s)", ["7", "2026-01-01 00:00:00Z", "1.50"])
+        found = client.execute("SELECT id FROM t WHERE at >= %s AND x < %s", ["2025-12-31", "2"])
+        assert found.fetchall() == [(7,)]
+        found = client.execute("SELECT id FROM t WHERE id IN (%s, %s) LIMIT %s", ["7", "8", 1])
+        assert found.fetchall() == [(7,)]
+        with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+            client.execute("SELECT id FROM t WHERE id = %s", ["seven"])
+
+
+def test_a_parameter_may_be_used_twice(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
+    with served.connect(cursor_factory=psycopg.RawCursor) as client:
+        client.execute("INSERT INTO t VALUES ($2, $1), ($1, $1)", [1, 2])
+        found = client.execute("SELECT id FROM t WHERE n = $1 AND id >= $1 ORDER BY id", [1])
+        assert found.fetchall() == [(1,), (2,)]
+
+
+def test_prepared_statements_and_pipelines(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR)")
+    served.db.insert("t", [(n, f"name {n}") for n in range(100)])
+    with served.connect() as client:
+        for n in range(100):
+            found = client.execute("SELECT name FROM t WHERE id = %s", [n], prepare=True)
+            assert found.fetchone() == (f"name {n}",)
+        with client.pipeline():
+            cursors = [client.execute("SELECT id FROM t WHERE id = %s", [n]) for n in range(50)]
+            assert [each.fetchone() for each in cursors] == [(n,) for n in range(50)]
+        with client.cursor() as cursor:
+            cursor.executemany("INSERT INTO t VALUES (%s, %s)", [(n, "x") for n in range(100, 200)])
+        assert client.execute("SELECT COUNT(*) AS n FROM t").fetchone() == (200,)
+
+
+def test_an_error_in_a_pipeline_skips_to_the_end_of_it(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    with served.connect() as client:
+        with pytest.raises(psycopg.errors.UndefinedTable), client.pipeline():
+            client.execute("INSERT INTO t VALUES (1)")
+            client.execute("SELECT * FROM nothing")
+            client.execute("INSERT INTO t VALUES (2)")
+        assert client.execute("SELECT id FROM t").fetchall() == [(1,)]
+
+
+def test_a_table_that_changed_is_described_anew(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    with served.connect() as client:
+        client.execute("INSERT INTO t VALUES (1)")
+        for _ in range(3):
+            client.execute("SELECT * FROM t WHERE id = %s", [1], prepare=True)
+        client.execute("ALTER TABLE t ADD COLUMN n BIGINT")
+        assert client.execute("SELECT * FROM t WHERE id = %s", [1]).fetchone() == (1, None)
+
+
+def test_a_portal_stops_after_so_many_rows(served):
+    served.db.execute("CREATE SOURCE s (n BIGINT)")
+    served.db.insert("s", [(n,) for n in range(5)])
+    raw = served.raw()
+    raw.start()
+    raw.send(b"P", b"\0SELECT n FROM s\0" + struct.pack("!h", 0))
+    raw.send(b"B", b"\0\0" + struct.pack("!hhh", 0, 0, 0))
+    for _ in range(3):
+        raw.send(b"E", b"\0" + struct.pack("!i", 2))
+    raw.send(b"S")
+    kinds = b"".join(kind for kind, _ in raw.until(b"Z"))
+    assert kinds == b"12DDsDDsDCZ"
+    raw.close()
+
+
+def test_describe_before_values_are_known(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, at TIMESTAMP)")
+    raw = served.raw()
+    raw.start()
+    raw.send(b"P", b"p\0SELECT at, id FROM t WHERE id = $1\0" + struct.pack("!h", 0))
+    raw.send(b"D", b"Sp\0")
+    raw.send(b"P", b"q\0INSERT INTO t VALUES ($1, $2)\0" + struct.pack("!h", 0))
+    raw.send(b"D", b"Sq\0")
+    raw.send(b"C", b"Sp\0")
+    raw.send(b"S")
+    found = raw.until(b"Z")
+    assert b"".join(kind for kind, _ in found) == b"1tT1tn3Z"
+    assert found[1][1] == struct.pack("!hI", 1, 20)
+    assert found[2][1][:5] == b"\0\2at\0"
+    assert found[4][1] == struct.pack("!hII", 2, 20, 1184)
+    raw.close()
+
+
+def test_async_connections(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+
+    async def one(n):
+        client = await psycopg.AsyncConnection.connect(served.dsn, autocommit=True)
+        async with client:
+            await client.execute("INSERT INTO t VALUES (%s)", [n])
+            cursor = await client.execute("SELECT id FROM t WHERE id = %s", [n])
+            return await cursor.fetchone()
+
+    async def main():
+        return await asyncio.gather(*[one(n) for n in range(30)])
+
+    assert asyncio.run(main()) == [(n,) for n in range(30)]

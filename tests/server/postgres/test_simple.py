@@ -1,0 +1,127 @@
+import psycopg
+import pytest
+
+
+def test_psql_reads_and_writes(served):
+    created = "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT, x DOUBLE PRECISION)"
+    served.psql(created, "INSERT INTO t VALUES (1, 'it''s', 0.5), (2, NULL, 1)")
+    assert served.lines("SELECT * FROM public.t ORDER BY id") == ["1|it's|0.5", "2||1"]
+    assert served.psql("UPDATE t SET x = 2", options=("-e",)).stdout
+    assert served.lines("SELECT COUNT(*) AS n FROM t WHERE x = 2") == ["2"]
+
+
+def test_several_statements_in_one_message(served):
+    sql = "CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t VALUES (1); SELECT id FROM t"
+    with served.connect() as client:
+        cursor = client.execute(sql)
+        tags = [cursor.statusmessage]
+        while cursor.nextset():
+            tags.append(cursor.statusmessage)
+        assert tags == ["CREATE TABLE", "INSERT 0 1", "SELECT 1"]
+        assert cursor.fetchall() == [(1,)]
+
+
+def test_what_follows_an_error_is_not_run(served):
+    with served.connect() as client:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            client.execute("SELECT * FROM nothing; CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            client.execute("SELECT * FROM t")
+
+
+def test_an_error_has_its_place_and_a_hint(served):
+    served.db.execute("CREATE SOURCE s (symbol VARCHAR, price DOUBLE)")
+    sql = "SHOW TABLES;\n SELECT 'a\\b' AS x FROM public.s WHERE prise > 1"
+    with served.connect() as client:
+        with pytest.raises(psycopg.errors.UndefinedColumn) as caught:
+            client.execute(sql)
+        found = caught.value.diag
+        assert int(found.statement_position) == sql.index("prise") + 1
+        assert found.message_hint == "Did you mean price?"
+        with pytest.raises(psycopg.errors.SyntaxError) as caught:
+            client.execute("SELECT 'abc")
+        assert caught.value.diag.statement_position == "8"
+    shown = served.psql("SELECT prise FROM s", check=False).stderr
+    assert "LINE 1: SELECT prise FROM s\n               ^" in shown
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        ("CREATE TABLE t (id BIGINT PRIMARY KEY)", psycopg.errors.DuplicateTable),
+        ("INSERT INTO t VALUES (1)", psycopg.errors.UniqueViolation),
+        ("DROP TABLE nothing", psycopg.errors.UndefinedTable),
+        ("SELECT id FROM t WHERE id = 'x'", psycopg.errors.DatatypeMismatch),
+        ("SELECT 1 / 0 AS x FROM t", psycopg.errors.DataException),
+        ("GRANT ALL ON t TO me", psycopg.errors.FeatureNotSupported),
+        ("SELEKT 1", psycopg.errors.SyntaxError),
+    ],
+)
+def test_each_error_has_its_sqlstate(served, sql, error):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t VALUES (1)")
+    with served.connect() as client, pytest.raises(error):
+        client.execute(sql)
+
+
+def test_strings_are_those_of_postgresql(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, a VARCHAR)")
+    with served.connect() as client:
+        client.execute(r"INSERT INTO t VALUES (1, 'a\n'), (2, E'a\n\''''), (3, $$it's \$$)")
+        client.execute("INSERT INTO t VALUES (4, $x$ $$ ; -- $x$) /* ; /* ; */ */ -- ;")
+        found = client.execute("SELECT a FROM t ORDER BY id").fetchall()
+    assert [row[0] for row in found] == ["a\\n", "a\n''", "it's \\", " $$ ; -- "]
+
+
+def test_transactions_are_answered_and_undo_nothing(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    notices = []
+    with served.connect(autocommit=False) as client:
+        client.add_notice_handler(lambda notice: notices.append(notice.message_hint))
+        client.execute("INSERT INTO t VALUES (1)")
+        assert client.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+        client.commit()
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            client.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            client.execute("SELECT id FROM t")
+        client.rollback()
+        client.execute("INSERT INTO t VALUES (2)")
+        client.rollback()
+        assert client.execute("SELECT id FROM t ORDER BY id").fetchall() == [(1,), (2,)]
+    assert notices == ["each statement commits by itself, also between BEGIN and COMMIT"] * 2
+
+
+def test_settings(served):
+    with served.connect() as client:
+        client.execute("SET application_name = 'tests'; SET statement_timeout TO '5s'")
+        assert client.info.parameter_status("application_name") == "tests"
+        assert client.execute("SHOW statement_timeout").fetchone() == ("5s",)
+        assert client.execute("SHOW TRANSACTION ISOLATION LEVEL").fetchone() == ("read committed",)
+        assert client.execute("SHOW TIME ZONE").fetchone() == ("UTC",)
+        client.execute("SET TIME ZONE 'UTC'; RESET ALL; DISCARD ALL; SET SESSION a.b = 'c'")
+        assert client.execute("SHOW a.b").fetchone() == ("c",)
+        for sql in ("SET client_encoding TO 'latin1'", "SET TimeZone TO 'Europe/Berlin'"):
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                client.execute(sql)
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            client.execute("SHOW nothing_like_it")
+        assert len(client.execute("SHOW ALL").fetchall()) > 10
+
+
+def test_an_empty_query(served):
+    with served.connect() as client:
+        assert client.execute("").statusmessage is None
+        assert client.execute(" ; -- nothing\n;").statusmessage is None
+
+
+def test_a_large_result_comes_in_pieces(served):
+    served.db.execute("CREATE SOURCE s (n BIGINT, t VARCHAR)")
+    served.db.insert("s", [(n, "x" * 50) for n in range(30_000)])
+    with served.connect() as client:
+        found = client.execute("SELECT n, t FROM s").fetchall()
+    assert [row[0] for row in found] == list(range(30_000))
+
+
+def test_another_database_is_refused(served):
+    with pytest.raises(psycopg.OperationalError, match='the database is "millstream"'):
+        psycopg.connect(served.dsn.replace("dbname=millstream", "dbname=other"))
