@@ -32,14 +32,16 @@ def aggregate_of(
     body = function.aggregateFunction()
     kind = kind_of(body)
     known = _KNOWN.get(kind) == str(body.prettyName())
-    children = each_of(body.children())
-    named = [scala.alias(each) for each in children if known or not each.foldable()]
+    children, distinct = each_of(body.children()), function.isDistinct()
+    given = [each for each in children if known or not each.foldable()]
+    if distinct:
+        given = [scala.line.Plans.normalized(each) for each in given]
+    named = [scala.alias(each) for each in given]
     at, types = len(inputs), scala.array([each.dataType() for each in named])
     inputs += named
     filtered = function.filter().isDefined()
     if filtered:
         inputs.append(scala.alias(function.filter().get()))
-    distinct = function.isDistinct()
     if not known:
         attributes = [each.toAttribute() for each in named]
         left = iter(attributes)

@@ -93,7 +93,7 @@ def keys_of(plan: Any) -> tuple[int, ...] | None:  # noqa: ANN401
     for key in each_of(node.groupingExpressions()):
         found = [id_of(each) for each in columns if source_of(inner(each)).semanticEquals(key)]
         place = next((shown.index(each) for each in found if each in shown), None)
-        if place is None or _is_nested(key.dataType()):
+        if place is None:
             return None
         places.append(place)
     return tuple(sorted(set(places)))
@@ -115,10 +115,6 @@ def is_one_row(plan: Any) -> bool:  # noqa: ANN401
 def subqueries_of(expressions: list[Any]) -> list[Any]:
     """The scalar subqueries within expressions."""
     return [query for each in expressions for query in find_all(each, "ScalarSubquery")]
-
-
-def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - a DataType of Spark
-    return str(kind.typeName()) in {"array", "map", "struct", "variant"}
 
 
 def inner(expression: Any) -> Any:  # noqa: ANN401

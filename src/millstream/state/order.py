@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +27,7 @@ def ordered(rows: pa.Table, order: Sequence[SortKey]) -> pa.Table:
     if not order:
         return rows
     names = [name.lower() for name in rows.column_names]
-    keys: dict[str, pa.ChunkedArray] = {}
+    keys: dict[str, pa.ChunkedArray | pa.Array] = {}
     directions: list[tuple[str, Direction]] = []
     for key in order:
         named = key.column
@@ -34,6 +35,8 @@ def ordered(rows: pa.Table, order: Sequence[SortKey]) -> pa.Table:
         nulls: Direction = "descending" if key.nulls_first else "ascending"
         direction: Direction = "descending" if key.descending else "ascending"
         parts = [(pc.is_null(values), nulls)]
+        if pa.types.is_nested(values.type):  # which Arrow cannot sort
+            values = _ranks(values)
         if pa.types.is_floating(values.type):  # which Arrow has with the NULLs
             parts.append((pc.fill_null(pc.is_nan(values), fill_value=False), direction))
         for part, its_direction in (*parts, (values, direction)):
@@ -41,3 +44,23 @@ def ordered(rows: pa.Table, order: Sequence[SortKey]) -> pa.Table:
             keys[name] = part
             directions.append((name, its_direction))
     return rows.take(pc.sort_indices(pa.table(keys), sort_keys=directions))
+
+
+def _ranks(values: pa.ChunkedArray) -> pa.Array:
+    """The places of lists and structs in their order; NULL within them is least, NaN greatest."""
+    found = [_comparable(each) for each in values.to_pylist()]
+    places = {each: place for place, each in enumerate(sorted(set(found)))}
+    return pa.array([places[each] for each in found], pa.int64())
+
+
+def _comparable(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of any type
+    """A value such that Python orders it as Spark does."""
+    if value is None:
+        return (0,)
+    if isinstance(value, dict):
+        return (1, tuple(map(_comparable, value.values())))
+    if isinstance(value, list):
+        return (1, tuple(map(_comparable, value)))
+    if isinstance(value, float) and math.isnan(value):
+        return (2,)
+    return (1, value)

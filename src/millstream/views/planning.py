@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from millstream.catalog import Definition, options_of
 from millstream.errors import (
     SqlColumnError,
@@ -26,9 +28,8 @@ from millstream.views.result_shapes import GroupedRows, PlainRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pyarrow as pa
-
     from millstream.catalog import Catalog
+    from millstream.model.types import SqlType
     from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, SelectPlan, ViewPlan, WatermarkSpec
 
@@ -162,7 +163,7 @@ class ViewPlanner:
         spark_query = self._query_of(plan)
         columns, nothing = self._empty_result(spark_query, statement)
         if plan.line:
-            plan = _grouped(plan, columns.names, spark_query.keys, statement)
+            plan = _grouped(plan, columns, spark_query.keys, statement)
         if plan.shape == "rows" and spark_query.grows and statement.watermark is not None:
             plan = replace(plan, retracts=False)
         schema, hidden = self._split(plan, statement, columns)
@@ -310,16 +311,8 @@ class ViewPlanner:
             and (each.name in wanted or (each.name.startswith("_k") and not plan.line))
         ]
         keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
-        nested = [each for each in (*made, *hidden) if each.name in keys and each.type.children]
-        if nested:
-            raise SqlUnsupportedError(
-                f"groups by {nested[0].type.sql} are not supported",
-                sql=statement.sql,
-                line=statement.query.line or statement.line,
-                column=statement.query.column or statement.column,
-                hint="Group by its parts, such as s.field or a[0], or by to_json(...).",
-            )
-        return Schema(tuple(made), keys if set(keys) <= known else ()), hidden
+        plain = {each.name for each in made if not each.type.children}
+        return Schema(tuple(made), keys if set(keys) <= plain else ()), hidden
 
     def _shape(
         self,
@@ -391,29 +384,36 @@ class ViewPlanner:
 
 
 def _grouped(
-    plan: ViewPlan, columns: Sequence[str], keys: tuple[int, ...] | None, statement: CreateView
+    plan: ViewPlan, columns: pa.Schema, keys: tuple[int, ...] | None, statement: CreateView
 ) -> ViewPlan:
     """The plan of a line, with the keys of its groups: those that are shown, if all of them are.
 
     Args:
         plan: the plan; if it has groups already, it cannot do without.
-        columns: the names of the columns of the result.
+        columns: the columns of the result.
         keys: the places of those that distinguish its groups; None when it has none.
         statement: what was asked for.
 
     Raises:
         SqlUnsupportedError: the view waits before it emits its groups, and has none.
     """
-    if keys is None and plan.shape == "groups":
+    found = [columns.field(place) for place in keys or ()]
+    shown = tuple(each.name for each in found)
+    nested = any(pa.types.is_nested(each.type) for each in found)  # which are no key of a log
+    if plan.shape == "groups" and (keys is None or (nested and not plan.keys)):
+        what = "EMIT other than CHANGES is for groups, and these rows are none"
+        hint = "make it a view of its own over one that has EMIT CHANGES"
+        if nested:
+            what = "DISTINCT of nested values with EMIT other than CHANGES is not supported"
+            hint = "write GROUP BY with the columns"
         raise SqlUnsupportedError(
-            "EMIT other than CHANGES is for groups, and these rows are none",
+            what,
             sql=statement.sql,
             line=statement.emit.line or statement.line,
             column=statement.emit.column or statement.column,
-            hint="make it a view of its own over one that has EMIT CHANGES",
+            hint=hint,
         )
-    shown = tuple(columns[place] for place in keys or ())
-    if plan.shape == "groups" and set(shown) & set(plan.added):
+    if nested or (plan.shape == "groups" and set(shown) & set(plan.added)):
         return plan
     return replace(plan, shape="groups", keys=shown) if keys or plan.shape == "groups" else plan
 
@@ -471,14 +471,19 @@ def _check_order(plan: ViewPlan, schema: Schema, statement: CreateView) -> None:
     names = [name.lower() for name in schema.names]
     for key in plan.order:
         place = key.column if isinstance(key.column, int) else _place(names, key.column)
-        if place not in range(len(names)) or schema.columns[place].type.children:
+        if place not in range(len(names)) or _has_map(schema.columns[place].type):
             raise SqlUnsupportedError(
                 f"the rows of a view cannot be ordered by {key.column}",
                 sql=statement.sql,
                 line=statement.query.line or statement.line,
                 column=statement.query.column or statement.column,
-                hint="Order by columns that are selected, and are no ARRAY, STRUCT or MAP.",
+                hint="Order by columns that are selected, and have no MAP in them.",
             )
+
+
+def _has_map(of: SqlType) -> bool:
+    """Whether values of a type have no order."""
+    return of.kind == "MAP" or any(map(_has_map, of.children))
 
 
 def _place(names: Sequence[str], name: str) -> int:

@@ -139,13 +139,10 @@ class Joiner:
         for log, name in (left, right):
             schema = self._logs.inputs[log].schema
             types.append(schema.columns[schema.names.index(name)].type)
-        if any(each.children for each in types):
-            what = f"{left[1]} is {types[0].sql}, and a join cannot compare such values"
-            self._errors.mismatch(tree, what, "Join columns of simple types.")
-        if types[0] != types[1] and not {each.kind for each in types} <= _WHOLE:
+        nested = any(each.children for each in types)
+        if nested or (types[0] != types[1] and not {each.kind for each in types} <= _WHOLE):
             what = f"{left[1]} is {types[0].sql}, and {right[1]} is {types[1].sql}"
-            hint = "Join columns of one type."
-            self._errors.mismatch(tree, what, hint)
+            self._errors.refuse(tree, what, "Join columns of one simple type.")
 
     def _check(self, tree: exp.Join, on: list[On], rest: list[exp.Expr], *, outer: bool) -> None:
         if not on:
