@@ -17,6 +17,13 @@ from millstream.testing import Mirror
 
 from .observing import settle
 
+_AS_SPARK = [
+    "named_struct(x, a, y, b) AS struct_pack(x := a, y := b)",
+    "array_repeat(a, n) AS list_value(a, a)",
+    "array_max(l) AS list_max(l)",
+]
+"""Functions of Spark's, in forms that the queries have."""
+
 
 class Model:
     """Rows by relation, and DuckDB's answers over them.
@@ -32,6 +39,8 @@ class Model:
         self.rows = {name: [] for name in schemas}
         self._schemas = schemas
         self._duck = duckdb.connect(config={"threads": 1})
+        for function in _AS_SPARK:
+            self._duck.execute(f"CREATE MACRO {function}")
         self._timed = any(_is_time(each) for schema in schemas.values() for each in schema)
         for name in schemas:
             self.put(name, [])

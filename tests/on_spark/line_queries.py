@@ -220,6 +220,41 @@ class Generator:
             rows = self._select(shown, f"({query.sql}) {name}")
         return rows
 
+    def nested(self, depth):
+        """By a STRUCT or an ARRAY: groups, distinct values, joins, sets, partitions."""
+        text, scope = self._from(depth)
+        number, word = self._pick(scope, "int").text, self._pick(scope, "str").text
+        made, part = f"array_repeat(COALESCE({number}, 0), 2)", "array_max({}.k)"
+        if self._chance(0.6):
+            made = f"named_struct('x', COALESCE({number}, 0), 'y', COALESCE({word}, ''))"
+            part = "{}.k.x"
+        rows = f"SELECT {made} AS k, {number} AS n FROM {text}"
+        one, other = self._alias(), self._alias()
+        shown, n = Column(part.format(one), "int"), Column(f"{one}.n", "int")
+        form = self._dice.choice(["groups", "counts", "joins", "sets", "partitions"])
+        if form == "groups":
+            columns = [shown, *self._aggregates([n])]
+            return self._select(columns, f"({rows}) {one} GROUP BY {one}.k")
+        if form == "counts":
+            counts = [Column(f"COUNT(DISTINCT {one}.k)", "int"), Column("COUNT(*)", "int")]
+            return self._select([n, *counts], f"({rows}) {one} GROUP BY {one}.n")
+        if form == "joins":
+            join = self._dice.choice([*INNER, *OUTER, *HALF])
+            columns = [shown, n]
+            if join not in HALF:
+                columns.append(Column(f"{other}.n", "int"))
+            return self._select(
+                columns, f"({rows}) {one} {join} ({rows}) {other} ON {one}.k = {other}.k"
+            )
+        if form == "sets":
+            keys, more = (f"SELECT k FROM ({rows}) {self._alias()}" for _ in range(2))
+            condition = f"n {self._dice.choice(['IS NULL', '> 1', '<= 1'])}"
+            united = f"{keys} {self._dice.choice(SET_OPERATIONS)} {more} WHERE {condition}"
+            return self._select([shown], f"({united}) {one}")
+        over = f"OVER (PARTITION BY {one}.k ORDER BY {one}.n NULLS FIRST)"
+        ranks = [Column(f"RANK() {over}", "int"), Column(f"SUM({one}.n) {over}", "int")]
+        return self._select([shown, n, *ranks], f"({rows}) {one}")
+
     def _ordered(self, columns):
         ways = ["NULLS FIRST", "NULLS LAST", "DESC NULLS FIRST", "DESC NULLS LAST"]
         return ", ".join(f"{each.text} {self._dice.choice(ways)}" for each in columns)
@@ -490,5 +525,6 @@ FORMS = (
     "top",
     "asof_join",
     "over",
+    "nested",
 )
 """What a query is at its top; below that it may have any of the others."""

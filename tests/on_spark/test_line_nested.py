@@ -90,7 +90,9 @@ class Nested:
             ids = self.dice.sample(range(12), self.dice.choice([1, 4]))
             self.db.insert(table, [(each, *self.values()) for each in ids], replace=True)
         elif draw < 0.85:
-            self.db.execute(f"UPDATE {table} SET b = ? WHERE id % 2 = 0", [self.dice.choice([1, 2])])
+            self.db.execute(
+                f"UPDATE {table} SET b = ? WHERE id % 2 = 0", [self.dice.choice([1, 2])]
+            )
         else:
             self.db.execute(f"DELETE FROM {table} WHERE id % 3 = {self.dice.randrange(3)}")
 
