@@ -168,4 +168,4 @@ def test_rows_are_read_in_the_order_of_nested_values(db):
     lists = [[1.0], [NAN], [], None, [1.0, None], [None], [0.5, 7.0], [1.0]]
     db.insert("t", list(enumerate(lists)))
     db.wait_for("v", timeout=TIMEOUT)
-    assert [id for id, _ in db.query("SELECT * FROM v").fetchall()] == [3, 1, 4, 0, 7, 6, 5, 2]
+    assert [row[0] for row in db.query("SELECT * FROM v").fetchall()] == [3, 1, 4, 0, 7, 6, 5, 2]
