@@ -31,6 +31,15 @@ def db(tmp_path, spark):
         yield opened
 
 
+@pytest.fixture
+def little_memory(spark):
+    """Lines keep next to nothing at hand: state is written and read again all the time."""
+    system = spark._jvm.java.lang.System
+    system.setProperty("millstream.line.memory", "2000")
+    yield
+    system.clearProperty("millstream.line.memory")
+
+
 def batch_answer(spark, sql, **tables):
     """What plain Spark gives for a SELECT over tables, each (schema, rows), as a sorted list.
 

@@ -133,7 +133,9 @@ def prove(proof, queries, dice):
 
 
 @pytest.mark.parametrize("number", range(-(-QUERIES // AT_ONCE)))
-def test_random_queries(proof, number):
+def test_random_queries(proof, number, request):
+    if number % 2:
+        request.getfixturevalue("little_memory")
     dice = random.Random(f"{SEED}/{number}")
     queries, views = {}, {}
     for place in range(number * AT_ONCE, min(QUERIES, (number + 1) * AT_ONCE)):
@@ -168,4 +170,8 @@ KEPT = {
 
 
 def test_kept_queries(proof):
+    prove(proof, KEPT, random.Random(SEED))
+
+
+def test_kept_queries_with_little_memory(proof, little_memory):
     prove(proof, KEPT, random.Random(SEED))

@@ -50,6 +50,9 @@ class TestManyRowsOfAKey:
         assert shown(db, "top") == sorted(((key, value) for value, key in first), key=repr)
         assert shown(db, "pairs") == [(len(rows), sum(values) if rows else None)]
 
+    def test_with_little_memory(self, tmp_path, spark, little_memory):
+        self.test_come_and_go(tmp_path, spark)
+
     def test_come_and_go(self, tmp_path, spark):
         chance = random.Random(8)
         rows = {key: chance.randrange(1_000_000) for key in range(MANY)}

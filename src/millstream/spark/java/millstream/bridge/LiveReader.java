@@ -17,7 +17,7 @@ public class LiveReader implements SupportsRealTimeRead {
   private static final ThreadLocal CURRENT = new ThreadLocal();
 
   /** So many rows of a frame, at most, a line of operators works on at once. */
-  private static final int MOST_ROWS = 1 << 16;
+  private static final int MOST_ROWS = 1 << 12;
 
   private final Frames frames;
   private final boolean byFrame;

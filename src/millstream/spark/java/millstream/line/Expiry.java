@@ -55,6 +55,7 @@ public class Expiry implements Serializable {
 
   /** The first row whose moment a watermark has passed, which is noted no more; null: there is none. */
   Expired next(long watermark) {
+    line.state().makeRoom();
     if (!due.isEmpty()) return (Expired) due.poll();
     Tree.Rows each = moments.first(Key.NOTHING);
     if (!each.next()) return null;

@@ -34,6 +34,9 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
   /** So many rows, at most, wait for each other while there is more to read. */
   private static final int MOST_ROWS = 1 << 18;
 
+  /** So many wait at first, and when the state of their keys leaves little room. */
+  private static final int FEW_ROWS = 1 << 12;
+
   private static final long serialVersionUID = 1L;
 
   private final String feed;
@@ -43,6 +46,7 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
   private transient LiveReader reader;
   private transient int slots;
   private transient int waiting;
+  private transient int mostWaiting;
   private transient long since;
   private transient long effort;
 
@@ -75,6 +79,7 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
   public void init(OutputMode mode, TimeMode time) {
     state = new State(feed, getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE()));
     slots = 0;
+    mostWaiting = FEW_ROWS;
     for (int i = 0; i < operators.length; i++) operators[i].open(this);
     entry.open(this);
   }
@@ -92,13 +97,13 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
   /**
    * Take the rows at hand. While there is more to read, they wait for those to come, but no longer
    * than the work on those before has taken: the more of them are worked on at once, the less a row
-   * costs.
+   * costs. The state of their keys stays at hand until then.
    */
   private void take() {
     if (waiting == 0) since = System.nanoTime();
     entry.take(reader);
     waiting += reader.to() - reader.from();
-    boolean waits = waiting < MOST_ROWS && reader.hasMore();
+    boolean waits = waiting < mostWaiting && !state.isFull() && reader.hasMore();
     if (!waits || System.nanoTime() - since > effort) work();
   }
 
@@ -111,6 +116,7 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
     }
     state.settle();
     waiting = 0;
+    mostWaiting = state.wasCrowded() ? FEW_ROWS : Math.min(mostWaiting * 2, MOST_ROWS);
     effort = System.nanoTime() - begun;
   }
 

@@ -85,6 +85,7 @@ public abstract class Operator implements Serializable {
       root.last = null;
       if (changes.next != null && needsOrder()) changes = netted(changes);
       if (changes != null) work(root, changes);
+      state.makeRoom();
     }
     waiting.clear();
   }

@@ -11,6 +11,7 @@ final class Page extends Kept {
   static final Kept.Kind KIND = new Pages();
   private static final int ROW_BYTES = 48;
   private static final int PAGE_BYTES = 160;
+  private static final int FEW = 32;
 
   /** The piece of state that it is in: itself, or, of a root, one that has more than that. */
   Kept holder = this;
@@ -38,12 +39,7 @@ final class Page extends Kept {
 
   /** Put a row at a place; how many bytes of memory that takes. */
   int insert(int at, byte[] row, long weight, long note) {
-    if (count == weights.length) {
-      int room = count * 2;
-      rows = (byte[][]) Arrays.copyOf(rows, room);
-      weights = Arrays.copyOf(weights, room);
-      notes = Arrays.copyOf(notes, room);
-    }
+    if (count == weights.length) makeRoom(count < FEW ? count * 2 : count + FEW / 2);
     int after = count - at;
     if (after > 0) {
       System.arraycopy(rows, at, rows, at + 1, after);
@@ -55,6 +51,12 @@ final class Page extends Kept {
     notes[at] = note;
     count++;
     return row.length + ROW_BYTES;
+  }
+
+  private void makeRoom(int room) {
+    rows = (byte[][]) Arrays.copyOf(rows, room);
+    weights = Arrays.copyOf(weights, room);
+    notes = Arrays.copyOf(notes, room);
   }
 
   /** Remove the row at a place; how many bytes of memory that takes. */
@@ -73,12 +75,14 @@ final class Page extends Kept {
   /** Move the rows from a place on to another page, which is empty. */
   void moveTo(Page other, int from) {
     other.isLeaf = isLeaf;
-    other.rows = (byte[][]) Arrays.copyOfRange(rows, from, rows.length);
-    other.weights = Arrays.copyOfRange(weights, from, rows.length);
-    other.notes = Arrays.copyOfRange(notes, from, rows.length);
+    int room = count + FEW / 2;
+    other.rows = (byte[][]) Arrays.copyOfRange(rows, from, room);
+    other.weights = Arrays.copyOfRange(weights, from, room);
+    other.notes = Arrays.copyOfRange(notes, from, room);
     other.count = count - from;
     for (int i = from; i < count; i++) rows[i] = null;
     count = from;
+    makeRoom(Math.max(2, from + FEW / 2)); // those of large pages are most of the memory
   }
 
   void write(Bytes out) {

@@ -56,7 +56,16 @@ final class Pieces {
     for (int i = 0; i < pieces.length; i++) if (pieces[i] != null) put(pieces[i], known[i]);
   }
 
-  /** Take out all that were not used in a generation. */
+  /** How many bytes of memory those take at which changes wait. */
+  long sizeOfWaiting() {
+    long size = 0L;
+    for (int i = 0; i < table.length; i++) {
+      if (table[i] != null && table[i].first != null) size += (long) table[i].size();
+    }
+    return size;
+  }
+
+  /** Take out all that were not used in a generation, and at which no changes wait. */
   Kept[] removeBefore(int generation) {
     Kept[] pieces = table;
     int[] known = hashes;
@@ -64,7 +73,7 @@ final class Pieces {
     int gone = 0, used = 0;
     for (int i = 0; i < pieces.length; i++) {
       if (pieces[i] == null) continue;
-      if (pieces[i].generation < generation) {
+      if (pieces[i].generation < generation && pieces[i].first == null) {
         removed[gone++] = pieces[i];
         pieces[i] = null;
       } else {

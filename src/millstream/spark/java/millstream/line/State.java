@@ -10,12 +10,13 @@ import org.apache.spark.sql.streaming.ValueState;
 
 /**
  * The state of a line. What was used of late is at hand as objects; what has changed is written to
- * Spark's state store later, once for many changes: when there is nothing else to do, and at the
- * latest before a batch ends.
+ * Spark's state store later, once for many changes: when there is nothing else to do, when there is
+ * no room for it any more, and at the latest before a batch ends.
  *
  * <p>Objects are of two generations: when those that were used of late have grown too many, they
  * become the old ones, and those of the old that nobody has asked for since are let go. That happens
- * between two commits, so an operator may hold on to a piece while it works.
+ * between two keys, so an operator may hold on to a piece while it works on one; a root at which
+ * changes wait stays.
  *
  * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
  * setting the key where Spark keeps it.
@@ -44,6 +45,8 @@ final class State {
   private final ArrayDeque changed = new ArrayDeque();
   private Totals totals;
   private long size;
+  private long most = most();
+  private boolean isCrowded;
 
   State(String feed, ValueState stored) {
     this.feed = feed;
@@ -107,16 +110,39 @@ final class State {
     changed.add(piece);
   }
 
-  /** A commit has passed. */
-  void settle() {
-    if (size > most()) {
-      Kept[] unused = pieces.removeBefore(generation);
-      for (int i = 0; i < unused.length; i++) write(unused[i]);
-      generation++;
-      size = 0L;
+  /** Whether as much is at hand as there is room for. */
+  boolean isFull() {
+    return size > most;
+  }
+
+  /** The operators are between two keys: let go of what was not used of late, if it is too much. */
+  void makeRoom() {
+    if (size <= most) return;
+    Kept[] unused = pieces.removeBefore(generation);
+    for (int i = 0; i < unused.length; i++) write(unused[i]);
+    int waiting = changed.size();
+    for (int i = 0; i < waiting; i++) {
+      Kept piece = (Kept) changed.poll();
+      if (piece.isChanged) changed.add(piece);
     }
+    isCrowded = isCrowded || pieces.sizeOfWaiting() > most / 2L;
+    generation++;
+    size = 0L;
+  }
+
+  /** The operators have worked on all that waited. */
+  void settle() {
+    most = most();
+    makeRoom();
     while (changed.size() > MOST_CHANGED) write((Kept) changed.poll());
     publish();
+  }
+
+  /** Whether, since this was asked last, the roots at which changes wait took much of the room. */
+  boolean wasCrowded() {
+    boolean was = isCrowded;
+    isCrowded = false;
+    return was;
   }
 
   /** There is nothing else to do: write some of what has changed. */
@@ -198,9 +224,10 @@ final class State {
     }
   }
 
-  /** How large a generation may grow: all lines together take half of the heap. */
+  /** How large a generation may grow: all lines together take 40 % of the heap, if nothing is said. */
   private static long most() {
-    return Runtime.getRuntime().maxMemory() / 4L / (long) Math.max(1, OPEN.get());
+    long all = Long.getLong("millstream.line.memory", Runtime.getRuntime().maxMemory() / 5L * 2L);
+    return all / 2L / (long) Math.max(1, OPEN.get());
   }
 
   static void setKey(Object key) {
