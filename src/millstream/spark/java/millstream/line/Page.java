@@ -13,11 +13,18 @@ final class Page extends Kept {
   private static final int PAGE_BYTES = 160;
   private static final int FEW = 32;
 
+  /** So many rows a page has at most; fewer, but some, when they are large. */
+  private static final int MOST_ROWS = 64;
+
+  private static final int SOME_ROWS = 4;
+  private static final int MOST_BYTES = 1 << 14;
+
   /** The piece of state that it is in: itself, or, of a root, one that has more than that. */
   Kept holder = this;
 
   boolean isLeaf = true;
   int count;
+  private int bytes;
   byte[][] rows = new byte[2][];
   long[] weights = new long[2];
 
@@ -32,9 +39,12 @@ final class Page extends Kept {
   }
 
   int size() {
-    int bytes = PAGE_BYTES;
-    for (int i = 0; i < count; i++) bytes += rows[i].length + ROW_BYTES;
-    return bytes;
+    return PAGE_BYTES + bytes + count * ROW_BYTES;
+  }
+
+  /** Whether it is to be split. */
+  boolean isFull() {
+    return count > MOST_ROWS || count > SOME_ROWS && bytes > MOST_BYTES;
   }
 
   /** Put a row at a place; how many bytes of memory that takes. */
@@ -50,6 +60,7 @@ final class Page extends Kept {
     weights[at] = weight;
     notes[at] = note;
     count++;
+    bytes += row.length;
     return row.length + ROW_BYTES;
   }
 
@@ -62,6 +73,7 @@ final class Page extends Kept {
   /** Remove the row at a place; how many bytes of memory that takes. */
   int remove(int at) {
     int grown = -rows[at].length - ROW_BYTES;
+    bytes -= rows[at].length;
     int after = --count - at;
     if (after > 0) {
       System.arraycopy(rows, at + 1, rows, at, after);
@@ -72,6 +84,12 @@ final class Page extends Kept {
     return grown;
   }
 
+  /** Have another row first. */
+  void setFirst(byte[] row) {
+    bytes += row.length - rows[0].length;
+    rows[0] = row;
+  }
+
   /** Move the rows from a place on to another page, which is empty. */
   void moveTo(Page other, int from) {
     other.isLeaf = isLeaf;
@@ -80,7 +98,11 @@ final class Page extends Kept {
     other.weights = Arrays.copyOfRange(weights, from, room);
     other.notes = Arrays.copyOfRange(notes, from, room);
     other.count = count - from;
-    for (int i = from; i < count; i++) rows[i] = null;
+    for (int i = from; i < count; i++) {
+      other.bytes += rows[i].length;
+      rows[i] = null;
+    }
+    bytes -= other.bytes;
     count = from;
     makeRoom(Math.max(2, from + FEW / 2)); // those of large pages are most of the memory
   }
@@ -112,6 +134,7 @@ final class Page extends Kept {
         page.weights[i] = in.getSmall();
         page.notes[i] = in.getSmall();
         page.rows[i] = in.get((int) in.getSmall());
+        page.bytes += page.rows[i].length;
       }
       return page;
     }

@@ -8,8 +8,6 @@ import java.util.Comparator;
  * one page; a change of a row concerns one page of its key, and seldom those above it.
  */
 final class Tree {
-  private static final int MOST_ROWS = 64;
-
   private final State state;
   private final int slot;
   private final Comparator order;
@@ -56,7 +54,7 @@ final class Tree {
 
   private long put(Page root, byte[] row, long weight, long note, boolean noted) {
     long before = put(root, root, row, weight, note, noted);
-    if (root.count > MOST_ROWS) {
+    if (root.isFull()) {
       Page left = below(root, root), right = below(root, root);
       root.moveTo(left, 0);
       root.isLeaf = false;
@@ -72,13 +70,13 @@ final class Tree {
     int at = search(page, row);
     if (page.isLeaf) return putInLeaf(page, at, row, weight, note, noted);
     if (at == -1) { // before all that it has: what its first page has begins there
-      page.rows[0] = row;
+      page.setFirst(row);
       state.changed(page.holder, 0);
     }
     at = at >= 0 ? at : Math.max(0, -at - 2);
     Page child = page(page.key, (int) page.notes[at]);
     long before = put(root, child, row, weight, note, noted);
-    if (child.count > MOST_ROWS) {
+    if (child.isFull()) {
       split(page, child, below(root, page), at);
     } else if (child.count == 0) {
       state.changed(page.holder, page.remove(at));
