@@ -83,7 +83,8 @@ def update(context: Context, statement: Update) -> Result:
 def delete(context: Context, statement: Delete) -> Result:
     """DELETE."""
     definition, own = context.find_own(statement.target)
-    predicate = plan_where(statement.where, definition.schema, statement.sql)
+    schema, alias = definition.schema, statement.target
+    predicate = plan_where(statement.where, schema, statement.sql, alias=alias)
     count = context.engine.tables.delete(definition, predicate, own)
     return context.done(f"DELETE {count}", count)
 

@@ -10,44 +10,13 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
 from typing import Final
 
+from millstream.server.keys import ScramVerifier
 from millstream.server.postgres.errors import PostgresError, ProtocolError
 
 MECHANISM: Final = "SCRAM-SHA-256"
 ITERATIONS: Final = 4096
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Verifier:
-    """What a password is checked with.
-
-    Attributes:
-        salt: of the user.
-        iterations: how often the password is hashed.
-        stored_key: the hash of the client's key.
-        server_key: with which the server proves that it knows the user.
-    """
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes
-    server_key: bytes
-
-    @classmethod
-    def of_password(cls, password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
-        """The verifier of a password."""
-        salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-        client = hmac.digest(salted, b"Client Key", "sha256")
-        server = hmac.digest(salted, b"Server Key", "sha256")
-        return cls(salt, iterations, hashlib.sha256(client).digest(), server)
-
-    @classmethod
-    def of_nobody(cls, user: str, secret: bytes) -> Verifier:
-        """One that no password fits, the same for the same name: names cannot be guessed by it."""
-        salt = hmac.digest(secret, user.encode(), "sha256")[:16]
-        return cls(salt, ITERATIONS, secrets.token_bytes(32), secrets.token_bytes(32))
 
 
 class Scram:
@@ -58,7 +27,7 @@ class Scram:
         nonce: the server's part of the nonce; None: random.
     """
 
-    def __init__(self, verifier: Verifier, nonce: str | None = None) -> None:
+    def __init__(self, verifier: ScramVerifier, nonce: str | None = None) -> None:
         self._verifier = verifier
         self._nonce = nonce or secrets.token_urlsafe(18)
         self._first = ""
@@ -112,6 +81,12 @@ class Scram:
             raise wrong_password()
         answer = hmac.digest(self._verifier.server_key, signed, "sha256")
         return f"v={base64.b64encode(answer).decode()}"
+
+
+def nobody(user: str, secret: bytes) -> ScramVerifier:
+    """A verifier that no password fits, the same salt for the same name: names stay secret."""
+    salt = hmac.digest(secret, user.encode("utf-8", "replace"), "sha256")[:16]
+    return ScramVerifier(salt, ITERATIONS, secrets.token_bytes(32), secrets.token_bytes(32))
 
 
 def wrong_password() -> PostgresError:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Error
 from millstream.server.postgres import codec
-from millstream.server.postgres.auth import MECHANISM, Scram
+from millstream.server.postgres.auth import MECHANISM, Scram, wrong_password
 from millstream.server.postgres.backend import Backend
 from millstream.server.postgres.errors import PostgresError, ProtocolError, fields_of
 from millstream.server.postgres.settings import REPORTED
 
 if TYPE_CHECKING:
     from millstream.server.postgres.runner import Runner
-    from millstream.server.postgres.server import Access, PostgresServer
+    from millstream.server.postgres.server import PostgresServer
+    from millstream.server.roles import Identity
 
 _MOST_UNREAD: Final = 1 << 20
 _MOST_UNSENT: Final = 1 << 16
@@ -164,9 +165,9 @@ class Connection(asyncio.Protocol):
     async def _main(self) -> None:
         try:
             async with asyncio.timeout(self._server.limits.startup_seconds):
-                access = await self._start()
-            if access is not None:
-                await self._serve(access)
+                identity = await self._start()
+            if identity is not None:
+                await self._serve(identity)
         except PostgresError as error:
             self.send(codec.error_or_notice(b"E", fields_of(error)))
         except TimeoutError:
@@ -190,7 +191,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         self._server.left(self)
 
-    async def _start(self) -> Access | None:
+    async def _start(self) -> Identity | None:
         """Read the first messages; returns who it is, or None if nothing follows."""
         while True:
             _, content = await self.receive()
@@ -241,13 +242,13 @@ class Connection(asyncio.Protocol):
             raise LostError
         self._transport = made
 
-    async def _log_in(self, given: dict[str, str]) -> Access:
+    async def _log_in(self, given: dict[str, str]) -> Identity:
         user = given.get("user", "")
         database = given.get("database", user)
         if not user:
             raise PostgresError("no user name was given", sqlstate="28000", is_fatal=True)
         self._server.check_room()
-        access, verifier = self._server.access(user)
+        identity, verifier = self._server.access(user)
         if verifier is not None:
             await self._check_password(Scram(verifier))
         if database not in {"millstream", user}:
@@ -257,16 +258,16 @@ class Connection(asyncio.Protocol):
                 hint='the database is "millstream"',
                 is_fatal=True,
             )
-        if access is None:
-            raise PostgresError("password authentication failed", sqlstate="28P01", is_fatal=True)
+        if identity is None:
+            raise wrong_password()
         self.send(codec.AUTHENTICATION_OK)
-        self._runner = runner = self._server.runner(access, self)
+        self._runner = runner = self._server.runner(identity, self)
         runner.settings.set("session_authorization", user)
         for name, value in given.items():
             if name not in {"user", "database", "options", "replication"} and "." not in name:
                 with contextlib.suppress(PostgresError):
                     runner.settings.set(name, value)
-        return access
+        return identity
 
     async def _check_password(self, scram: Scram) -> None:
         self.send(codec.sasl_mechanisms([MECHANISM]))
@@ -283,7 +284,7 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(f"a password is expected, not {kind!r}", sqlstate="28000")
         return content
 
-    async def _serve(self, _: Access) -> None:
+    async def _serve(self, identity: Identity) -> None:
         runner = self._runner
         if runner is None:
             raise LostError
@@ -298,6 +299,7 @@ class Connection(asyncio.Protocol):
             kind, content = await self.receive()
             if kind == b"X":
                 return
+            self._server.check_key(identity)
             try:
                 await backend.handle(kind, content)
             except (PostgresError, LostError, asyncio.CancelledError, Error):

@@ -12,9 +12,11 @@ from millstream.engine.prepare import columns, prepare
 from millstream.model.result import Result
 from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, columns_of, of_result, of_texts
+from millstream.server.postgres.catalog import reads_catalog
 from millstream.server.postgres.errors import PostgresError, cancelled, notice
 from millstream.server.postgres.settings import Settings, assignment
 from millstream.server.postgres.types import TEXT, oid_of
+from millstream.server.roles import check_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
     from millstream.engine.session import Session
     from millstream.model.types import SqlType
     from millstream.server.postgres.answers import Columns
+    from millstream.server.postgres.catalog import CatalogQueries
     from millstream.server.postgres.text import Text
     from millstream.server.postgres.wire import Wire
+    from millstream.server.roles import Identity
 
 QUERIES: Final = frozenset(
     {"SELECT", "WITH", "VALUES", "TABLE", "(", "SHOW", "EXPLAIN", "DESCRIBE"}
 )
+_SELECTS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 _FETCHED: Final = 1000
 _SHOWN: Final = frozenset(
     {"SOURCES", "TABLES", "VIEWS", "STREAMS", "SUBSCRIPTIONS", "SINKS", "CHANNELS", "CREATE"}
@@ -47,6 +52,8 @@ class Runner:
         session: what they run in.
         pool: where they run, so that the event loop goes on.
         wire: the client.
+        identity: who it is, and what it may do.
+        catalog: answers queries of pg_catalog.
 
     Attributes:
         settings: of SET.
@@ -55,12 +62,22 @@ class Runner:
         is_reading: whether what runs now only reads, and may be cancelled halfway.
     """
 
-    def __init__(self, session: Session, pool: Executor, wire: Wire) -> None:
+    def __init__(
+        self,
+        session: Session,
+        pool: Executor,
+        wire: Wire,
+        *,
+        identity: Identity,
+        catalog: CatalogQueries,
+    ) -> None:
         self.session = session
         self.settings = Settings()
         self.status = b"I"
         self.is_reading = False
         self._pool = pool
+        self._identity = identity
+        self._catalog = catalog
         self._wire = wire
         self.deallocate: Callable[[str | None], None] = lambda _: None
         self._has_written = False
@@ -114,6 +131,9 @@ class Runner:
         Raises:
             Error: it is refused, or fails.
         """
+        if is_catalog(text):
+            self.is_reading = True
+            return await self.off_loop(partial(self._ask_catalog, text, values))
         made = text.rewritten
         given = [values[place] for place in made.order] if made.order else None
         self.is_reading = text.words[0] in QUERIES
@@ -136,7 +156,12 @@ class Runner:
         finally:
             self.is_reading = False
 
+    def _ask_catalog(self, text: Text, values: Sequence[Any]) -> Answer:
+        name = self._identity.name
+        return self._catalog.answer(text, values, self.session, self.settings, name)
+
     def _execute(self, sql: str, given: Sequence[Any] | None) -> Answer:
+        check_sql(self._identity, sql, given)
         made = self.session.execute(sql, given)
         if not isinstance(made, Result):
             made.cancel()
@@ -174,6 +199,8 @@ class Runner:
 
     def _parameter_types(self, text: Text) -> tuple[SqlType | None, ...]:
         made = text.rewritten
+        if is_catalog(text):
+            return (None,) * made.count
         types: list[SqlType | None] = [None] * made.count
         found = prepare(self.session.context, made.sql, _samples(text)).types
         for number, mark in zip(made.order, made.marks, strict=True):
@@ -191,6 +218,8 @@ class Runner:
         if word in {"SHOW", "EXPLAIN", "DESCRIBE"}:
             answer = self.now(text, ()) or self._execute(text.rewritten.sql, None)
             return answer.columns
+        if is_catalog(text):
+            return self._ask_catalog(text, [None] * text.rewritten.count).columns
         made = prepare(self.session.context, text.rewritten.sql, _samples(text))
         schema = columns(self.session.context, made.statement)
         return None if schema is None else columns_of(schema)
@@ -274,6 +303,11 @@ def parameter_oids(given: Sequence[int], types: Sequence[SqlType | None]) -> lis
         of = types[place] if place < len(types) else None
         made.append(oid or (TEXT if of is None else oid_of(of)))
     return made
+
+
+def is_catalog(text: Text) -> bool:
+    """Whether a statement is a query of the catalog, or of nothing."""
+    return text.words[0] in _SELECTS and reads_catalog(text)
 
 
 def _samples(text: Text) -> list[object]:

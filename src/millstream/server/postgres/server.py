@@ -8,18 +8,21 @@ import logging
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
+from millstream.server.postgres.auth import nobody
+from millstream.server.postgres.catalog import CatalogQueries
 from millstream.server.postgres.connection import Connection
 from millstream.server.postgres.errors import PostgresError
 from millstream.server.postgres.runner import Runner
+from millstream.server.roles import Identity
 
 if TYPE_CHECKING:
     import socket
     import ssl
 
     from millstream.database import Database
-    from millstream.server.postgres.auth import Verifier
+    from millstream.server.keys import Keys, ScramVerifier
 
 _LOG: Final = logging.getLogger("millstream.postgres")
 
@@ -43,21 +46,6 @@ class Limits:
     threads: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Who a client is.
-
-    Attributes:
-        user: its name.
-        tenant: whose rows it sees; None: all.
-        role: what it may do.
-    """
-
-    user: str
-    tenant: str | None = None
-    role: str = "admin"
-
-
 class PostgresServer:
     """Serves a database over PostgreSQL's protocol. Get one with ``serve_postgres``.
 
@@ -72,7 +60,7 @@ class PostgresServer:
         self,
         database: Database,
         *,
-        keys: Any = None,  # noqa: ANN401 - millstream.server.keys
+        keys: Keys | None = None,
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -84,6 +72,7 @@ class PostgresServer:
         self._processes = itertools.count(1)
         self._connections: dict[int, Connection] = {}
         self._server: asyncio.Server | None = None
+        self._catalog = CatalogQueries()
         self._secret = secrets.token_bytes(32)
 
     # ---- listening
@@ -117,6 +106,7 @@ class PostgresServer:
         if self._server is not None:
             await self._server.wait_closed()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._catalog.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -161,17 +151,32 @@ class PostgresServer:
         ):
             found.interrupt()
 
-    def access(self, user: str) -> tuple[Access | None, Verifier | None]:
+    def access(self, user: str) -> tuple[Identity | None, ScramVerifier | None]:
         """Who a user is, and what the password is checked with; None: without a password."""
         if self._keys is None:
-            return Access(user), None
-        raise NotImplementedError
+            return Identity(user), None
+        key = self._keys.get(user)
+        if key is None:
+            return None, nobody(user, self._secret)
+        return key.identity, key.scram
 
-    def runner(self, access: Access, connection: Connection) -> Runner:
+    def check_key(self, identity: Identity) -> None:
+        """Raise if the key of a client was revoked since it has logged in.
+
+        Raises:
+            PostgresError: it was, or is another one now.
+        """
+        if self._keys is None:
+            return
+        key = self._keys.get(identity.name)
+        if key is None or key.identity != identity:
+            raise PostgresError("the key was revoked", sqlstate="28000", is_fatal=True)
+
+    def runner(self, identity: Identity, connection: Connection) -> Runner:
         """What runs the statements of a client."""
-        database = self._database
-        session = database if access.tenant is None else database.session(tenant=access.tenant)
-        return Runner(session, self._pool, connection)
+        database, tenant = self._database, identity.tenant
+        session = database if tenant is None else database.session(tenant=tenant)
+        return Runner(session, self._pool, connection, identity=identity, catalog=self._catalog)
 
     def report(self, error: BaseException) -> None:
         """A fault of ours; the client is told its class only."""
@@ -183,7 +188,7 @@ async def serve_postgres(
     host: str,
     port: int,
     *,
-    keys: Any = None,  # noqa: ANN401 - millstream.server.keys
+    keys: Keys | None = None,
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
 ) -> PostgresServer:

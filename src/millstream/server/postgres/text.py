@@ -40,6 +40,7 @@ _TYPES: Final = {
     "int2": "SMALLINT",
     "float8": "DOUBLE",
     "float4": "REAL",
+    "float": "DOUBLE",
     "text": "VARCHAR",
     "varchar": "VARCHAR",
     "bytea": "BINARY",
@@ -294,7 +295,7 @@ def _piece(tokens: Sequence[Token], place: int) -> str | None:
         return "?"
     if token.kind in {"escaped", "dollar"} or (token.kind == "string" and "\\" in token.text):
         return "'" + token.value.replace("\\", "\\\\").replace("'", "''") + "'"
-    if _is_schema(tokens, place):
+    if any(found(tokens, place) for found in (_is_schema, _is_limit_cast, _is_zone)):
         return ""
     if token.kind == "word" and _is_type(tokens, place):
         return _TYPES[token.text.lower()]
@@ -311,6 +312,24 @@ def _is_schema(tokens: Sequence[Token], place: int) -> bool:
     if before is not None and before.text == "." and not _is_schema(tokens, place - 1):
         return False
     return tokens[place + 1].text == "." and tokens[place + 2].identifier != ""
+
+
+def _is_limit_cast(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a token is ``::``, or the type after it, of a parameter of LIMIT or OFFSET."""
+    at = place if tokens[place].text == "::" else place - 1
+    if at < 2 or tokens[at].text != "::" or tokens[at - 1].kind != "parameter":
+        return False
+    return tokens[at - 2].word in {"LIMIT", "OFFSET"}
+
+
+def _is_zone(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a token is of ``WITH | WITHOUT TIME ZONE`` after ``TIMESTAMP``."""
+    words = {"WITH": 0, "WITHOUT": 0, "TIME": 1, "ZONE": 2}
+    first = place - words.get(tokens[place].word, place + 1)
+    if first < 1 or tokens[first - 1].word != "TIMESTAMP":
+        return False
+    found = [each.word for each in tokens[first : first + 3]]
+    return found[0] in {"WITH", "WITHOUT"} and found[1:] == ["TIME", "ZONE"]
 
 
 def _names_schema(tokens: Sequence[Token], place: int) -> bool:

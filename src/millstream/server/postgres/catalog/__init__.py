@@ -1,0 +1,10 @@
+"""``pg_catalog`` and ``information_schema``: what exists, as PostgreSQL's clients ask for it.
+
+Takes: queries in PostgreSQL's dialect, and the definitions that a session may see.
+Gives: their rows, from relations that are made of the definitions, in a DuckDB of its own.
+Never knows: the rows of sources, tables and views.
+"""
+
+from millstream.server.postgres.catalog.answering import CatalogQueries, reads_catalog
+
+__all__ = ["CatalogQueries", "reads_catalog"]

@@ -1,0 +1,97 @@
+"""PostgreSQL's functions that DuckDB does not have, as macros."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.server.postgres.catalog.relations import TYPE_NAMES
+from millstream.server.postgres.settings import SERVER_VERSION
+from millstream.server.postgres.types import PG_TYPES
+
+
+def _format_type() -> str:
+    lines = []
+    for each in PG_TYPES:
+        name = TYPE_NAMES.get(each.name, each.name)
+        lines.append(f"WHEN {each.oid} THEN '{name}'")
+        if each.array:
+            lines.append(f"WHEN {each.array} THEN '{name}[]'")
+    digits = "'numeric(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')'"
+    return (
+        f"CASE WHEN o = 1700 AND m >= 4 THEN {digits} ELSE "
+        f"CASE o {' '.join(lines)} ELSE '???' END END"
+    )
+
+
+def _regtype() -> str:
+    lines = [f"WHEN '{each.name}' THEN {each.oid}" for each in PG_TYPES]
+    lines += [f"WHEN '{long}' THEN {_oid(short)}" for short, long in TYPE_NAMES.items()]
+    return f"CASE lower(a) {' '.join(lines)} ELSE NULL END"
+
+
+def _oid(name: str) -> int:
+    return next(each.oid for each in PG_TYPES if each.name == name)
+
+
+_ACCESS: Final = (
+    *("has_table_privilege", "has_schema_privilege", "has_database_privilege", "pg_has_role"),
+    *("has_any_column_privilege", "has_column_privilege", "has_function_privilege"),
+    *("has_sequence_privilege", "has_type_privilege"),
+)
+_VISIBLE: Final = (
+    *("pg_table_is_visible", "pg_type_is_visible", "pg_function_is_visible"),
+    *("pg_operator_is_visible", "pg_opclass_is_visible", "pg_collation_is_visible"),
+)
+_EMPTY: Final = (
+    *("pg_get_expr", "obj_description", "col_description", "shobj_description"),
+    *("pg_get_function_result", "pg_get_function_arguments", "pg_get_functiondef"),
+    *("pg_get_function_identity_arguments", "pg_get_triggerdef", "pg_get_partkeydef"),
+    *("pg_get_serial_sequence", "pg_get_ruledef", "pg_get_statisticsobjdef_columns"),
+    "pg_tablespace_location",
+)
+_ZERO: Final = (
+    *("pg_relation_size", "pg_total_relation_size", "pg_table_size", "pg_indexes_size"),
+    "pg_database_size",
+)
+_NONE: Final = "NULL::VARCHAR"
+_BARE: Final = "regexp_full_match(a, '[a-z_][a-z0-9_]*')"
+
+MACROS: Final = (
+    *(f"{name}(a) AS true" for name in _VISIBLE),
+    *(f"{name}(a, b) AS true, (a, b, c) AS true" for name in _ACCESS),
+    *(f"{name}(a) AS {_NONE}, (a, b) AS {_NONE}, (a, b, c) AS {_NONE}" for name in _EMPTY),
+    *(f"{name}(a) AS 0::BIGINT" for name in _ZERO),
+    f"format_type(o, m) AS {_format_type()}",
+    f"ms_version() AS 'PostgreSQL {SERVER_VERSION}'",
+    "parse_ident(a) AS string_split(a, '.')",
+    f"to_regtype(a) AS {_regtype()}",
+    "pg_get_userbyid(a) AS 'millstream'",
+    "pg_encoding_to_char(a) AS 'UTF8'",
+    "pg_char_to_encoding(a) AS 6",
+    "pg_client_encoding() AS 'UTF8'",
+    "pg_is_in_recovery() AS false",
+    "pg_is_other_temp_schema(a) AS false",
+    "pg_my_temp_schema() AS 0",
+    "pg_backend_pid() AS 1",
+    "pg_size_pretty(a) AS a || ' bytes'",
+    "pg_relation_is_publishable(a) AS false",
+    "pg_relation_is_updatable(a, b) AS 28",
+    "pg_postmaster_start_time() AS now()",
+    "pg_stat_get_numscans(a) AS 0",
+    "pg_advisory_lock(a) AS NULL::VARCHAR",
+    "pg_advisory_unlock(a) AS true",
+    "pg_try_advisory_lock(a) AS true",
+    f"""quote_ident(a) AS CASE WHEN {_BARE} THEN a ELSE '"' || replace(a, '"', '""') || '"' END""",
+    "quote_literal(a) AS '''' || replace(a, '''', '''''') || ''''",
+    "inet_server_addr() AS NULL::VARCHAR",
+    "inet_client_addr() AS NULL::VARCHAR",
+    "inet_server_port() AS NULL::INTEGER",
+    "txid_current() AS 0::BIGINT",
+    "clock_timestamp() AS now()",
+    "statement_timestamp() AS now()",
+    "aclexplode(a) AS NULL::VARCHAR",
+    "array_upper(a, n) AS CASE WHEN len(a) = 0 THEN NULL ELSE len(a) END",
+    "array_lower(a, n) AS CASE WHEN len(a) = 0 THEN NULL ELSE 1 END",
+    "to_char(a, b) AS a::VARCHAR",
+)
+"""Of each its name, parameters and meaning, as CREATE MACRO takes them."""

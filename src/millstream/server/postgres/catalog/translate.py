@@ -1,0 +1,244 @@
+"""Queries of the catalog, from PostgreSQL's dialect to DuckDB's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from millstream.server.postgres.catalog.relations import COLUMNS
+from millstream.server.postgres.errors import PostgresError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.server.postgres.text import Text
+
+_SCHEMAS: Final = {"pg_catalog", "information_schema"}
+_OPERATOR: Final = re.compile(r"OPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s)]+)\s*\)", re.IGNORECASE)
+_COLLATE: Final = re.compile(
+    r"""\bCOLLATE\s+(?:pg_catalog\s*\.\s*)?(?:"[^"]*"|\w+)""", re.IGNORECASE
+)
+_PREFIX: Final = re.compile(r"\bpg_catalog\s*\.\s*(?=\w)", re.IGNORECASE)
+_TABLES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries, exp.Unnest, exp.Explode)
+"""Functions that give rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A query for DuckDB.
+
+    Attributes:
+        sql: the text.
+        relations: those that it reads: their names there, and here.
+    """
+
+    sql: str
+    relations: dict[str, str]
+
+
+def reads_catalog(text: Text) -> bool:
+    """Whether a query asks for what exists, or for nothing that does: it has no FROM."""
+    has_from = False
+    for token in text.tokens:
+        name = token.identifier
+        if name in _SCHEMAS or name in COLUMNS:
+            return True
+        has_from = has_from or token.word == "FROM"
+    return not has_from
+
+
+def translate(
+    text: Text,
+    values: Sequence[Any],
+    oid_of: Callable[[str], int | None],
+    named: dict[str, str],
+) -> Translated:
+    """Return a query for DuckDB.
+
+    Args:
+        text: the query.
+        values: of its parameters; they become literals.
+        oid_of: the number of a relation; None when there is none of that name.
+        named: what ``current_database`` and their like are.
+
+    Raises:
+        PostgresError: it cannot be read, or reads what is not in the catalog.
+    """
+    sql = _COLLATE.sub("", _OPERATOR.sub(r" \1 ", text.original))
+    sql = _PREFIX.sub("", sql)
+    try:
+        tree = sqlglot.parse_one(sql, dialect="postgres")
+    except (SqlglotError, RecursionError) as error:
+        raise PostgresError(
+            "the query of the catalog cannot be read",
+            sqlstate="42601",
+            hint=str(error).splitlines()[0],
+        ) from error
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise PostgresError("only queries read the catalog", sqlstate="0A000")
+    relations: dict[str, str] = {}
+    tree = _relations(tree, relations)
+    names = Names(values, oid_of, named, relations)
+    for node in reversed(list(tree.walk())):  # the inner ones first
+        made = names.replaced(node)
+        if made is node:
+            continue
+        if node is tree:
+            tree = made
+        else:
+            node.replace(made)
+    return Translated(tree.sql(dialect="duckdb"), relations)
+
+
+def _relations(tree: exp.Expr, found: dict[str, str]) -> exp.Expr:
+    """Replace the relations in FROM by those that are registered."""
+    common = {each.alias_or_name.lower() for each in tree.find_all(exp.CTE)}
+    for table in list(tree.find_all(exp.Table)):
+        if not isinstance(table.this, exp.Identifier):
+            _function_rows(table)
+            continue
+        name, schema = table.name.lower(), table.db.lower()
+        if not schema and name in common:
+            continue
+        whole = f"{schema}.{name}" if schema == "information_schema" else name
+        if whole not in COLUMNS or schema not in {"", *_SCHEMAS}:
+            shown = ".".join(filter(None, (table.db, table.name)))
+            raise PostgresError(
+                f'relation "{shown}" does not exist in the catalog',
+                sqlstate="42P01",
+                hint="a query reads pg_catalog and information_schema, or data, not both",
+            )
+        local = "ms_" + whole.replace(".", "_").removeprefix("ms_")
+        found[local] = whole
+        if not table.alias:
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
+        table.set("this", exp.to_identifier(local))
+        table.set("db", None)
+        table.set("catalog", None)
+    return tree
+
+
+def _function_rows(table: exp.Table) -> None:
+    """A function in FROM: its rows have one column of its alias; one value is one row."""
+    alias = table.args.get("alias")
+    name = alias.name if alias else "f"
+    if isinstance(table.this, _TABLES):
+        if alias and not alias.columns:
+            alias.set("columns", [exp.to_identifier(name)])
+        return
+    query = exp.select(exp.alias_(table.this.copy(), name))
+    table.replace(query.subquery(name))
+
+
+class Names:
+    """Replaces what stands for something of the catalog: casts to its types, functions over it.
+
+    Args:
+        values: of the parameters.
+        oid_of: the number of a relation; None when there is none of that name.
+        named: what ``current_database`` and their like are.
+        relations: the relations that a query reads; those that a replacement reads are added.
+    """
+
+    def __init__(
+        self,
+        values: Sequence[Any],
+        oid_of: Callable[[str], int | None],
+        named: dict[str, str],
+        relations: dict[str, str],
+    ) -> None:
+        self._values = values
+        self._oid_of = oid_of
+        self._named = named
+        self._relations = relations
+        self._functions: dict[str, Callable[[list[exp.Expr]], exp.Expr]] = {
+            "pg_get_viewdef": lambda given: self._looked_up("definition", given[0]),
+            "pg_get_indexdef": lambda given: self._looked_up("definition", given[0]),
+            "pg_get_constraintdef": self._key,
+            "current_setting": self._setting,
+            "set_config": lambda given: given[1],
+            "to_regclass": lambda _: exp.Null(),
+            "json_build_object": lambda _: exp.Null(),
+        }
+
+    def replaced(self, node: exp.Expr) -> exp.Expr:
+        """What takes the place of a node; the node itself when nothing does."""
+        if isinstance(node, exp.Cast):
+            return self._cast(node)
+        if isinstance(node, exp.Column):
+            is_bare = not node.table and not node.this.args.get("quoted")
+            return self._word(node, node.name.lower() if is_bare else "")
+        if isinstance(node, exp.Parameter):
+            return exp.convert(self._values[int(node.name) - 1])
+        if isinstance(node, exp.Func):
+            return self._function(node)
+        return node
+
+    def _cast(self, node: exp.Cast) -> exp.Expr:
+        name = node.to.sql(dialect="postgres").lower()
+        if name == "regclass":
+            if isinstance(node.this, exp.Literal) and node.this.is_string:
+                is_text = isinstance(node.parent, exp.Cast) and node.parent.is_type("text")
+                oid = self._oid(node.this.name)
+                return node.this if is_text else exp.Literal.number(oid)
+            return self._looked_up("name", node.this)
+        to = _CASTS.get(name)
+        return node if to is None else exp.cast(node.this, to, dialect="duckdb")
+
+    def _oid(self, name: str) -> str:
+        if name.isdecimal():
+            return name
+        bare = name.rsplit(".", 1)[-1].strip('"')
+        if bare in COLUMNS:
+            return str(1000 + list(COLUMNS).index(bare))
+        found = self._oid_of(bare)
+        if found is None:
+            raise PostgresError(f'relation "{name}" does not exist', sqlstate="42P01")
+        return str(found)
+
+    def _looked_up(self, column: str, oid: exp.Expr) -> exp.Expr:
+        """A column of the relation with an OID; without it, the OID itself as text."""
+        self._relations["ms_definitions"] = "ms_definitions"
+        number = exp.cast(oid.copy(), "BIGINT", dialect="duckdb")
+        query = exp.select(exp.column(column, "d")).from_("ms_definitions AS d")
+        found = exp.paren(query.where(exp.EQ(this=exp.column("oid", "d"), expression=number)))
+        if column == "definition":
+            return found
+        text = exp.cast(oid.copy(), "VARCHAR", dialect="duckdb")
+        return exp.func("coalesce", found, text)
+
+    def _key(self, given: list[exp.Expr]) -> exp.Expr:
+        found = self._looked_up("definition", given[0])
+        columns = exp.func("regexp_extract", found, exp.Literal.string(r"\(.*\)"))
+        return exp.DPipe(this=exp.Literal.string("PRIMARY KEY "), expression=columns)
+
+    def _setting(self, given: list[exp.Expr]) -> exp.Expr:
+        return exp.Literal.string(self._named.get(f"setting {given[0].name.lower()}", ""))
+
+    def _word(self, node: exp.Expr, name: str) -> exp.Expr:
+        return exp.Literal.string(self._named[name]) if name in _WORDS else node
+
+    def _function(self, node: exp.Func) -> exp.Expr:
+        is_plain = isinstance(node, exp.Anonymous)
+        name = node.name.lower() if is_plain else node.sql_name().lower()
+        if name in self._named:
+            return exp.Literal.string(self._named[name])
+        if name == "current_schemas":
+            return exp.array(exp.Literal.string("pg_catalog"), exp.Literal.string("public"))
+        make = self._functions.get(name) if is_plain and node.expressions else None
+        return node if make is None else make(node.expressions)
+
+
+_CASTS: Final = {
+    **dict.fromkeys(("regtype", "regproc", "regprocedure", "regnamespace", "regrole"), "VARCHAR"),
+    **dict.fromkeys(("oid", "xid"), "BIGINT"),
+    **dict.fromkeys(("name", '"char"', "cstring", "pg_node_tree", "text"), "VARCHAR"),
+    **dict.fromkeys(("name[]", '"char"[]', "text[]"), "VARCHAR[]"),
+    **dict.fromkeys(("oid[]", "int2[]", "int2vector", "oidvector"), "BIGINT[]"),
+}
+_WORDS: Final = {"current_user", "session_user", "user", "current_catalog", "current_schema"}
