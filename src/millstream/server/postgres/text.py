@@ -295,7 +295,7 @@ def _piece(tokens: Sequence[Token], place: int) -> str | None:
         return "?"
     if token.kind in {"escaped", "dollar"} or (token.kind == "string" and "\\" in token.text):
         return "'" + token.value.replace("\\", "\\\\").replace("'", "''") + "'"
-    if any(found(tokens, place) for found in (_is_schema, _is_limit_cast, _is_zone)):
+    if any(found(tokens, place) for found in (_is_schema, _is_void_cast, _is_zone)):
         return ""
     if token.kind == "word" and _is_type(tokens, place):
         return _TYPES[token.text.lower()]
@@ -314,12 +314,19 @@ def _is_schema(tokens: Sequence[Token], place: int) -> bool:
     return tokens[place + 1].text == "." and tokens[place + 2].identifier != ""
 
 
-def _is_limit_cast(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a token is ``::``, or the type after it, of a parameter of LIMIT or OFFSET."""
-    at = place if tokens[place].text == "::" else place - 1
-    if at < 2 or tokens[at].text != "::" or tokens[at - 1].kind != "parameter":
+def _is_void_cast(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a token is of a cast of a parameter that says no more than its place does.
+
+    Of LIMIT and OFFSET, to an array, to json.
+    """
+    at = next((n for n in range(place, max(place - 4, -1), -1) if tokens[n].text == "::"), 0)
+    if at < 1 or tokens[at - 1].kind != "parameter" or at + 1 >= len(tokens):
         return False
-    return tokens[at - 2].word in {"LIMIT", "OFFSET"}
+    is_array = [each.text for each in tokens[at + 2 : at + 4]] == ["[", "]"]
+    is_limit = at > 1 and tokens[at - 2].word in {"LIMIT", "OFFSET"}
+    if is_array or is_limit or tokens[at + 1].word in {"JSON", "JSONB"}:
+        return place <= at + (3 if is_array else 1)
+    return False
 
 
 def _is_zone(tokens: Sequence[Token], place: int) -> bool:
