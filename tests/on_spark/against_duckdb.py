@@ -99,6 +99,12 @@ class Proof:
         self._mirrors[name] = Mirror(subscription)
         self.model.view(name, self._views[name])
 
+    def reopened(self, db):
+        """Go on with the same views after a restart."""
+        self.db = db
+        for name in self._views:
+            self._mirrors[name] = Mirror(db.subscribe(f"SELECT * FROM {name}"))
+
     # ---- what happens, to both
 
     def insert(self, name, rows):

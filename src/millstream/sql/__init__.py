@@ -49,6 +49,7 @@ from millstream.sql.statements.statement import (
     WatermarkSpec,
 )
 from millstream.sql.views.line import plan_query
+from millstream.sql.views.order import hidden_of
 from millstream.sql.views.plan import FEED, Lookup, SortKey, ViewPlan, Window
 from millstream.sql.views.view import clock_place, column_place
 
@@ -94,6 +95,7 @@ __all__ = [
     "create_source",
     "create_table",
     "duration_text",
+    "hidden_of",
     "parameter_types",
     "parse",
     "parse_duration",

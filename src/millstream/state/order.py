@@ -19,14 +19,17 @@ Direction = Literal["ascending", "descending"]
 def ordered(rows: pa.Table, order: Sequence[SortKey]) -> pa.Table:
     """Rows in an order; NaN is larger than any other number, and a NULL is first or last.
 
+    Rows that do not have a column of the order, a hidden one, stay as they are.
+
     >>> from millstream.sql.views.plan import SortKey
     >>> rows = pa.table({"n": [1.0, None, float("nan"), 2.0]})
     >>> ordered(rows, [SortKey("n", descending=True, nulls_first=False)])["n"].to_pylist()
     [nan, 2.0, 1.0, None]
     """
-    if not order:
-        return rows
     names = [name.lower() for name in rows.column_names]
+    wanted = {each.column.lower() for each in order if isinstance(each.column, str)}
+    if not order or not wanted <= set(names):
+        return rows
     keys: dict[str, pa.ChunkedArray | pa.Array] = {}
     directions: list[tuple[str, Direction]] = []
     for key in order:

@@ -248,7 +248,7 @@ class Past:
             if all_rows:
                 raise ExpressionError(message, hint=_NO_VALUE) from error
             raise view_failure(name, error, message, _NO_VALUE) from error
-        return ordered(_shown(planned, plan, found, lsn), plan.order)
+        return _shown(planned, plan, found, lsn)
 
     def _held(self, plan: ViewPlan, inputs: FeedInputs, lsn: int) -> dict[int, list[ChangeBatch]]:
         """By its place, the rows of each input that Spark's tasks do not read from its log."""
@@ -290,12 +290,12 @@ def _goes_by_log(plan: ViewPlan) -> bool:
 def _shown(planned: PlannedView, plan: ViewPlan, found: pa.Table, lsn: int) -> pa.Table:
     """The rows that a view shows when its query has a result."""
     if plan.line:
-        return found.drop_columns(list(plan.added))
+        return ordered(found, plan.order).drop_columns(list(plan.added))
     if plan.shape != "rows":
         update = planned.shape.take(found.to_batches(), lsn, None, 0)
         if update is not None:
             update.apply()
-        return planned.shape.snapshot()
+        return planned.shape.snapshot().select(list(planned.definition.schema.names))
     bag = Bag(planned.definition.schema)
     for part in found.to_batches():
         rows = planned.definition.schema.conform(part.select(planned.definition.schema.names))

@@ -20,7 +20,15 @@ from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.failure import unresolved_column
-from millstream.sql import Input, Select, clock_place, column_place, plan_query, plan_select
+from millstream.sql import (
+    Input,
+    Select,
+    clock_place,
+    column_place,
+    hidden_of,
+    plan_query,
+    plan_select,
+)
 from millstream.sql.expressions import Projection
 from millstream.sql.inputs import CLOCK
 from millstream.views.result_shapes import GroupedRows, PlainRows
@@ -167,7 +175,7 @@ class ViewPlanner:
         if plan.shape == "rows" and spark_query.grows and statement.watermark is not None:
             plan = replace(plan, retracts=False)
         schema, hidden = self._split(plan, statement, columns)
-        _check_order(plan, schema, statement)
+        _check_order(plan, (*schema.columns, *hidden), statement)
         mark = _watermark(statement, schema, retracts=plan.retracts)
         definition = self._define(statement, name, schema, mark)
         self._check_retention(statement, linear=plan.shape == "rows")
@@ -299,7 +307,7 @@ class ViewPlanner:
             shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
         _check_unique([each.name for each in shown], statement)
         made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
-        wanted = {*plan.keys, *plan.match}
+        wanted = {*plan.keys, *plan.match, *hidden_of(plan.order)}
         if statement.emit.closes:
             wanted.add("_end")
         known = {each.name for each in made}
@@ -327,6 +335,7 @@ class ViewPlanner:
                 definition.schema,
                 kept=statement.kind == "view",
                 retracts=plan.retracts,
+                hidden=hidden,
             )
         emit = statement.emit
         return GroupedRows(
@@ -466,12 +475,12 @@ def _check_unique(names: Sequence[str], statement: CreateView) -> None:
         known.add(name.lower())
 
 
-def _check_order(plan: ViewPlan, schema: Schema, statement: CreateView) -> None:
+def _check_order(plan: ViewPlan, columns: Sequence[Column], statement: CreateView) -> None:
     """Refuse an order by what is no column, or by one whose values have no order."""
-    names = [name.lower() for name in schema.names]
+    names = [each.name.lower() for each in columns]
     for key in plan.order:
         place = key.column if isinstance(key.column, int) else _place(names, key.column)
-        if place not in range(len(names)) or _has_map(schema.columns[place].type):
+        if place not in range(len(names)) or _has_map(columns[place].type):
             raise SqlUnsupportedError(
                 f"the rows of a view cannot be ordered by {key.column}",
                 sql=statement.sql,

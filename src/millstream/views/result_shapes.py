@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
 from millstream.model.result_rows import ResultRows, as_arrow
+from millstream.model.schema import Schema
 from millstream.state.bags import AppendOnlyRows, Bag
 from millstream.state.emission import Emission
 from millstream.state.result_reader import SHOWN, WEIGHT
 from millstream.state.rows import Rows
+from millstream.state.runs import newest
 from millstream.state.sets import Sets
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.result_rows import Results
-    from millstream.model.schema import Column, Schema
+    from millstream.model.schema import Column
     from millstream.state.emission import Mode, Release
     from millstream.state.saved import SavedRows
 
@@ -183,8 +186,8 @@ class GroupedRows:
         return captured
 
     def snapshot(self) -> pa.Table:
-        """The rows that are shown."""
-        return self._rows.snapshot()
+        """The rows that are shown, with the hidden columns."""
+        return self._rows.snapshot(stored=True)
 
 
 class PlainRows:
@@ -195,15 +198,25 @@ class PlainRows:
         schema: its columns.
         kept: whether its current rows are kept.
         retracts: whether rows may be retracted; else they are append-only.
+        hidden: columns that are stored and not shown, of rows that are kept.
     """
 
-    def __init__(self, name: str, schema: Schema, *, kept: bool, retracts: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        *,
+        kept: bool,
+        retracts: bool,
+        hidden: Sequence[Column] = (),
+    ) -> None:
         self.retracts = retracts
         self._name = name
         self._schema = schema
+        self._stored = Schema((*schema.columns, *hidden)) if hidden else schema
         self._store: Bag | AppendOnlyRows | None = None
         if kept:
-            self._store = Bag(schema) if retracts else AppendOnlyRows(schema)
+            self._store = Bag(self._stored) if retracts else AppendOnlyRows(self._stored)
         self._cause = -1  # over no rows, too, there may be results: those of LSN 0, say
 
     emits_at_once = True
@@ -214,7 +227,7 @@ class PlainRows:
     @property
     def topics(self) -> dict[str, Schema]:
         """The topics that it needs besides the view's own."""
-        return {}
+        return {STATE + self._name: self._stored} if self._stored is not self._schema else {}
 
     def take(
         self, rows: Sequence[Results], lsn: int, watermark: int | None, now: int
@@ -254,8 +267,13 @@ class PlainRows:
                 store.apply(diff)
             self._cause = lsn
 
-        parts = [] if diff.changes is None else [(self._name, diff.changes)]
-        return ViewUpdate(parts, apply)
+        if diff.changes is None:
+            return ViewUpdate([], apply)
+        if self._stored is self._schema:
+            return ViewUpdate([(self._name, diff.changes)], apply)
+        parts = [(STATE + self._name, diff.changes)]
+        shown = _shown(diff.changes, self._schema)
+        return ViewUpdate([(self._name, shown), *parts] if shown is not None else parts, apply)
 
     def _plain(self, batch: ChangeBatch, lsn: int) -> ViewUpdate:
         def apply() -> None:
@@ -275,10 +293,11 @@ class PlainRows:
             The LSN up to which inputs count in them, and how many rows of the log were read.
         """
         store, part = self._store, _Part(self._name, self._schema, _ignore, _ignore)
+        own = STATE + self._name if STATE + self._name in self.topics else self._name
         if isinstance(store, Bag):
-            part = _Part(self._name, store.captured_schema, store.load, store.load_captured)
+            part = _Part(own, store.captured_schema, store.load, store.load_captured)
         elif store is not None:
-            part = _Part(self._name, self._schema, store.load, store.load)
+            part = _Part(own, self._stored, store.load, store.load)
         cause, rows_read = _load(log, {_ROWS: part}, saved)
         if rows_read or saved is not None:
             self._cause = cause
@@ -293,10 +312,24 @@ class PlainRows:
         }
 
     def snapshot(self) -> pa.Table:
-        """The rows."""
+        """The rows, with the hidden columns."""
         if self._store is None:
             return self._schema.arrow.empty_table()
         return self._store.snapshot()
+
+
+def _shown(batch: ChangeBatch, schema: Schema) -> ChangeBatch | None:
+    """What changes of stored rows are in the columns that are shown; None when nothing."""
+    rows = batch.arrow.select(list(schema.names))
+    weights = batch.weights_arrow().to_numpy()
+    found = newest(rows, range(rows.num_columns))
+    net = np.zeros(rows.num_rows, np.int64)
+    np.add.at(net, found.last, weights)
+    places = np.flatnonzero(net)
+    if not len(places):
+        return None
+    kept = schema.conform(rows.take(pa.array(places)))
+    return ChangeBatch(schema, None, kept, pa.array(net[places]))
 
 
 def topics_of(name: str, rows: Rows, emission: Emission) -> dict[str, Schema]:

@@ -324,7 +324,11 @@ class View:
         """The rows, in the view's order if it has one, and the LSN at which they hold."""
         with self._lock:
             rows, lsn = self._shape.snapshot(), self.lsn
-        return ordered(rows, self.order), lsn
+        rows = ordered(rows, self.order)
+        if rows.num_columns > len(self.schema.columns):
+            shown = rows.select(list(self.schema.names))
+            rows = shown.replace_schema_metadata(self.schema.arrow.metadata)
+        return rows, lsn
 
     def saved(self) -> SavedRows | None:
         """Its current rows, to be saved; None when the log itself has them, and no others."""

@@ -228,7 +228,30 @@ def test_the_order_of_its_rows(query, order):
     assert plan(query).order == order
 
 
-def test_an_order_by_what_is_not_selected_is_refused():
+@pytest.mark.parametrize(
+    ("query", "order", "sql"),
+    [
+        (
+            "SELECT k FROM s ORDER BY k, ts + 1",
+            (ascending("k"), ascending("_o0")),
+            "SELECT k, ts + 1 AS `_o0` FROM",
+        ),
+        (
+            "SELECT DISTINCT k FROM s ORDER BY k || 'x'",
+            (ascending("_o0"),),
+            "SELECT *, k || 'x' AS `_o0` FROM (SELECT DISTINCT k",
+        ),
+        ("SELECT COUNT(*) AS n FROM s ORDER BY MAX(k)", (), "SELECT COUNT(*) AS n FROM"),
+    ],
+)
+def test_an_order_by_what_is_not_selected_has_hidden_columns(query, order, sql):
+    made = plan(query)
+    assert made.order == order
+    assert made.added == tuple(each.column for each in order if each.column != "k")
+    assert made.spark_sql.startswith(sql)
+
+
+def test_an_order_of_groups_by_all_is_refused():
     with pytest.raises(SqlUnsupportedError, match="ordered by its columns") as caught:
-        plan("SELECT k FROM s ORDER BY k, ts")
-    assert caught.value.column == len(VIEW) + len("SELECT k FROM s ORDER BY k, ") + 1
+        plan("SELECT k FROM s GROUP BY ALL ORDER BY ts")
+    assert caught.value.column == len(VIEW) + len("SELECT k FROM s GROUP BY ALL ORDER BY ") + 1

@@ -37,8 +37,9 @@ from millstream.sql.views.line_subqueries import (
 )
 from millstream.sql.views.line_windows import rewrite_windows
 from millstream.sql.views.now import is_clock, rewrite_now
-from millstream.sql.views.order import order_of
+from millstream.sql.views.order import hidden_of, order_of
 from millstream.sql.views.plan import ViewPlan, log_relation
+from millstream.sql.views.qualify import rewrite_qualify
 from millstream.sql.views.relations import check_names, check_recursion
 from millstream.sql.views.temporal import rewrite_temporal
 from millstream.sql.views.trees import alias, column, nested, rendered, select
@@ -143,7 +144,8 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     tree = read_tree(query)
     rewrite_now(tree, errors)
     check_repeatable(tree, errors)
-    order = order_of(tree, errors)
+    tree = rewrite_qualify(tree)
+    tree, order = order_of(tree, errors, hide=view.kind == "view")
     # A view alone is read by its log, which is never ahead of itself.
     several = len({each.name.lower() for each in _tables(tree)}) > 1
     relations = _Relations(inputs, errors, expand=several)
@@ -177,7 +179,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
         spark_sql=sql,
         columns=(),
         keys=hidden,
-        added=hidden,
+        added=(*hidden, *hidden_of(order)),
         window=window,
         lateness=lateness,
         retracts=view.emit.mode != "final",
@@ -275,7 +277,7 @@ class _Relations:
 
     def _expanded(self, table: exp.Table, given: Input, view: CreateView) -> exp.Subquery:
         """The query of a view, in place of its name."""
-        inner = read_tree(view.query)
+        inner = rewrite_qualify(read_tree(view.query))
         rewrite_now(inner, self._errors)
         self.rename(inner)  # before it is where the names of another query hold
         _name_columns(inner)
