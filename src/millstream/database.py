@@ -93,14 +93,16 @@ class Database(Session):
         # pyarrow imports pandas, if it is there, at its first conversion: better now than later.
         threading.Thread(target=pa.array, args=([0],), daemon=True).start()
 
-    def session(self, *, tenant: str) -> Session:
+    def session(self, *, tenant: str | None) -> Session:
         """The database as one tenant sees it: every statement, and every way to read or write.
+
+        With None it sees everything, as the database itself, and LISTENs to channels of its own.
 
         Raises:
             TenantError: the name of the tenant is not a str.
         """
         self._check()
-        if not isinstance(tenant, str):
+        if not isinstance(tenant, str | None):
             raise TenantError(
                 f"expected the name of a tenant, got {type(tenant).__name__}",
                 hint="db itself is the session that sees everything",

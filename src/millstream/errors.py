@@ -517,6 +517,18 @@ class LimitError(ServerError):
     code = "LIMIT"
 
 
+class TooLargeError(LimitError):
+    """A body or a message that is larger than the server takes."""
+
+    code = "TOO_LARGE"
+
+
+class OriginError(ServerError):
+    """A web page of another site, or a name for this machine that it was not given."""
+
+    code = "ORIGIN"
+
+
 class QueryTimeoutError(ServerError):
     """The statement took longer than the server allows."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from millstream.engine.once import Insertion, RepeatedInsert
 from millstream.errors import InvalidOptionError, JavaNotFoundError, SqlError
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
+    from millstream.engine.once import InsertKey
     from millstream.model.result import Result
     from millstream.model.weighted_rows import Row
     from millstream.sql import Delete, Insert, Query, Select, Update
@@ -59,6 +61,54 @@ def insert_batches(
         return sum(map(len, batches))
     rows: list[Row] = [row for batch in batches for row in batch.held_rows]
     return context.engine.tables.insert(definition, rows, conflict, own)
+
+
+def insert_once(
+    context: Context, definition: Definition, batches: list[ChangeBatch], key: str
+) -> Insertion:
+    """Add checked batches, unless that was done before with the same key; on the disk by then."""
+    engine, own = context.engine, context.own_rows(definition)
+    if own is not None:
+        for batch in batches:
+            own.check(batch.held_rows)
+    count = sum(map(len, batches))
+    stamp = engine.insert_keys.key(definition, context.tenant, key, count)
+    repeated = False
+    try:
+        if definition.kind == "source":
+            _commit_once(engine, definition, batches, stamp)
+        else:
+            rows = [row for batch in batches for row in batch.held_rows]
+            engine.tables.insert(definition, rows, "error", own, stamp)
+    except RepeatedInsert:
+        repeated = True
+    engine.flush()
+    return Insertion(count, repeated)
+
+
+def _commit_once(
+    engine: Engine, definition: Definition, batches: list[ChangeBatch], stamp: InsertKey
+) -> None:
+    """Commit rows of a source and their key as one, past the buffer of the source."""
+    inlet = engine.inlets[definition]
+
+    def with_key() -> list[tuple[str, ChangeBatch]]:
+        stamp.check()
+        engine.inlets[definition]  # raises if the source was dropped meanwhile
+        for batch in batches:
+            if inlet.event_time.has_column or batch.watermark is not None:
+                inlet.event_time.observe(batch)
+        return [*((definition.name, batch) for batch in batches), stamp.entry]
+
+    def applied(_: list[ChangeBatch]) -> None:
+        inlet.pushed += sum(map(len, batches))
+        stamp.applied()
+
+    shown = [batch.copy() for batch in batches] if inlet.inline else []
+    engine.dispatcher.commit(with_key, applied)
+    for each in inlet.inline:
+        for batch in shown:
+            each.batch(batch)
 
 
 def source(context: Context, name: str, record: type | None) -> Source:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from millstream.catalog import Catalog, Definition
     from millstream.dispatch import Dispatcher
     from millstream.engine.inlets import Inlets
+    from millstream.engine.once import InsertKeys
     from millstream.errors import Error
     from millstream.log import Log
     from millstream.queries.relations import Relations
@@ -39,6 +40,7 @@ class Engine:
         relations: reads the current rows of all of them.
         positions: how far durable subscriptions have come.
         registry: the subscriptions that are open.
+        insert_keys: the keys of inserts that count once.
         select_all: the plan of all rows of a topic, or of those of one tenant.
         points: texts that were found to be statements about one row.
         is_closed: whether it was closed, or is being closed just now.
@@ -55,6 +57,7 @@ class Engine:
     relations: Relations
     positions: Positions
     registry: Registry
+    insert_keys: InsertKeys
 
     def __post_init__(self) -> None:
         self.select_all = self.views.storage.select_all

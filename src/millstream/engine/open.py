@@ -9,6 +9,7 @@ from millstream.dispatch import Dispatcher
 from millstream.engine import notifications
 from millstream.engine.engine import Engine
 from millstream.engine.inlets import Inlets
+from millstream.engine.once import InsertKeys
 from millstream.log import Log
 from millstream.model.lsn import FIRST_LSN
 from millstream.queries.relations import Relations
@@ -88,6 +89,7 @@ def assemble(log: Log, spark: Spark) -> Engine:
         relations=Relations(log, dispatcher, catalog, tables, views),
         positions=positions,
         registry=Registry(log, positions),
+        insert_keys=InsertKeys(log, dispatcher),
     )
 
 

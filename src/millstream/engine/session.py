@@ -19,6 +19,7 @@ from millstream.sql import parse
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
+    from millstream.engine.once import Insertion
     from millstream.formats.text import TextInput
     from millstream.model.change import Change
     from millstream.sources import Source
@@ -167,6 +168,38 @@ class Session(Subscribing):
         definition = context.find(name)
         batches = as_batches(data, definition.schema)
         return dml.insert_batches(context, definition, batches, "replace" if replace else "error")
+
+    def insert_once(
+        self,
+        name: str,
+        data: Any,  # noqa: ANN401 - any shape of rows
+        key: str,
+        *,
+        tenant: str | None = None,
+    ) -> Insertion:
+        """Add rows, all or none, unless an earlier insert with this key has done so.
+
+        The key is committed together with the rows, so a retry adds nothing twice, whatever was
+        lost in between: an answer, the process, the machine. When this returns, both are on the
+        disk. Keys are remembered for a day, and at most the newest 262,144 of them. Each source,
+        table and tenant has its own.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE SOURCE s (n BIGINT)")
+        ...     db.insert_once("s", [(1,), (2,)], "order 7")
+        ...     db.insert_once("s", [(1,), (2,)], "order 7")
+        Insertion(rows=2, repeated=False)
+        Insertion(rows=2, repeated=True)
+
+        Raises:
+            InvalidOptionError: the key was used for another number of rows, or is no text.
+            RowError: a value that does not fit; it names the row and the column.
+            DuplicateKeyError: a primary key of a table that is there already.
+        """
+        context = self._context_of(tenant)
+        definition = context.find(name)
+        return dml.insert_once(context, definition, as_batches(data, definition.schema), key)
 
     def insert_json(self, name: str, data: TextInput, *, tenant: str | None = None) -> int:
         """Add rows from JSON: an array of objects, one object, or one object a line.

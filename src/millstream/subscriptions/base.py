@@ -218,6 +218,11 @@ class SubscriptionBase:
         return self._reader.position
 
     @property
+    def settled(self) -> int:
+        """Everything up to this LSN was handed over, or is not in the result of the query."""
+        return self._reader.settled_lsn()
+
+    @property
     def token(self) -> str:
         """The text from which another subscription goes on after what this one was given."""
         return self._inbox.feed.token(self.position)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Self
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, Self
 
 from millstream.errors import ClosedError
 from millstream.subscriptions.base import SubscriptionBase, timed_out
@@ -13,8 +13,23 @@ from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from millstream.model.batch import ChangeBatch
+
+
+class _Readers:
+    """Threads that read from the disk for the streams of all event loops; started when needed."""
+
+    def __init__(self) -> None:
+        self.renew()
+        os.register_at_fork(after_in_child=self.renew)  # where there are none of the threads
+
+    def renew(self) -> None:
+        self.pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="millstream-read")
+
+
+_readers: Final = _Readers()
 
 
 class AsyncSubscription(SubscriptionBase):
@@ -80,19 +95,12 @@ class AsyncSubscription(SubscriptionBase):
         if pending is None:
             if not self._inbox.is_reading_log:
                 return self._reader.poll()
-            pending = self._from_disk = Future()
-            threading.Thread(target=self._read, args=(pending,), daemon=True).start()
+            pending = self._from_disk = _readers.pool.submit(self._reader.poll)
         # Shielded: if this task is cancelled, the next call finds what was read, even if it runs in
         # another event loop.
         batch = await asyncio.shield(asyncio.wrap_future(pending))
         self._from_disk = None
         return batch
-
-    def _read(self, pending: Future[ChangeBatch | None]) -> None:
-        try:
-            pending.set_result(self._reader.poll())
-        except BaseException as error:  # noqa: BLE001 - raised by the task that awaits it
-            pending.set_exception(error)
 
     async def _sleep(self, deadline: float | None) -> None:
         loop = asyncio.get_running_loop()

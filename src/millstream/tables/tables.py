@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.errors import Error, ObjectNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from millstream.state.saved import SavedRows
     from millstream.tables.changes import Changes, Conflict
     from millstream.tables.table import Key
+
+
+class Stamp(Protocol):
+    """Something that is committed together with rows, or keeps them from being committed."""
+
+    entry: tuple[str, ChangeBatch]
+
+    def check(self) -> None:
+        """Raise if the rows must not be committed."""
+
+    def applied(self) -> None:
+        """Take note that both were."""
 
 
 class Tables:
@@ -69,9 +81,12 @@ class Tables:
         rows: Iterable[Row],
         conflict: Conflict,
         own: OwnRows | None = None,
+        stamp: Stamp | None = None,
     ) -> int:
-        """Add checked rows; returns how many were inserted or replaced."""
-        return self._change(definition, lambda table: changes.insert(table, rows, conflict, own))
+        """Add checked rows, with a stamp if one is given; returns how many were changed."""
+        return self._change(
+            definition, lambda table: changes.insert(table, rows, conflict, own), stamp
+        )
 
     def update(
         self,
@@ -99,19 +114,27 @@ class Tables:
         """Remove the row with that key; returns how many it is."""
         return self._change(definition, lambda table: changes.delete_row(table, key))
 
-    def _change(self, definition: Definition, changes_of: Callable[[Table], Changes]) -> int:
+    def _change(
+        self,
+        definition: Definition,
+        changes_of: Callable[[Table], Changes],
+        stamp: Stamp | None = None,
+    ) -> int:
         table = self._changeable(definition)
         with table.changing:
             if table.unsettled:  # a signal ended a wait: that commit may still be under way
                 self._dispatcher.barrier()
             table.unsettled = False
             table.check()
+            if stamp is not None:
+                stamp.check()
             made = changes_of(table)
             batch = made.batch(table.schema)
             if batch is not None:
                 table.unsettled = True
                 try:
-                    self._commit(table, batch, sync=definition.options.wal_mode == "sync")
+                    sync = definition.options.wal_mode == "sync"
+                    self._commit(table, batch, sync=sync, stamp=stamp)
                 except Error:
                     table.unsettled = False  # nothing of it was committed
                     raise
@@ -130,13 +153,20 @@ class Tables:
             hint="CREATE TABLE with a PRIMARY KEY makes a log whose rows can be",
         )
 
-    def _commit(self, table: Table, batch: ChangeBatch, *, sync: bool) -> None:
+    def _commit(
+        self, table: Table, batch: ChangeBatch, *, sync: bool, stamp: Stamp | None = None
+    ) -> None:
         def batches() -> list[tuple[str, ChangeBatch]]:
             if self._tables.get(table.name) is not table:
                 raise ObjectNotFoundError(f"the table {table.name} was dropped")
-            return [(table.name, batch)]
+            return [(table.name, batch), *(() if stamp is None else (stamp.entry,))]
 
-        self._dispatcher.commit(batches, lambda placed: table.apply(placed[0]), sync=sync)
+        def applied(placed: list[ChangeBatch]) -> None:
+            table.apply(placed[0])
+            if stamp is not None:
+                stamp.applied()
+
+        self._dispatcher.commit(batches, applied, sync=sync)
 
     # ---- damage
 
