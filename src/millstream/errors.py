@@ -541,6 +541,12 @@ class RequestError(ServerError):
     code = "BAD_REQUEST"
 
 
+class MediaTypeError(RequestError):
+    """A body in a format that the server does not read."""
+
+    code = "MEDIA_TYPE"
+
+
 class KeyFileError(ServerError):
     """The file of the API keys cannot be read."""
 

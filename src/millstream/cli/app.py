@@ -7,7 +7,7 @@ import sys
 import typer
 
 from millstream import __version__
-from millstream.cli import keys
+from millstream.cli import keys, serve
 from millstream.errors import Error
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("serve")(serve.serve)
 app.add_typer(keys.app, name="keys")
 
 

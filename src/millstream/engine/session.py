@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.engine.once import Insertion
     from millstream.formats.text import TextInput
     from millstream.model.change import Change
+    from millstream.model.schema import Schema
     from millstream.sources import Source
     from millstream.sql import ParameterValues
     from millstream.subscriptions import ChangeEvent, Subscription
@@ -127,6 +128,15 @@ class Session(Subscribing):
         if isinstance(sql, str) and sql.lstrip()[:7].upper() != "EXPLAIN":
             sql = f"EXPLAIN {sql}"
         return "\n".join(line for (line,) in self.query(sql, parameters))
+
+    def schema(self, name: str) -> Schema:
+        """The columns of a source, table or view.
+
+        Raises:
+            ObjectNotFoundError: there is none of that name.
+            TenantError: it has no tenant column, so no tenant may see it.
+        """
+        return self._context_of(None).find(name).schema
 
     # ---- pushing in
 

@@ -6,7 +6,6 @@ run at all.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -50,7 +49,24 @@ _NEEDED: Final[dict[type[Statement], Role]] = {
     **dict.fromkeys((CreateSource, CreateTable, CreateView, Drop, AddColumn, SkipDamage), "admin"),
 }
 _KEPT: Final = 4096
-_known: OrderedDict[str, Role] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What must be known of a text of SQL before it is run.
+
+    Attributes:
+        role: the least role that may run it.
+        live: whether a LIVE SELECT is in it, which never ends.
+        listens: whether it needs a connection that messages can come on.
+    """
+
+    role: Role
+    live: bool
+    listens: bool
+
+
+_known: Final[dict[str, Facts]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +128,33 @@ def check_statements(identity: Identity, statements: Iterable[Statement]) -> Non
         _require(identity, needed_role([statement]), statement.text)
 
 
-def check_sql(identity: Identity, sql: str, parameters: ParameterValues = None) -> None:
-    """Raise unless a client may run a text of SQL; what a text needs is remembered.
+def facts_of(sql: str, parameters: ParameterValues = None) -> Facts:
+    """What must be known of a text of SQL before it is run; remembered, since parsing takes time.
+
+    Raises:
+        SqlError: the text cannot be parsed.
+    """
+    known = _known.get(sql)
+    if known is None:
+        statements = parse(sql, parameters)
+        live = any(isinstance(each, Select | Query) and each.live for each in statements)
+        listens = any(isinstance(each, Listen | Unlisten) for each in statements)
+        if len(_known) >= _KEPT:
+            _known.clear()
+        known = _known[sql] = Facts(needed_role(statements), live, listens)
+    return known
+
+
+def check_sql(identity: Identity, sql: str, parameters: ParameterValues = None) -> Facts:
+    """Raise unless a client may run a text of SQL; returns what is known of it.
 
     Raises:
         RoleError: it may not.
         SqlError: the text cannot be parsed.
     """
-    if identity.role == "admin":
-        return
-    needed = _known.get(sql)
-    if needed is None:
-        needed = _known[sql] = needed_role(parse(sql, parameters))
-        if len(_known) > _KEPT:
-            _known.popitem(last=False)
-    _require(identity, needed, sql)
+    facts = facts_of(sql, parameters)
+    _require(identity, facts.role, sql)
+    return facts
 
 
 def _require(identity: Identity, role: Role, sql: str) -> None:

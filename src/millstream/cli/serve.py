@@ -1,0 +1,100 @@
+"""``millstream serve``: a database for other processes."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import millstream
+from millstream.errors import MissingExtraError
+from millstream.server.keys import Keys
+from millstream.server.settings import Limits, Settings, parse_address
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from millstream.server.run import Server
+
+
+def serve(  # noqa: PLR0917 - Typer makes options of them
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="The database; without, a temporary one."),
+    ] = None,
+    http: Annotated[str, typer.Option(metavar="HOST:PORT")] = "127.0.0.1:8080",
+    pg: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Also serve PostgreSQL's protocol."),
+    ] = None,
+    auth: Annotated[bool, typer.Option("--auth", help="Ask for keys: millstream keys.")] = False,
+    keys: Annotated[
+        Path | None, typer.Option(help="The file of keys; else keys.json in DIR.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve other machines without keys.")
+    ] = False,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="A site whose pages may use it; may be repeated.")
+    ] = None,
+    host: Annotated[
+        list[str] | None, typer.Option(help="Another name of this machine; may be repeated.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="A certificate: then it is TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, if in another file.")] = None,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = Limits.body_bytes,
+    max_connections: Annotated[int, typer.Option()] = Limits.connections,
+    max_subscriptions: Annotated[
+        int, typer.Option(help="Of one key.")
+    ] = Limits.subscriptions_per_key,
+    query_timeout: Annotated[float, typer.Option(help="Seconds.")] = Limits.query_seconds,
+    workers: Annotated[int, typer.Option(help="Threads that run SQL.")] = Limits.workers,
+) -> None:
+    """Serve a database over HTTP, Server-Sent Events, WebSocket and PostgreSQL's protocol.
+
+    On this machine only, and without keys, unless told otherwise. Ends with Ctrl-C.
+
+    Examples:
+        millstream serve market.db --http 127.0.0.1:8080 --pg 127.0.0.1:5432
+        millstream serve market.db --http 0.0.0.0:8080 --auth --tls-cert server.pem
+    """
+    settings = Settings(
+        http=parse_address(http),
+        postgres=None if pg is None else parse_address(pg),
+        auth=auth,
+        insecure=insecure,
+        origins=tuple(origin or ()),
+        hosts=tuple(host or ()),
+        certificate=tls_cert,
+        private_key=tls_key,
+        limits=Limits(
+            body_bytes=max_body,
+            connections=max_connections,
+            subscriptions_per_key=max_subscriptions,
+            query_seconds=query_timeout,
+            workers=workers,
+        ),
+    )
+    run = _server_module()
+    with millstream.open(directory) as database:
+        found = Keys(keys or database.path)
+        server = run.Server(database, settings, found)
+        server.run(lambda ready: _announce(ready, database.path))
+
+
+def _announce(server: Server, path: Path) -> None:
+    addresses = " ".join(filter(None, (server.http, server.postgres)))
+    typer.echo(f"millstream serves {path} at {addresses}")
+
+
+def _server_module() -> ModuleType:
+    try:
+        return importlib.import_module("millstream.server.run")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("millstream"):
+            raise
+        raise MissingExtraError(
+            f"{error.name} is not installed", hint="pip install 'millstream[server]'"
+        ) from error

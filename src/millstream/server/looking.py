@@ -1,0 +1,79 @@
+"""What exists, and how it is: ``/v1/catalog``, ``/v1/topology``, ``/health``, ``/ready``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream import __version__
+from millstream.errors import Error
+from millstream.server.answers import json_answer
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from millstream.server.roles import Identity
+    from millstream.server.service import Service
+
+_KINDS = ("sources", "tables", "views", "streams")
+
+
+async def catalog(service: Service, _: Request, identity: Identity) -> Response:
+    """Sources, tables, views and streams, each with its columns and what SHOW says of it."""
+
+    def listed() -> dict[str, Any]:
+        with service.session(identity) as session:
+            found: dict[str, Any] = {"lsn": session.lsn}
+            for kind in _KINDS:
+                rows = session.query(f"SHOW {kind.upper()}").to_pylist()
+                for row in rows:
+                    row["schema"] = _columns(session.query(f'DESCRIBE "{_quoted(row["name"])}"'))
+                found[kind] = rows
+            return found
+
+    return json_answer(await service.statements.run(listed))
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', '""')
+
+
+def _columns(described: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a Result
+    return [
+        {"name": name, "type": of, "nullable": nullable, "key": key}
+        for name, of, nullable, key in described
+    ]
+
+
+async def topology(service: Service, _: Request, identity: Identity) -> Response:
+    """What flows where; to a tenant, among the relations that it may see."""
+
+    def drawn() -> dict[str, Any]:
+        drawn = service.database.topology()
+        if identity.tenant is None:
+            return drawn
+        with service.session(identity) as session:
+            seen = {row[0] for kind in _KINDS for row in session.query(f"SHOW {kind.upper()}")}
+        return {
+            "nodes": [each for each in drawn["nodes"] if each["name"] in seen],
+            "edges": [each for each in drawn["edges"] if {each["from"], each["to"]} <= seen],
+        }
+
+    return json_answer(await service.statements.run(drawn))
+
+
+async def health(_service: Service, _: Request) -> Response:
+    """Whether the process is there."""
+    return json_answer({"status": "ok", "version": __version__})
+
+
+async def ready(service: Service, _: Request) -> Response:
+    """Whether it takes and answers requests: the database is open, and its log takes rows."""
+    try:
+        if service.is_stopping:
+            return json_answer({"status": "stopping"}, 503)
+        lsn = service.database.lsn
+        await service.statements.run(lambda: service.database.query("SHOW TABLES LIKE ''"))
+    except Error as error:
+        return json_answer({"status": "failing", "code": error.code}, 503)
+    return json_answer({"status": "ready", "lsn": lsn})

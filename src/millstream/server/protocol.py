@@ -1,0 +1,106 @@
+"""HTTP connections: uvicorn's, with a limit on how many, how long and how large a head may be.
+
+A client that sends a byte now and then (slow loris), or that connects and sends nothing, is cut off
+after a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from millstream.server.settings import Limits
+
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
+    b"content-length: 0\r\n\r\n"
+)
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
+    b"content-length: 0\r\n\r\n"
+)
+
+
+class LimitedHttp(HttpToolsProtocol):
+    """One connection. Make a class of it for some limits with ``limited``."""
+
+    limits: Limits
+    _timer: asyncio.TimerHandle | None = None
+    _head = 0
+    _in_head = True
+    _is_refused = False
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - as uvicorn has it
+        """Take a connection, or refuse it."""
+        super().connection_made(transport)
+        handle = transport.get_extra_info("socket")
+        if handle is not None:
+            with contextlib.suppress(OSError):  # it is gone already
+                handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if len(self.connections) > self.limits.connections:
+            self._is_refused = True
+            transport.write(_BUSY)
+            transport.close()
+            return
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take some bytes."""
+        if self._is_refused:
+            return
+        if self._in_head:
+            self._head += len(data)
+            before = self._head
+            super().data_received(data)
+            if self._in_head and before > self.limits.header_bytes:
+                self._is_refused = True
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+            return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Start the request."""
+        self._head_came()
+        super().on_headers_complete()
+
+    def on_message_begin(self) -> None:
+        """Begin with the head of a request."""
+        super().on_message_begin()
+        if not self._in_head:
+            self._wait_for_head()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Become a WebSocket."""
+        self._head_came()
+        super().handle_websocket_upgrade()
+
+    def _wait_for_head(self) -> None:
+        self._in_head, self._head = True, 0
+        self._timer = self.loop.call_later(self.limits.header_seconds, self._cut_off)
+
+    def _head_came(self) -> None:
+        self._in_head = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _cut_off(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+def limited(limits: Limits) -> type[LimitedHttp]:
+    """The class of connections with some limits."""
+    return type("LimitedHttp", (LimitedHttp,), {"limits": limits})

@@ -1,0 +1,180 @@
+"""Running a server: sockets, the event loop, and a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import signal
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from millstream.errors import InvalidOptionError
+from millstream.server.app import make_app
+from millstream.server.protocol import limited
+from millstream.server.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.database import Database
+    from millstream.server.keys import Keys
+    from millstream.server.settings import Settings
+
+_BACKLOG = 4096
+_STOP_SECONDS = 5
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn, which leaves signals to ``Server``: after them the database is to be closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class Server:
+    """A database, served until it is stopped.
+
+    Args:
+        database: what is served; it is not closed.
+        settings: how.
+        keys: who may use it; needed with ``settings.auth``.
+    """
+
+    def __init__(self, database: Database, settings: Settings, keys: Keys | None = None) -> None:
+        if settings.auth and keys is None:
+            raise InvalidOptionError("auth needs keys", hint="Keys(directory)")
+        self._settings = settings
+        self._keys = keys
+        self._database = database
+        self._service = Service(database, settings, keys)
+        self._socket = _bound(*settings.http)
+        self._postgres: Any = None
+        self._uvicorn = _Uvicorn(self._config())
+
+    @property
+    def http(self) -> str:
+        """The address of HTTP."""
+        host, port = self._socket.getsockname()[:2]
+        scheme = "http" if self._settings.certificate is None else "https"
+        return f"{scheme}://{_shown(host)}:{port}"
+
+    @property
+    def postgres(self) -> str | None:
+        """The address of PostgreSQL's protocol, once it is served."""
+        if self._postgres is None:
+            return None
+        host, port = self._postgres.sockets[0].getsockname()[:2]
+        return f"postgresql://{_shown(host)}:{port}/millstream"
+
+    def _config(self) -> uvicorn.Config:
+        settings, limits = self._settings, self._settings.limits
+        return uvicorn.Config(
+            make_app(self._service),
+            http=limited(limits),
+            ws="websockets-sansio",
+            ws_max_size=limits.message_bytes,
+            ws_per_message_deflate=False,  # costs each connection its own window of memory
+            ws_ping_interval=20.0,
+            ws_ping_timeout=20.0,
+            lifespan="off",
+            log_config=None,
+            log_level="error",  # uvicorn would log addresses with their query
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.private_key,
+        )
+
+    def run(self, ready: Callable[[Server], None] | None = None) -> None:
+        """Serve, in this thread, until ``stop`` is called; in the main thread, SIGTERM does.
+
+        Args:
+            ready: called when clients can connect.
+        """
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._serve(ready))
+
+    async def _serve(self, ready: Callable[[Server], None] | None) -> None:
+        serving = asyncio.ensure_future(self._uvicorn.serve(sockets=[self._socket]))
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(each, self.stop)
+        try:
+            while not (self._uvicorn.started or serving.done()):
+                await asyncio.sleep(0.005)
+            if not serving.done():
+                await self._open_postgres()
+                if ready is not None:
+                    ready(self)
+            await serving
+        finally:
+            self._uvicorn.should_exit = True
+            with contextlib.suppress(Exception):
+                await serving
+            if self._postgres is not None:
+                self._postgres.close()
+            self._service.close()
+
+    async def _open_postgres(self) -> None:
+        address = self._settings.postgres
+        if address is None:
+            return
+        protocol = importlib.import_module("millstream.server.postgres")
+        self._postgres = await protocol.serve_postgres(
+            self._database,
+            *address,
+            keys=self._keys if self._settings.auth else None,
+            tls=self._tls(),
+        )
+
+    def _tls(self) -> ssl.SSLContext | None:
+        settings = self._settings
+        if settings.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(settings.certificate, settings.private_key)
+        return context
+
+    def stop(self) -> None:
+        """End it, from any thread: requests under way are answered, subscriptions end."""
+        self._service.is_stopping = True
+        self._uvicorn.should_exit = True
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        made = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise InvalidOptionError(
+            f"cannot listen at {_shown(host)}:{port}: {error.strerror}",
+            hint="port 0 is any free one",
+        ) from error
+    made.setblocking(False)
+    return made
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop's event loop, where there is one."""
+    try:
+        made: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
+            "uvloop"
+        ).new_event_loop
+    except ImportError:
+        return None
+    return made

@@ -1,0 +1,50 @@
+"""The service: what all endpoints share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.server.gate import Gate
+from millstream.server.measures import Measures
+from millstream.server.workers import Workers
+
+if TYPE_CHECKING:
+    from millstream.database import Database
+    from millstream.engine.session import Session
+    from millstream.server.keys import Keys
+    from millstream.server.roles import Identity
+    from millstream.server.settings import Settings
+
+
+class Service:
+    """An open database, and what serving it needs.
+
+    Attributes:
+        database: what is served.
+        settings: how.
+        gate: who may use it.
+        statements: the threads that run SQL.
+        inserts: the threads that take in rows; apart, since a full source makes them wait.
+        measures: what is counted of requests and deliveries.
+        is_stopping: whether it takes no more requests.
+    """
+
+    def __init__(self, database: Database, settings: Settings, keys: Keys | None = None) -> None:
+        limits = settings.limits
+        self.database = database
+        self.settings = settings
+        self.gate = Gate(settings, keys)
+        self.statements = Workers("sql", limits.workers, limits.query_seconds)
+        self.inserts = Workers("insert", limits.workers, limits.query_seconds)
+        self.measures = Measures()
+        self.is_stopping = False
+
+    def session(self, identity: Identity) -> Session:
+        """The database as a client sees it; of its own, with its own channels."""
+        return self.database.session(tenant=identity.tenant)
+
+    def close(self) -> None:
+        """Run nothing more."""
+        self.is_stopping = True
+        self.statements.close()
+        self.inserts.close()

@@ -1,0 +1,116 @@
+"""``POST /v1/sql``: statements, one after the other; the answer is that of the last one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from starlette.responses import Response
+
+from millstream.errors import LimitError, RequestError, SqlUnsupportedError
+from millstream.formats.json_output import to_json
+from millstream.server.answers import ARROW, JSON
+from millstream.server.bodies import json_object, read_body, taken
+from millstream.server.roles import check_sql
+from millstream.subscriptions import SubscriptionBase
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from millstream.engine.session import Session
+    from millstream.model.result import Result
+    from millstream.model.schema import Schema
+    from millstream.server.roles import Identity
+    from millstream.server.service import Service
+    from millstream.sql import ParameterValues
+
+
+async def sql(service: Service, request: Request, identity: Identity) -> Response:
+    """Run statements."""
+    text, parameters = statement_of(json_object(await read_body(request, service.settings.limits)))
+    as_arrow = ARROW in request.headers.get("accept", "")
+
+    def run() -> bytes:
+        with service.session(identity) as session:
+            result = execute(service, session, identity, text, parameters)
+            return arrow_of(result) if as_arrow else to_json(result_json(result)).encode()
+
+    body = await service.statements.run(run)
+    return Response(body, media_type=ARROW if as_arrow else JSON)
+
+
+def statement_of(found: dict[str, Any]) -> tuple[str, ParameterValues]:
+    """The text and the parameters that a request names.
+
+    Raises:
+        RequestError: they are not there, or are something else.
+    """
+    text, parameters = taken(found, sql=str, params=(list, dict))
+    if not text:
+        raise RequestError("there is no sql", hint='{"sql": "SELECT ...", "params": [...]}')
+    return text, parameters
+
+
+def execute(
+    service: Service, session: Session, identity: Identity, sql: str, parameters: ParameterValues
+) -> Result:
+    """Run statements, if the client's role may.
+
+    Raises:
+        RoleError: it may not.
+        SqlUnsupportedError: a statement that needs a connection which stays open.
+        LimitError: the result is too large for an answer.
+    """
+    facts = check_sql(identity, sql, parameters)
+    if facts.live or facts.listens:
+        what = "LIVE SELECT" if facts.live else "LISTEN"
+        raise SqlUnsupportedError(
+            f"{what} needs a connection that stays open",
+            hint="GET /v1/subscribe?sql=SELECT ..., or the WebSocket /v1/ws",
+        )
+    result = session.execute(sql, parameters)
+    if isinstance(result, SubscriptionBase):
+        raise TypeError("a LIVE SELECT is recognized before it is run")
+    limit = service.settings.limits.result_rows
+    if len(result) > limit:
+        raise LimitError(
+            f"the result has {len(result):,} rows, and {limit:,} are allowed",
+            hint="add LIMIT, or subscribe: a snapshot comes in parts",
+        )
+    return result
+
+
+def columns_json(schema: Schema) -> list[dict[str, Any]]:
+    """The columns of a schema."""
+    return [{"name": each.name, "type": each.type.sql} for each in schema.columns]
+
+
+def result_json(result: Result) -> dict[str, Any]:
+    """A result as clients get it."""
+    if result.status:
+        return {
+            "columns": [],
+            "rows": [],
+            "status": result.status,
+            "rowcount": result.rowcount,
+            "lsn": result.lsn,
+        }
+    return {
+        "columns": columns_json(result.schema),
+        "rows": list(result),
+        "status": f"SELECT {len(result)}",
+        "rowcount": len(result),
+        "lsn": result.lsn,
+    }
+
+
+def arrow_of(result: Result) -> bytes:
+    """A result as an Arrow IPC stream; the status of one without rows is in its metadata."""
+    table = result.to_arrow()
+    if result.status:
+        table = pa.table({}).replace_schema_metadata({"status": result.status})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = out.getvalue().to_pybytes()
+    return data
