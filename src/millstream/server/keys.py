@@ -176,18 +176,18 @@ class Keys:
     def _changing(self) -> Iterator[dict[str, Key]]:
         """The keys by name, to be changed; written when the block ends without an error."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        directory = os.open(self.path.parent, os.O_RDONLY)
+        # Not the directory itself, which an open database has locked.
+        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
             self._seen = None
             self._refresh()
             changed = dict(self._by_name)
             yield changed
             _write(self.path, {"version": _VERSION, "keys": list(map(_to_json, changed.values()))})
-            os.fsync(directory)
             self._refresh()
         finally:
-            os.close(directory)
+            os.close(lock)
 
     def _refresh(self) -> None:
         """Read the file if it is another one than the last that was read."""
@@ -230,6 +230,11 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _to_json(key: Key) -> dict[str, Any]:
