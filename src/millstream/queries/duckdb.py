@@ -50,6 +50,13 @@ class AdhocRunner:
         self._database: Any = None
         self._registered: set[str] = set()
         self._closed = False
+        self._running: dict[int, Any] = {}  # by the thread that runs it
+
+    def interrupt(self, thread: int) -> None:
+        """End the query that a thread runs, if it runs one, with an error."""
+        cursor = self._running.get(thread)
+        if cursor is not None:
+            cursor.interrupt()
 
     def run(self, plan: AdhocPlan, relations: Mapping[str, Rows]) -> pa.Table:
         """Return the rows of a query.
@@ -65,6 +72,8 @@ class AdhocRunner:
         """
         cursor = self._cursor(plan.kernels)
         failures: list[BaseException] = []
+        thread = threading.get_ident()
+        self._running[thread] = cursor
         try:
             for name in plan.tables:
                 once = plan.scans[name] == 1
@@ -77,6 +86,7 @@ class AdhocRunner:
                 raise failures[0] from error
             raise _translated(error, plan) from error
         finally:
+            del self._running[thread]
             cursor.close()
         return _result(made, plan)
 

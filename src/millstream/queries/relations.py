@@ -108,6 +108,10 @@ class Relations:
         table = self._adhoc.run(plan, relations)
         return Result(plan.schema, table.to_batches(), lsn=lsn)
 
+    def interrupt(self, thread: int) -> None:
+        """End the query with joins, groups or an order that a thread runs, if it runs one."""
+        self._adhoc.interrupt(thread)
+
     def on_spark(
         self, query: Query, inputs: Callable[[str], Input], tenant: str | None, as_of: int
     ) -> Result:

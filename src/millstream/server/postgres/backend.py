@@ -141,7 +141,7 @@ class Backend:
 
     def _ready(self) -> None:
         self._is_skipping = False
-        self._runner.before_ready()
+        self._wire.deliver(b"")
         self._wire.send(codec.ready(self._runner.status))
 
     # ---- simple queries
@@ -276,6 +276,8 @@ class Backend:
     async def _describe(self, fields: codec.Fields) -> None:
         kind, name = fields.take(1), fields.string()
         fields.end()
+        if kind == b"P" and name not in self._portals and self._describe_cursor(name):
+            return
         if kind == b"P":
             portal = self._portal(name)
             if portal.statement.text is None:
@@ -295,6 +297,12 @@ class Backend:
             self._wire.send(codec.NO_DATA)
         else:
             self._wire.send(codec.row_description(statement.columns, [0] * len(statement.columns)))
+
+    def _describe_cursor(self, name: str) -> bool:
+        columns = self._runner.cursor_columns(name)
+        if columns is not None:
+            self._wire.send(codec.row_description(columns, [0] * len(columns)))
+        return columns is not None
 
     async def _find_columns(self, statement: Statement) -> None:
         if statement.text is None or statement.is_described:

@@ -47,6 +47,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._unsent = 0
+        self._delivered = bytearray()
         self._news: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -110,6 +111,18 @@ class Connection(asyncio.Protocol):
         if self._unsent > _MOST_UNSENT:
             self.flush()
 
+    def deliver(self, data: bytes) -> None:
+        """Send what comes by itself: at once if the client waits, else before it is told to go on.
+
+        Without data, send what has come so far.
+        """
+        self._delivered += data
+        if self._delivered and (self._news is not None or not data):
+            self.send(bytes(self._delivered))
+            self._delivered.clear()
+            if self._news is not None:
+                self.flush()
+
     def flush(self) -> None:
         """Hand over to the socket what was to be sent."""
         if self._out and self._transport is not None and not self._is_lost:
@@ -132,6 +145,7 @@ class Connection(asyncio.Protocol):
                 return frame
             if self._is_lost:
                 raise LostError
+            self.deliver(b"")
             await self.drain()
             if self._is_paused and self._transport is not None:
                 self._is_paused = False

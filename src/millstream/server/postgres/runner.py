@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.engine import points
 from millstream.engine.prepare import columns, prepare
+from millstream.model.names import quote_name
 from millstream.model.result import Result
 from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, columns_of, of_result, of_texts
@@ -59,6 +61,7 @@ class Runner:
         settings: of SET.
         status: I outside of a transaction, T inside, E inside one in which a statement failed.
         deallocate: forgets a prepared statement, or all.
+        has_written: whether the transaction may have changed something.
         is_reading: whether what runs now only reads, and may be cancelled halfway.
     """
 
@@ -76,11 +79,13 @@ class Runner:
         self.status = b"I"
         self.is_reading = False
         self._pool = pool
+        self._relations = session.context.engine.relations
+        self._interrupting = threading.Lock()
         self._identity = identity
         self._catalog = catalog
         self._wire = wire
         self.deallocate: Callable[[str | None], None] = lambda _: None
-        self._has_written = False
+        self.has_written = False
         self._own: dict[str, Callable[[Text], Answer]] = {
             "BEGIN": self._begin,
             "START": self._begin,
@@ -138,13 +143,22 @@ class Runner:
         given = [values[place] for place in made.order] if made.order else None
         self.is_reading = text.words[0] in QUERIES
         if not self.is_reading:
-            self._has_written = True
+            self.has_written = True
         return await self.off_loop(partial(self._execute, made.sql, given))
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Do something in the pool; what only reads ends after ``statement_timeout``."""
-        loop = asyncio.get_running_loop()
-        pending = loop.run_in_executor(self._pool, work)
+        threads: list[int] = []
+
+        def noted() -> T:
+            threads.append(threading.get_ident())
+            try:
+                return work()
+            finally:
+                with self._interrupting:  # so that what the thread runs next is not interrupted
+                    threads.clear()
+
+        pending = asyncio.get_running_loop().run_in_executor(self._pool, noted)
         limit = self.settings.timeout if self.is_reading else None
         try:
             async with asyncio.timeout(limit):
@@ -152,16 +166,44 @@ class Runner:
         except TimeoutError:
             if limit is None:
                 raise
+            self._interrupt(threads)
             raise cancelled("canceling statement due to statement timeout") from None
+        except asyncio.CancelledError:
+            self._interrupt(threads)
+            raise
         finally:
             self.is_reading = False
+
+    def _interrupt(self, threads: Sequence[int]) -> None:
+        """End the query that a thread runs; one that DuckDB does not run goes on, unheard."""
+        with self._interrupting:
+            for thread in threads:
+                self._catalog.interrupt(thread)
+                self._relations.interrupt(thread)
 
     def _ask_catalog(self, text: Text, values: Sequence[Any]) -> Answer:
         name = self._identity.name
         return self._catalog.answer(text, values, self.session, self.settings, name)
 
-    def _execute(self, sql: str, given: Sequence[Any] | None) -> Answer:
+    def check_role(self, sql: str, given: Sequence[Any] | None) -> None:
+        """Raise unless the client's role may run a text."""
         check_sql(self._identity, sql, given)
+
+    def select_all(self, name: str, names: Sequence[str]) -> Answer:
+        """Some columns of a relation, or all."""
+        listed = ", ".join(map(quote_name, names)) or "*"
+        return self._execute(f"SELECT {listed} FROM {quote_name(name)}", None)  # noqa: S608
+
+    def columns_now(self, text: Text) -> Columns | None:  # noqa: ARG002
+        """The columns of what has them before it runs."""
+        return None
+
+    def cursor_columns(self, name: str) -> Columns | None:  # noqa: ARG002
+        """The columns of a cursor; None when there is none of that name."""
+        return None
+
+    def _execute(self, sql: str, given: Sequence[Any] | None) -> Answer:
+        self.check_role(sql, given)
         made = self.session.execute(sql, given)
         if not isinstance(made, Result):
             made.cancel()
@@ -183,9 +225,6 @@ class Runner:
         """Whether a statement gives rows, by its first words."""
         return text.words[0] in QUERIES
 
-    def before_ready(self) -> None:
-        """Called before the client is told that the next query may come."""
-
     def close(self) -> None:
         """The client is gone."""
         if self.session.tenant is not None:
@@ -198,14 +237,19 @@ class Runner:
         return await self.off_loop(partial(self._parameter_types, text))
 
     def _parameter_types(self, text: Text) -> tuple[SqlType | None, ...]:
-        made = text.rewritten
-        if is_catalog(text):
-            return (None,) * made.count
-        types: list[SqlType | None] = [None] * made.count
-        found = prepare(self.session.context, made.sql, _samples(text)).types
+        types: list[SqlType | None] = [None] * text.rewritten.count
+        query = self.query_of(text)
+        if query is None or is_catalog(query):
+            return tuple(types)
+        made = query.rewritten
+        found = prepare(self.session.context, made.sql, _samples(query)).types
         for number, mark in zip(made.order, made.marks, strict=True):
             types[number] = types[number] or found.get(mark)
         return tuple(types)
+
+    def query_of(self, text: Text) -> Text | None:
+        """The part of a statement that the engine reads; None when there is none."""
+        return text
 
     async def describe(self, text: Text) -> Columns | None:
         """The columns that a statement will give; None when it gives no rows."""
@@ -214,7 +258,7 @@ class Runner:
     def _describe(self, text: Text) -> Columns | None:
         word = text.words[0]
         if word not in QUERIES:
-            return None
+            return self.columns_now(text)
         if word in {"SHOW", "EXPLAIN", "DESCRIBE"}:
             answer = self.now(text, ()) or self._execute(text.rewritten.sql, None)
             return answer.columns
@@ -231,7 +275,7 @@ class Runner:
         if self.status != b"I":
             answer.notices.append(notice("there is already a transaction in progress"))
         else:
-            self.status, self._has_written = b"T", False
+            self.status, self.has_written = b"T", False
         return answer
 
     def _end(self, text: Text) -> Answer:
@@ -241,7 +285,7 @@ class Runner:
         answer = Answer("ROLLBACK" if undoes or self.status == b"E" else "COMMIT")
         if self.status == b"I":
             answer.notices.append(notice("there is no transaction in progress"))
-        elif answer.tag == "ROLLBACK" and self._has_written:
+        elif answer.tag == "ROLLBACK" and self.has_written:
             answer.notices.append(
                 notice("the statements of this transaction are not undone", hint=_COMMITS)
             )

@@ -14,7 +14,7 @@ from millstream.server.postgres.auth import nobody
 from millstream.server.postgres.catalog import CatalogQueries
 from millstream.server.postgres.connection import Connection
 from millstream.server.postgres.errors import PostgresError
-from millstream.server.postgres.runner import Runner
+from millstream.server.postgres.statements import Statements
 from millstream.server.roles import Identity
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.database import Database
     from millstream.server.keys import Keys, ScramVerifier
 
+_LAST_SECONDS: Final = 5.0
 _LOG: Final = logging.getLogger("millstream.postgres")
 
 
@@ -106,6 +107,8 @@ class PostgresServer:
         if self._server is not None:
             await self._server.wait_closed()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        ended = asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        await asyncio.wait([ended], timeout=_LAST_SECONDS)  # what runs was told to end
         self._catalog.close()
 
     async def __aenter__(self) -> Self:
@@ -172,11 +175,18 @@ class PostgresServer:
         if key is None or key.identity != identity:
             raise PostgresError("the key was revoked", sqlstate="28000", is_fatal=True)
 
-    def runner(self, identity: Identity, connection: Connection) -> Runner:
+    def runner(self, identity: Identity, connection: Connection) -> Statements:
         """What runs the statements of a client."""
         database, tenant = self._database, identity.tenant
         session = database if tenant is None else database.session(tenant=tenant)
-        return Runner(session, self._pool, connection, identity=identity, catalog=self._catalog)
+        return Statements(
+            session,
+            self._pool,
+            connection,
+            identity=identity,
+            catalog=self._catalog,
+            copy_bytes=self.limits.copy_bytes,
+        )
 
     def report(self, error: BaseException) -> None:
         """A fault of ours; the client is told its class only."""

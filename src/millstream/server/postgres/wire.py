@@ -17,5 +17,8 @@ class Wire(Protocol):
     async def receive(self) -> tuple[bytes, bytes]:
         """The next message."""
 
+    def deliver(self, data: bytes) -> None:
+        """Send what comes by itself, as soon as the client may have it."""
+
     def was_interrupted(self) -> bool:
         """Whether a CancelRequest was for what ran just now."""

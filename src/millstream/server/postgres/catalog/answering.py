@@ -41,6 +41,13 @@ class CatalogQueries:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._database: Any = None
+        self._running: dict[int, Any] = {}  # by the thread that runs it
+
+    def interrupt(self, thread: int) -> None:
+        """End the query that a thread runs, if it runs one, with an error."""
+        cursor = self._running.get(thread)
+        if cursor is not None:
+            cursor.interrupt()
 
     def answer(
         self, text: Text, values: Sequence[Any], session: Session, settings: Settings, user: str
@@ -57,6 +64,7 @@ class CatalogQueries:
         named = _named(user, settings)
         made = translate(text, values, lambda name: oids.get(name.lower()), named)
         cursor = self._cursor()
+        self._running[threading.get_ident()] = cursor
         try:
             for local, name in made.relations.items():
                 cursor.register(local, relations.table(name))
@@ -68,6 +76,7 @@ class CatalogQueries:
                 hint="docs/postgres.md says what there is of pg_catalog",
             ) from error
         finally:
+            del self._running[threading.get_ident()]
             cursor.close()
         return _answer(found)
 

@@ -1,0 +1,226 @@
+import threading
+
+import psycopg
+import pytest
+
+CREATE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR);
+CREATE SOURCE s (n BIGINT, at TIMESTAMP)"""
+
+
+@pytest.fixture
+def made(served):
+    served.db.execute(CREATE)
+    return served
+
+
+def lines(copy, count):
+    """The next rows of a COPY stream, without their tokens."""
+    found = []
+    while len(found) < count:
+        found.append(copy.read_row())
+    return found
+
+
+def test_listen_and_notify(made):
+    with made.connect() as one, made.connect() as other:
+        one.execute('LISTEN Orders; LISTEN "Other"')
+        other.execute("NOTIFY orders, 'it''s ready'; NOTIFY nobody, 'x'; NOTIFY \"Other\"")
+        other.execute("SELECT pg_notify(%s, %s)", ["orders", "again"])
+        made.db.notify("orders", "from the engine")
+        found = [(each.channel, each.payload) for each in one.notifies(timeout=10, stop_after=4)]
+        assert found == [
+            ("orders", "it's ready"),
+            ("Other", ""),
+            ("orders", "again"),
+            ("orders", "from the engine"),
+        ]
+        one.execute("UNLISTEN orders")
+        other.execute("NOTIFY orders, 'unheard'; NOTIFY \"Other\", 'last'")
+        found = [(each.channel, each.payload) for each in one.notifies(timeout=10, stop_after=1)]
+        assert found == [("Other", "last")]
+        one.execute("UNLISTEN *")
+
+
+def test_psql_prints_its_own_notifications(made):
+    found = made.psql("LISTEN a", "NOTIFY a, 'hello'").stdout
+    assert 'Asynchronous notification "a" with payload "hello" received' in found
+
+
+def test_subscribe_is_a_stream(made):
+    made.db.insert("t", [(1, "a"), (2, None)])
+    with made.connect() as client, client.cursor() as cursor:
+        with pytest.raises(psycopg.errors.QueryCanceled):  # noqa: SIM117
+            with cursor.copy("SUBSCRIBE SELECT * FROM t") as copy:
+                found = lines(copy, 2)
+                assert [row[1:3] + row[4:] for row in found] == [
+                    ("snapshot", "1", "1", "a"),
+                    ("snapshot", "1", "2", None),
+                ]
+                assert [row[3] is None for row in found] == [True, False]
+                made.db.execute("UPDATE t SET name = 'tab\t, line\n, \\\\' WHERE id = 1")
+                made.db.execute("DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (3, '')")
+                found = lines(copy, 4)
+                assert [row[1:3] + row[4:] for row in found] == [
+                    ("update", "-1", "1", "a"),
+                    ("update", "1", "1", "tab\t, line\n, \\"),
+                    ("delete", "-1", "2", None),
+                    ("insert", "1", "3", ""),
+                ]
+                lsns = [int(row[0]) for row in found]
+                assert lsns == sorted(lsns)
+                assert lsns[-1] == made.db.lsn
+                client.cancel_safe()
+                copy.read_row()
+        assert client.execute("SELECT 1").fetchone() == (1,)
+    assert not made.db.query("SHOW SUBSCRIPTIONS").fetchall()
+
+
+def test_a_stream_goes_on_after_a_token(made):
+    made.db.insert("s", [(n, None) for n in range(3)])
+    made.db.flush()
+    with made.connect() as client, client.cursor() as cursor:
+        with cursor.copy("SUBSCRIBE s WITH (start = 'earliest', timeout = '0.3s')") as copy:
+            rows = list(copy.rows())
+        assert [row[4] for row in rows] == ["0", "1", "2"]
+        token = rows[-1][3]
+        made.db.insert("s", [(3, None)])
+        sql = f"SUBSCRIBE TO (SELECT n FROM s) WITH (start = '{token}', timeout = '0.3s')"
+        with cursor.copy(sql) as copy:
+            assert [row[1:3] + row[4:] for row in copy.rows()] == [("insert", "1", "3")]
+
+
+def test_copy_of_a_subscription_and_of_a_query(made):
+    made.db.insert("t", [(1, 'a "quoted", b'), (2, None), (3, "")])
+    sql = "COPY (SUBSCRIBE t WITH (timeout = '100 ms')) TO STDOUT WITH (FORMAT csv, HEADER)"
+    found = made.lines(sql)
+    assert found[0] == "_lsn,_op,_weight,_token,id,name"
+    assert found[1].endswith(',snapshot,1,,1,"a ""quoted"", b"')
+    found = made.lines("COPY t TO STDOUT CSV HEADER", "COPY (SELECT id, name FROM t) TO STDOUT")
+    assert found == [
+        "id,name",
+        '1,"a ""quoted"", b"',
+        "2,",
+        '3,""',
+        '1\ta "quoted", b',
+        "2\t\\N",
+        "3\t",
+    ]
+
+
+def test_cursors_over_changes(made):
+    with made.connect() as client:
+        client.execute("BEGIN")
+        client.execute("DECLARE c CURSOR FOR SUBSCRIBE SELECT id FROM t WHERE name = %s", ["a"])
+        assert client.execute("FETCH 10 c WITH (timeout = '50 ms')").fetchall() == []
+        made.db.insert("t", [(n, "a") for n in range(5)])
+        found = client.execute("FETCH 3 FROM c WITH (timeout = '10s')").fetchall()
+        assert [row[1:3] + row[4:] for row in found] == [("insert", 1, n) for n in range(3)]
+        found = client.execute("FETCH ALL FROM c WITH (timeout = '10s')").fetchall()
+        assert [row[4] for row in found] == [3, 4]
+        assert found[-1][3]
+        client.execute("CLOSE c; COMMIT")
+        with pytest.raises(psycopg.errors.InvalidCursorName):
+            client.execute("FETCH c")
+
+
+def test_a_fetch_waits_for_a_change(made):
+    with made.connect() as client:
+        client.execute("DECLARE c CURSOR FOR SUBSCRIBE s")
+        push = threading.Thread(target=made.db.insert, args=("s", [(7, None)]))
+        push.start()
+        [row] = client.execute("FETCH ALL c WITH (timeout = '10s')").fetchall()
+        assert (row[1], row[4]) == ("insert", 7)
+        push.join()
+
+
+def test_cursors_over_rows(made):
+    made.db.insert("t", [(n, "x") for n in range(25)])
+    with made.connect(autocommit=False) as client, client.cursor("mine") as cursor:
+        cursor.itersize = 10
+        cursor.execute("SELECT id FROM t WHERE id >= %s", [5])
+        assert [row[0] for row in cursor] == list(range(5, 25))
+
+
+def test_a_gap_and_a_reset_are_rows(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    served.db.insert("t", [(1,)])
+    with served.connect() as client:
+        client.execute("DECLARE c CURSOR FOR SUBSCRIBE t WITH (progress)")
+        [row] = client.execute("FETCH ALL c WITH (timeout = '10s')").fetchall()
+        old = row[3]
+        served.db.execute("DROP TABLE t; CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        served.db.insert("t", [(2,)])
+        client.execute(f"DECLARE d CURSOR FOR SUBSCRIBE t WITH (start = '{old}')")
+        found = client.execute("FETCH ALL d WITH (timeout = '10s')").fetchall()
+        assert [row[1:3] + row[4:] for row in found] == [
+            ("gap", None, None),
+            ("reset", None, None),
+            ("snapshot", 1, 2),
+        ]
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            for _ in range(3):
+                client.execute("FETCH ALL c WITH (timeout = '10s')")
+
+
+@pytest.mark.parametrize("form", ["text", "csv", "binary"])
+def test_copy_in(served, form):
+    served.db.execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, x DOUBLE, name VARCHAR, at TIMESTAMP)"
+    )
+    rows = [
+        (1, 0.5, 'a\tb\\,"', "2026-01-01 00:00:00+00"),
+        (2, None, None, None),
+        (3, 1.0, "", None),
+    ]
+    with served.connect() as client, client.cursor() as cursor:
+        if form == "csv":
+            with cursor.copy("COPY t (id, name, x) FROM STDIN (FORMAT csv, HEADER)") as copy:
+                copy.write('id,n,x\n1,"a\tb\\,""",0.5\n2,,\n3,"",1\n')
+        else:
+            with cursor.copy(f"COPY public.t FROM STDIN WITH (FORMAT {form})") as copy:
+                copy.set_types(["int8", "float8", "text", "timestamptz"])
+                for row in rows:
+                    moment = row[3] and psycopg.types.datetime.datetime.fromisoformat(row[3])
+                    copy.write_row((*row[:3], moment))
+        assert cursor.statusmessage == "COPY 3"
+        found = client.execute("SELECT id, x, name FROM t ORDER BY id").fetchall()
+        assert found == [row[:3] for row in rows]
+
+
+def test_copy_in_is_all_or_nothing(made):
+    with made.connect() as client:
+        with pytest.raises(psycopg.errors.BadCopyFileFormat), client.cursor() as cursor:  # noqa: SIM117
+            with cursor.copy("COPY t FROM STDIN") as copy:
+                copy.write("1\ta\nx\tb\n")
+        with pytest.raises(psycopg.errors.UniqueViolation), client.cursor() as cursor:  # noqa: SIM117
+            with cursor.copy("COPY t FROM STDIN") as copy:
+                copy.write("1\ta\n1\tb\n")
+        with pytest.raises(RuntimeError, match="never mind"), client.cursor() as cursor:  # noqa: SIM117
+            with cursor.copy("COPY t FROM STDIN") as copy:
+                copy.write("1\ta\n")
+                raise RuntimeError("never mind")
+        assert client.execute("SELECT id FROM t").fetchall() == []
+
+
+def test_psql_copies(made, tmp_path):
+    (tmp_path / "in.csv").write_text("1,one\n2,two\n")
+    made.psql(rf"\copy t FROM '{tmp_path}/in.csv' WITH (FORMAT csv)")
+    made.psql("COPY t FROM STDIN", stdin="3\tthree\n4\t\\N\n\\.\n")
+    made.psql(rf"\copy t TO '{tmp_path}/out.csv' CSV")
+    assert (tmp_path / "out.csv").read_text() == "1,one\n2,two\n3,three\n4,\n"
+
+
+def test_a_query_is_cancelled(made):
+    made.db.insert("s", [(n, None) for n in range(3000)])
+    with made.connect() as client:
+        sql = "SELECT COUNT(*) AS n FROM s a JOIN s b ON a.n <> b.n JOIN s c ON b.n <> c.n"
+        timer = threading.Timer(0.2, client.cancel_safe)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            client.execute(sql)
+        timer.join()
+        client.execute("SET statement_timeout = '100ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            client.execute(sql)
+        client.execute("RESET statement_timeout")
+        assert client.execute("SELECT 1").fetchone() == (1,)
