@@ -1,4 +1,5 @@
 import threading
+from datetime import datetime
 
 import psycopg
 import pytest
@@ -180,7 +181,7 @@ def test_copy_in(served, form):
             with cursor.copy(f"COPY public.t FROM STDIN WITH (FORMAT {form})") as copy:
                 copy.set_types(["int8", "float8", "text", "timestamptz"])
                 for row in rows:
-                    moment = row[3] and psycopg.types.datetime.datetime.fromisoformat(row[3])
+                    moment = row[3] and datetime.fromisoformat(row[3])
                     copy.write_row((*row[:3], moment))
         assert cursor.statusmessage == "COPY 3"
         found = client.execute("SELECT id, x, name FROM t ORDER BY id").fetchall()
