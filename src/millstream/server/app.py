@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from millstream.errors import Error, RequestError
-from millstream.server import ingest, looking, openapi, prometheus, sql
+from millstream.server import (
+    ingest,
+    looking,
+    openapi,
+    prometheus,
+    sql,
+    subscribe,
+    websocket,
+)
 from millstream.server.answers import error_answer, error_json, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
+    from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from millstream.server.roles import Identity
@@ -36,6 +46,8 @@ def make_app(service: Service) -> ASGIApp:
     keyed: list[tuple[str, str, Endpoint]] = [
         ("POST", "/v1/sql", sql.sql),
         ("POST", "/v1/sources/{name}", ingest.push),
+        ("GET", "/v1/subscribe", subscribe.subscribe),
+        ("GET", "/v1/poll", subscribe.poll),
         ("GET", "/v1/catalog", looking.catalog),
         ("GET", "/v1/topology", looking.topology),
         ("GET", "/metrics", prometheus.metrics),
@@ -45,10 +57,11 @@ def make_app(service: Service) -> ASGIApp:
         ("/ready", looking.ready),
         ("/openapi.json", openapi.document),
     ]
-    routes = [
+    routes: list[BaseRoute] = [
         Route(path, _keyed(service, path, call), methods=[method]) for method, path, call in keyed
     ]
     routes += [Route(path, _free(service, path, call), methods=["GET"]) for path, call in free]
+    routes.append(WebSocketRoute("/v1/ws", partial(websocket.websocket, service)))
     handlers = {HTTPException: _no_route, Exception: _failed}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), service)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.server.gate import Gate
 from millstream.server.measures import Measures
+from millstream.server.tails import Tails
 from millstream.server.workers import Workers
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Service:
         statements: the threads that run SQL.
         inserts: the threads that take in rows; apart, since a full source makes them wait.
         measures: what is counted of requests and deliveries.
+        tails: the newest changes of the queries that clients follow.
         is_stopping: whether it takes no more requests.
     """
 
@@ -37,6 +39,7 @@ class Service:
         self.statements = Workers("sql", limits.workers, limits.query_seconds)
         self.inserts = Workers("insert", limits.workers, limits.query_seconds)
         self.measures = Measures()
+        self.tails = Tails(self.measures)
         self.is_stopping = False
 
     def session(self, identity: Identity) -> Session:
@@ -46,5 +49,6 @@ class Service:
     def close(self) -> None:
         """Run nothing more."""
         self.is_stopping = True
+        self.tails.close()
         self.statements.close()
         self.inserts.close()

@@ -1,0 +1,201 @@
+"""Frames: what a subscriber is sent, each encoded once however many subscribers get it.
+
+``docs/wire-protocol.md`` specifies them.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+
+from millstream.delivery.backpressure import slice_end
+from millstream.formats.json_output import to_json
+from millstream.server.answers import error_json
+from millstream.server.sql import columns_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.model.change import Gap
+    from millstream.subscriptions import SubscriptionBase
+
+FrameType = Literal["ready", "snapshot", "changes", "progress", "gap", "reset", "error", "end"]
+Encoding = Literal["json", "arrow"]
+FRAME_ROWS: Final = 2048
+"""So many rows at most are in a frame: what is encoded at a time holds up the event loop."""
+
+
+class Frame:
+    """One frame, without the id that each client has given to its subscription.
+
+    Attributes:
+        type: which one.
+        token: resumes after it; empty: the frame is no place to resume from.
+        lsn: the last LSN that it stands for.
+        batch: of a snapshot or changes, the rows.
+    """
+
+    __slots__ = ("_arrow", "_fields", "_text", "batch", "lsn", "token", "type")
+
+    def __init__(
+        self,
+        kind: FrameType,
+        *,
+        token: str = "",
+        lsn: int = 0,
+        fields: dict[str, Any] | None = None,
+        batch: ChangeBatch | None = None,
+    ) -> None:
+        self.type = kind
+        self.token = token
+        self.lsn = lsn
+        self.batch = batch
+        self._fields = fields or {}
+        self._text: str | None = None
+        self._arrow: bytes | None = None
+
+    def __len__(self) -> int:
+        """How many rows it has."""
+        return 0 if self.batch is None else len(self.batch)
+
+    @property
+    def size(self) -> int:
+        """How many bytes of it are encoded, about."""
+        return len(self._text or "") + len(self._arrow or b"")
+
+    def encode(self, encoding: Encoding) -> None:
+        """Encode it now, for all who will be sent it."""
+        if encoding == "arrow" and self.batch is not None:
+            self._arrow = _arrow(self.batch)
+        else:
+            self._text = self._encoded()
+
+    def after(self, position: int) -> Frame:
+        """A frame of the changes after an LSN only."""
+        batch = self.batch
+        if batch is None or batch.kind == "snapshot" or batch.first_lsn > position:
+            return self
+        rest = batch.slice(bisect_right(batch.lsns, position))
+        return Frame(self.type, token=self.token, lsn=self.lsn, fields=self._fields, batch=rest)
+
+    # ---- JSON
+
+    def json(self, client_id: str = "") -> str:
+        """The frame as JSON; with the id of a subscription, in JSON itself, if there is one."""
+        text = self._text
+        if text is None:
+            text = self._text = self._encoded()
+        return f'{{"id":{client_id},{text}' if client_id else f"{{{text}"
+
+    def _encoded(self) -> str:
+        """All but the brace that begins it."""
+        head = self._head()
+        if self.batch is not None:
+            changes = to_json(_changes(self.batch))
+            return f'{head[1:-1]},"changes":{changes}}}'
+        return head[1:]
+
+    def _head(self) -> str:
+        fields: dict[str, Any] = {"type": self.type}
+        if self.token:
+            fields |= {"token": self.token, "lsn": self.lsn}
+        return to_json(fields | self._fields)
+
+    def event(self) -> str:
+        """The frame as a Server-Sent Event."""
+        token = f"id: {self.token}\n" if self.token else ""
+        return f"{token}event: {self.type}\ndata: {self.json()}\n\n"
+
+    # ---- Arrow
+
+    def binary(self, client_id: str) -> bytes:
+        """A frame with rows: the length of its head, the head in JSON, an Arrow IPC stream."""
+        head = f'{{"id":{client_id},{self._head()[1:]}'.encode()
+        rows = self._arrow
+        if rows is None:
+            rows = self._arrow = _arrow(self.batch)
+        return b"".join((struct.pack(">I", len(head)), head, rows))
+
+
+def _changes(batch: ChangeBatch) -> list[dict[str, Any]]:
+    if batch.is_insert_only:
+        return [
+            {"op": "insert", "row": row, "before": None, "lsn": lsn}
+            for row, lsn in zip(batch.held_rows, batch.lsns, strict=True)
+        ]
+    return [
+        {"op": each.op, "row": each.row, "before": each.before, "lsn": each.lsn} for each in batch
+    ]
+
+
+def _arrow(batch: ChangeBatch | None) -> bytes:
+    if batch is None:
+        raise ValueError("only snapshots and changes have rows")
+    rows = batch.to_arrow()
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as writer:
+        writer.write_batch(rows)
+    data: bytes = out.getvalue().to_pybytes()
+    return data
+
+
+# ---- which frames there are
+
+
+def ready_frame(subscription: SubscriptionBase) -> Frame:
+    """The subscription is open: a row that is pushed from now on will come."""
+    schema = subscription.schema
+    fields = {"columns": columns_json(schema), "key": list(schema.key)}
+    position = subscription.position
+    return Frame("ready", token=subscription.token, lsn=position, fields=fields)
+
+
+def batch_frames(batch: ChangeBatch, *, resets: bool = False) -> Iterator[Frame]:
+    """The frames of a batch, of a few thousand rows each: first what was lost before it.
+
+    Args:
+        batch: the batch.
+        resets: whether the client has rows from before, which a snapshot that begins replaces.
+    """
+    is_snapshot = batch.kind == "snapshot"
+    gap = batch.gap
+    if is_snapshot and (resets or gap is not None):
+        yield Frame("reset", fields={"gap": _gap(gap)})
+    elif gap is not None:
+        yield Frame("gap", fields=_gap(gap) or {})
+    kind: FrameType = "snapshot" if is_snapshot else "changes"
+    while len(batch) > FRAME_ROWS:
+        end = slice_end(batch, FRAME_ROWS)
+        if end >= len(batch):
+            break
+        part, batch = batch.slice(0, end), batch.slice(end)
+        # A part of a state is at no LSN: from there nobody can resume.
+        yield Frame(kind, token=part.token if part.lsn else "", lsn=part.lsn, batch=part)
+    if len(batch) or is_snapshot:
+        yield Frame(kind, token=batch.token, lsn=batch.lsn, batch=batch)
+
+
+def _gap(gap: Gap | None) -> dict[str, Any] | None:
+    if gap is None:
+        return None
+    return {"first_lsn": gap.first_lsn, "last_lsn": gap.last_lsn, "count": gap.count}
+
+
+def progress_frame(subscription: SubscriptionBase) -> Frame:
+    """All up to an LSN was sent, or is not in the result."""
+    settled = subscription.settled
+    return Frame("progress", token=subscription.token_at(settled), lsn=settled)
+
+
+def error_frame(error: BaseException) -> Frame:
+    """The subscription has failed; an ``end`` follows."""
+    return Frame("error", fields={"error": error_json(error)})
+
+
+def end_frame(token: str, lsn: int) -> Frame:
+    """Nothing more will come; with a token, another subscription goes on after it."""
+    return Frame("end", token=token, lsn=lsn)
