@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
 from millstream import errors
 from millstream.formats.json_output import to_json
+
+if TYPE_CHECKING:
+    from millstream.model.schema import Schema
 
 _logger = logging.getLogger("millstream.server")
 
@@ -73,6 +76,11 @@ def error_json(error: BaseException) -> dict[str, Any]:
         if isinstance(error, errors.SqlError)
         else None,
     }
+
+
+def columns_json(schema: Schema) -> list[dict[str, Any]]:
+    """The columns of a schema."""
+    return [{"name": each.name, "type": each.type.sql} for each in schema.columns]
 
 
 def json_answer(

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from millstream.delivery.backpressure import slice_end
 from millstream.formats.json_output import to_json
-from millstream.server.answers import error_json
-from millstream.server.sql import columns_json
+from millstream.server.answers import columns_json, error_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -56,6 +56,7 @@ class Server:
         self._service = Service(database, settings, keys)
         self._socket = _bound(*settings.http)
         self._postgres: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._uvicorn = _Uvicorn(self._config())
 
     @property
@@ -104,9 +105,9 @@ class Server:
             runner.run(self._serve(ready))
 
     async def _serve(self, ready: Callable[[Server], None] | None) -> None:
+        self._loop = loop = asyncio.get_running_loop()
         serving = asyncio.ensure_future(self._uvicorn.serve(sockets=[self._socket]))
         if threading.current_thread() is threading.main_thread():
-            loop = asyncio.get_running_loop()
             for each in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(each, self.stop)
         try:
@@ -148,6 +149,9 @@ class Server:
     def stop(self) -> None:
         """End it, from any thread: requests under way are answered, subscriptions end."""
         self._service.is_stopping = True
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._service.end_streams)
         self._uvicorn.should_exit = True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.server.gate import Gate
 from millstream.server.measures import Measures
@@ -10,6 +10,8 @@ from millstream.server.tails import Tails
 from millstream.server.workers import Workers
 
 if TYPE_CHECKING:
+    import asyncio
+
     from millstream.database import Database
     from millstream.engine.session import Session
     from millstream.server.keys import Keys
@@ -28,6 +30,7 @@ class Service:
         inserts: the threads that take in rows; apart, since a full source makes them wait.
         measures: what is counted of requests and deliveries.
         tails: the newest changes of the queries that clients follow.
+        streaming: the tasks that send frames.
         is_stopping: whether it takes no more requests.
     """
 
@@ -40,11 +43,18 @@ class Service:
         self.inserts = Workers("insert", limits.workers, limits.query_seconds)
         self.measures = Measures()
         self.tails = Tails(self.measures)
+        self.streaming: set[asyncio.Task[Any]] = set()
         self.is_stopping = False
 
     def session(self, identity: Identity) -> Session:
         """The database as a client sees it; of its own, with its own channels."""
         return self.database.session(tenant=identity.tenant)
+
+    def end_streams(self) -> None:
+        """Have every subscription end now, each with a frame that says so. In the event loop."""
+        self.is_stopping = True
+        for task in tuple(self.streaming):
+            task.cancel()
 
     def close(self) -> None:
         """Run nothing more."""

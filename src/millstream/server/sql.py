@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from millstream.errors import LimitError, RequestError, SqlUnsupportedError
 from millstream.formats.json_output import to_json
-from millstream.server.answers import ARROW, JSON
+from millstream.server.answers import ARROW, JSON, columns_json
 from millstream.server.bodies import json_object, read_body, taken
 from millstream.server.roles import check_sql
 from millstream.subscriptions import SubscriptionBase
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from millstream.engine.session import Session
     from millstream.model.result import Result
-    from millstream.model.schema import Schema
     from millstream.server.roles import Identity
     from millstream.server.service import Service
     from millstream.sql import ParameterValues
@@ -78,11 +77,6 @@ def execute(
             hint="add LIMIT, or subscribe: a snapshot comes in parts",
         )
     return result
-
-
-def columns_json(schema: Schema) -> list[dict[str, Any]]:
-    """The columns of a schema."""
-    return [{"name": each.name, "type": each.type.sql} for each in schema.columns]
 
 
 def result_json(result: Result) -> dict[str, Any]:

@@ -137,6 +137,11 @@ class Stream:
 
     async def frames(self) -> AsyncIterator[Frame]:
         """All frames, from ``ready`` to ``end``. Errors of the database are frames, too."""
+        task = asyncio.current_task()
+        if task is None:
+            raise AssertionError("frames are read by a task")
+        streaming = self._service.streaming
+        streaming.add(task)
         try:
             subscription = await self._open(self._wanted)
             yield self._sent(ready_frame(subscription))
@@ -150,7 +155,13 @@ class Stream:
         except Error as error:
             yield error_frame(error)
             yield end_frame(self._token, self._lsn)
+        except asyncio.CancelledError:
+            if not self._service.is_stopping:
+                raise
+            task.uncancel()
+            yield end_frame(self._token, self._lsn)
         finally:
+            streaming.discard(task)
             self._leave()
 
     def _sent(self, frame: Frame) -> Frame:
