@@ -9,7 +9,7 @@ from pathlib import Path
 import millstream as ms
 from millstream.testing import TIMEOUT
 
-ROWS = 120_000
+ROWS = 100_000
 KEYS = 1000
 MOVED = 100
 
@@ -21,7 +21,7 @@ def rows(first, count):
 
 
 def work(path):
-    """Join and aggregate rows of 240 MB, each kept twice, with 512 MB of memory for all of Java."""
+    """Join and aggregate rows of 200 MB, each kept twice, with 512 MB of memory for all of Java."""
     with ms.open(path, spark_options={"spark.driver.memory": "512m"}) as db:
         db.execute("CREATE SOURCE s (k BIGINT, pad VARCHAR)")
         db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, g BIGINT)")

@@ -12,8 +12,11 @@ abstract class Kept {
   int slot;
   int page;
 
-  /** The generation of pieces in which it was used last. */
+  /** The generation in which it was used last. */
   int generation;
+
+  /** How many bytes of memory are counted for it. */
+  int counted;
 
   boolean isChanged;
 

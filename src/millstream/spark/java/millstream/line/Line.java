@@ -103,7 +103,8 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
     if (waiting == 0) since = System.nanoTime();
     entry.take(reader);
     waiting += reader.to() - reader.from();
-    boolean waits = waiting < mostWaiting && !state.isFull() && reader.hasMore();
+    state.makeRoom();
+    boolean waits = waiting < mostWaiting && !state.isCrowded() && reader.hasMore();
     if (!waits || System.nanoTime() - since > effort) work();
   }
 
@@ -114,9 +115,9 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
     for (int i = 0; i < operators.length; i++) {
       if (advanced || operators[i].isDue()) operators[i].expire(entry.watermark());
     }
+    mostWaiting = state.isCrowded() ? FEW_ROWS : Math.min(mostWaiting * 2, MOST_ROWS);
     state.settle();
     waiting = 0;
-    mostWaiting = state.wasCrowded() ? FEW_ROWS : Math.min(mostWaiting * 2, MOST_ROWS);
     effort = System.nanoTime() - begun;
   }
 

@@ -11,6 +11,7 @@ final class Pieces {
   private Kept[] table = new Kept[64];
   private int[] hashes = new int[64];
   private int count;
+  private int hand;
 
   /** The root of a row as key; null if it is not at hand. */
   Kept find(UnsafeRow key, int ofKey, int slot) {
@@ -36,7 +37,7 @@ final class Pieces {
 
   /** Add one that was not found. */
   void add(Kept piece) {
-    if (count * 2 >= table.length) grow();
+    if (count * 2 >= table.length) makeTable(count + 1);
     put(piece, hash(piece.key.hash, piece.slot, piece.page));
     count++;
   }
@@ -48,45 +49,38 @@ final class Pieces {
     hashes[at] = hash;
   }
 
-  private void grow() {
-    Kept[] pieces = table;
-    int[] known = hashes;
-    table = new Kept[pieces.length * 2];
-    hashes = new int[pieces.length * 2];
-    for (int i = 0; i < pieces.length; i++) if (pieces[i] != null) put(pieces[i], known[i]);
+  /**
+   * Take out pieces that were not used in a generation, and at which no changes wait, until they have
+   * so many bytes. It goes around the table, so that those are let go first that have been kept
+   * longest, in no other order: what is gone over again and again is kept in part, if not all of it
+   * can be.
+   */
+  Kept[] takeOut(int generation, long bytes) {
+    Kept[] out = new Kept[count];
+    int gone = 0, mask = table.length - 1, from = hand & mask;
+    for (int i = 0; i <= mask && bytes > 0L; i++) {
+      hand = (from + i) & mask;
+      Kept piece = table[hand];
+      if (piece == null || piece.generation >= generation || piece.first != null) continue;
+      out[gone++] = piece;
+      bytes -= (long) piece.counted;
+      table[hand] = null;
+    }
+    hand++;
+    count -= gone;
+    if (gone > 0) makeTable(count);
+    return (Kept[]) Arrays.copyOf(out, gone);
   }
 
-  /** How many bytes of memory those take at which changes wait. */
-  long sizeOfWaiting() {
-    long size = 0L;
-    for (int i = 0; i < table.length; i++) {
-      if (table[i] != null && table[i].first != null) size += (long) table[i].size();
-    }
-    return size;
-  }
-
-  /** Take out all that were not used in a generation, and at which no changes wait. */
-  Kept[] removeBefore(int generation) {
-    Kept[] pieces = table;
-    int[] known = hashes;
-    Kept[] removed = new Kept[count];
-    int gone = 0, used = 0;
-    for (int i = 0; i < pieces.length; i++) {
-      if (pieces[i] == null) continue;
-      if (pieces[i].generation < generation && pieces[i].first == null) {
-        removed[gone++] = pieces[i];
-        pieces[i] = null;
-      } else {
-        used++;
-      }
-    }
+  /** Put what the table has in one with room for so many. */
+  private void makeTable(int most) {
     int room = 64;
-    while (room <= used * 2) room *= 2;
+    while (room <= most * 2) room *= 2;
+    Kept[] pieces = table;
+    int[] known = hashes;
     table = new Kept[room];
     hashes = new int[room];
     for (int i = 0; i < pieces.length; i++) if (pieces[i] != null) put(pieces[i], known[i]);
-    count = used;
-    return (Kept[]) Arrays.copyOf(removed, gone);
   }
 
   private static int hash(int ofKey, int slot, int page) {

@@ -13,10 +13,9 @@ import org.apache.spark.sql.streaming.ValueState;
  * Spark's state store later, once for many changes: when there is nothing else to do, when there is
  * no room for it any more, and at the latest before a batch ends.
  *
- * <p>Objects are of two generations: when those that were used of late have grown too many, they
- * become the old ones, and those of the old that nobody has asked for since are let go. That happens
- * between two keys, so an operator may hold on to a piece while it works on one; a root at which
- * changes wait stays.
+ * <p>When too much is at hand, a part of what was not used of late is let go. That happens between two
+ * keys, so an operator may hold on to a piece while it works on one; a root at which changes wait
+ * stays.
  *
  * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
  * setting the key where Spark keeps it.
@@ -44,7 +43,7 @@ final class State {
   private boolean isNew;
   private final ArrayDeque changed = new ArrayDeque();
   private Totals totals;
-  private long size;
+  private long held;
   private long most = most();
   private boolean isCrowded;
 
@@ -68,7 +67,7 @@ final class State {
     int hash = Key.hashOf(key);
     Kept found = pieces.find(key, hash, slot);
     if (found == null) return load(Key.copyOf(key, hash), slot, 0, kind);
-    use(found);
+    found.generation = generation;
     return found;
   }
 
@@ -76,7 +75,7 @@ final class State {
   Kept get(Key key, int slot, int page, Kept.Kind kind) {
     Kept found = pieces.find(key, slot, page);
     if (found == null) return load(key, slot, page, kind);
-    use(found);
+    found.generation = generation;
     return found;
   }
 
@@ -86,8 +85,9 @@ final class State {
     found.place(key, slot, page);
     found.stored = bytes == null ? 0 : bytes.length;
     found.generation = generation;
+    found.counted = found.size();
+    held += (long) found.counted;
     pieces.add(found);
-    size += (long) found.size();
     return found;
   }
 
@@ -96,53 +96,54 @@ final class State {
     return (byte[]) stored.get();
   }
 
-  private void use(Kept piece) {
-    if (piece.generation == generation) return;
-    piece.generation = generation;
-    size += (long) piece.size();
-  }
-
   /** A piece has changed, and takes so many bytes more. */
   void changed(Kept piece, int grown) {
-    size += (long) grown;
+    held += (long) grown;
+    piece.counted += grown;
     if (piece.isChanged) return;
     piece.isChanged = true;
     changed.add(piece);
   }
 
-  /** Whether as much is at hand as there is room for. */
-  boolean isFull() {
-    return size > most;
-  }
-
-  /** The operators are between two keys: let go of what was not used of late, if it is too much. */
+  /** The operators are between two keys: if there is too much at hand, let go of some. */
   void makeRoom() {
-    if (size <= most) return;
-    Kept[] unused = pieces.removeBefore(generation);
-    for (int i = 0; i < unused.length; i++) write(unused[i]);
-    int waiting = changed.size();
-    for (int i = 0; i < waiting; i++) {
+    if (held <= most) return;
+    long goal = most - most / 4L;
+    letGo(goal);
+    if (held > goal) {
+      generation++;
+      letGo(goal);
+    }
+    int known = changed.size();
+    for (int i = 0; i < known; i++) {
       Kept piece = (Kept) changed.poll();
       if (piece.isChanged) changed.add(piece);
     }
-    isCrowded = isCrowded || pieces.sizeOfWaiting() > most / 2L;
-    generation++;
-    size = 0L;
+    if (held <= goal) return;
+    isCrowded = true;
+    most = held + most / 4L; // there is nothing more to let go now
+  }
+
+  private void letGo(long goal) {
+    Kept[] unused = pieces.takeOut(generation, held - goal);
+    for (int i = 0; i < unused.length; i++) {
+      write(unused[i]);
+      held -= (long) unused[i].counted;
+    }
+  }
+
+  /** Whether there is no room, since changes wait for what is at hand. */
+  boolean isCrowded() {
+    return isCrowded;
   }
 
   /** The operators have worked on all that waited. */
   void settle() {
+    isCrowded = false;
     most = most();
     makeRoom();
     while (changed.size() > MOST_CHANGED) write((Kept) changed.poll());
     publish();
-  }
-
-  /** Whether, since this was asked last, the roots at which changes wait took much of the room. */
-  boolean wasCrowded() {
-    boolean was = isCrowded;
-    isCrowded = false;
-    return was;
   }
 
   /** There is nothing else to do: write some of what has changed. */
@@ -224,10 +225,10 @@ final class State {
     }
   }
 
-  /** How large a generation may grow: all lines together take 40 % of the heap, if nothing is said. */
+  /** How much may be at hand: of all lines together, 40 % of the heap, if nothing else is said. */
   private static long most() {
     long all = Long.getLong("millstream.line.memory", Runtime.getRuntime().maxMemory() / 5L * 2L);
-    return all / 2L / (long) Math.max(1, OPEN.get());
+    return all / (long) Math.max(1, OPEN.get());
   }
 
   static void setKey(Object key) {
