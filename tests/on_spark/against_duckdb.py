@@ -7,6 +7,7 @@ change stream adds up to, must be what DuckDB answers over the model.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from datetime import UTC, datetime
 
@@ -23,6 +24,16 @@ _AS_SPARK = [
     "array_max(l) AS list_max(l)",
 ]
 """Functions of Spark's, in forms that the queries have."""
+
+
+_LISTS = re.compile(r"LISTAGG\(([\w.]+), ','\) WITHIN GROUP \(ORDER BY ([-\w.]+)( DESC)?\)")
+
+
+def _list(found):
+    """LISTAGG as DuckDB has it, with Spark's order of NULLs."""
+    value, by, descending = found.groups()
+    order = f"{by} DESC NULLS LAST" if descending else f"{by} NULLS FIRST"
+    return f"STRING_AGG({value}, ',' ORDER BY {order}, {value})"
 
 
 class Model:
@@ -59,10 +70,10 @@ class Model:
 
     def view(self, name, sql):
         """Let others read a query under a name."""
-        self._duck.execute(f"CREATE VIEW {name} AS {sql}")
+        self._duck.execute(f"CREATE VIEW {name} AS {_LISTS.sub(_list, sql)}")
 
     def answer(self, sql):
-        found = self._duck.execute(sql).fetchall()
+        found = self._duck.execute(_LISTS.sub(_list, sql)).fetchall()
         return [tuple(map(_in_utc, row)) for row in found] if self._timed else found
 
 

@@ -397,6 +397,10 @@ class Generator:
         if kind == "int":
             by = f"CAST({self._pick(scope, 'int').text} AS BIGINT) * 100000 + {text}"
             forms += [(f"MAX_BY({text}, {by})", kind), (f"MIN_BY({text}, {by})", kind)]
+        if kind == "str":
+            by = f"{self._pick(scope, 'int').text}{self._dice.choice(['', ' DESC'])}"
+            if " " not in text:
+                forms += [(f"LISTAGG({text}, ',') WITHIN GROUP (ORDER BY {by})", kind)] * 2
         if kind == "int" and shown:
             forms += [(f"STDDEV_POP({text})", "inexact"), (f"VAR_SAMP({text})", "inexact")]
         form, kind = self._dice.choice(forms)

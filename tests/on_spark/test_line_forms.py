@@ -103,6 +103,29 @@ OTHER_DIALECT = {
         """SELECT id, 'a', a FROM t WHERE a IS NOT NULL UNION ALL
             SELECT id, 'b', b FROM t WHERE b IS NOT NULL""",
     ),
+    "lists": (
+        """SELECT t.k, LISTAGG(e.k, ',') WITHIN GROUP (ORDER BY e.n DESC) AS l,
+            array_join(COLLECT_LIST(e.k) WITHIN GROUP (ORDER BY e.n), '') AS c,
+            array_join(COLLECT_SET(e.n) FILTER (WHERE e.n > 0), ',') AS s
+            FROM t JOIN e ON t.a = e.n GROUP BY t.k""",
+        """SELECT t.k, STRING_AGG(e.k, ',' ORDER BY e.n DESC NULLS LAST, e.k),
+            COALESCE(STRING_AGG(e.k, '' ORDER BY e.n NULLS FIRST, e.k), ''),
+            COALESCE(STRING_AGG(DISTINCT e.n::VARCHAR, ',' ORDER BY e.n::VARCHAR)
+                FILTER (WHERE e.n > 0), '')
+            FROM t JOIN e ON t.a = e.n GROUP BY t.k""",
+    ),
+    "lists_of_distinct": (
+        "SELECT a, LISTAGG(DISTINCT k, '+') WITHIN GROUP (ORDER BY k DESC) AS l FROM t GROUP BY a",
+        "SELECT a, STRING_AGG(DISTINCT k, '+' ORDER BY k DESC) FROM t GROUP BY a",
+    ),
+    "modes": (
+        """SELECT k, MODE(a) AS least, MODE() WITHIN GROUP (ORDER BY a DESC) AS most,
+            ANY_VALUE(b) AS any FROM t GROUP BY k""",
+        """SELECT k, (SELECT a FROM t y WHERE y.k IS NOT DISTINCT FROM x.k AND a IS NOT NULL
+                GROUP BY a ORDER BY COUNT(*) DESC, a LIMIT 1),
+            (SELECT a FROM t y WHERE y.k IS NOT DISTINCT FROM x.k AND a IS NOT NULL
+                GROUP BY a ORDER BY COUNT(*) DESC, a DESC LIMIT 1), MIN(b) FROM t x GROUP BY k""",
+    ),
     "explodes": (
         """SELECT v, COUNT(*) AS n FROM (SELECT EXPLODE(ARRAY(t.a, u.id)) AS v FROM t JOIN u
             ON t.a = u.a) GROUP BY v""",
@@ -189,6 +212,9 @@ EVERY = {
     "windows": WINDOWS,
 }
 CHOSEN = [
+    "lists",
+    "lists_of_distinct",
+    "modes",
     *("in_aggregate", "beside_aggregate", "in_full_join", "in_having", "exists_as_value"),
     *("by_key", "full_join_of_nulls", "common_hidden"),
     *("cumulate_of_join", "joined_by_window", "two_windows"),

@@ -34,6 +34,7 @@ def aggregate_of(
     known = _KNOWN.get(kind) == str(body.prettyName())
     children, distinct = each_of(body.children()), function.isDistinct()
     given = [each for each in children if known or not each.foldable()]
+    given = [each.child() if _is_order(each) else each for each in given]
     if distinct:
         given = [scala.line.Plans.normalized(each) for each in given]
     named = [scala.alias(each) for each in given]
@@ -45,7 +46,9 @@ def aggregate_of(
     if not known:
         attributes = [each.toAttribute() for each in named]
         left = iter(attributes)
-        replaced = [each if each.foldable() else next(left) for each in children]
+        replaced = [
+            each if each.foldable() else _over(scala, each, next(left)) for each in children
+        ]
         result = function.resultAttribute()
         made = scala.line.Replay(
             at,
@@ -66,3 +69,12 @@ def aggregate_of(
         sum_type, average = own[0].dataType(), kind == "Average"
         made = scala.line.Sum(at, types, filtered, distinct, sum_type, len(own), average)
     return made, body.evaluateExpression(), own
+
+
+def _over(scala: Scala, child: Any, attribute: Any) -> Any:  # noqa: ANN401
+    """What stands for a child of a function: a column, or the order by it."""
+    return child.withNewChildren(scala.seq([attribute])) if _is_order(child) else attribute
+
+
+def _is_order(child: Any) -> bool:  # noqa: ANN401
+    return kind_of(child) == "SortOrder"

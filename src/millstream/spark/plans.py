@@ -28,7 +28,6 @@ _GROWING: Final = {
 
 _UNORDERED: Final = {
     "AnyValue": "ANY_VALUE",
-    "ApproximatePercentile": "PERCENTILE_APPROX",
     "CollectList": "COLLECT_LIST",
     "CollectSet": "COLLECT_SET",
     "First": "FIRST",
@@ -71,7 +70,7 @@ def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
         if name in _UNORDERED:
             raise SqlUnsupportedError(
                 f"{_UNORDERED[name]} depends on the order of rows, and they have none here",
-                hint="use MIN, MAX, MIN_BY or MAX_BY",
+                hint="use MIN, MAX, MIN_BY or MAX_BY; or WITHIN GROUP (ORDER BY ...) for lists",
             )
 
 

@@ -28,6 +28,7 @@ from millstream.sql.views.functions import (
     is_aggregate,
 )
 from millstream.sql.views.laterals import nest_laterals
+from millstream.sql.views.line_aggregates import rewrite_ordered
 from millstream.sql.views.line_emit import add_hidden, check_waits, is_immediate
 from millstream.sql.views.line_sessions import rewrite_sessions
 from millstream.sql.views.line_subqueries import (
@@ -144,6 +145,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     tree = read_tree(query)
     rewrite_now(tree, errors)
     check_repeatable(tree, errors)
+    rewrite_ordered(tree, errors)
     tree = rewrite_qualify(tree)
     tree, order = order_of(tree, errors, hide=view.kind == "view")
     # A view alone is read by its log, which is never ahead of itself.
@@ -278,6 +280,7 @@ class _Relations:
     def _expanded(self, table: exp.Table, given: Input, view: CreateView) -> exp.Subquery:
         """The query of a view, in place of its name."""
         inner = rewrite_qualify(read_tree(view.query))
+        rewrite_ordered(inner, self._errors)
         rewrite_now(inner, self._errors)
         self.rename(inner)  # before it is where the names of another query hold
         _name_columns(inner)

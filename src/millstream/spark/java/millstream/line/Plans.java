@@ -7,8 +7,13 @@ import java.util.List;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SortArray;
 import org.apache.spark.sql.catalyst.expressions.WindowExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.CollectList;
+import org.apache.spark.sql.catalyst.expressions.aggregate.CollectSet;
+import org.apache.spark.sql.catalyst.expressions.aggregate.ListAgg;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
 import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
@@ -34,9 +39,35 @@ public final class Plans {
       addWindow((WindowExpression) expression, names);
       return;
     }
-    names.add(expression.getClass().getSimpleName());
+    if (!hasOrder(expression)) names.add(expression.getClass().getSimpleName());
+    boolean sorts = expression instanceof SortArray;
     Iterator each = expression.children().iterator();
+    while (each.hasNext()) {
+      Expression child = (Expression) each.next();
+      if (sorts && child instanceof AggregateExpression && isCollect((AggregateExpression) child)) {
+        addAll(((AggregateExpression) child).aggregateFunction().children(), names);
+        addAll(((AggregateExpression) child).filter().toList(), names);
+      } else {
+        add(child, names);
+      }
+    }
+  }
+
+  private static void addAll(scala.collection.immutable.Seq expressions, TreeSet names) {
+    Iterator each = expressions.iterator();
     while (each.hasNext()) add((Expression) each.next(), names);
+  }
+
+  /** Whether it is a list of values, which has one order once it is sorted. */
+  private static boolean isCollect(AggregateExpression expression) {
+    Expression function = expression.aggregateFunction();
+    return function instanceof CollectList || function instanceof CollectSet;
+  }
+
+  /** Whether an aggregate that goes by the order of its input says which one. */
+  private static boolean hasOrder(Expression function) {
+    if (function instanceof ListAgg) return ((ListAgg) function).orderingFilled();
+    return function instanceof Mode && ((Mode) function).reverseOpt().isDefined();
   }
 
   /** Of a function over rows in an order the result has one order of its input. */
@@ -45,7 +76,8 @@ public final class Plans {
     if (function instanceof AggregateExpression) {
       function = ((AggregateExpression) function).aggregateFunction();
     }
-    if (window.windowSpec().orderSpec().isEmpty()) names.add(function.getClass().getSimpleName());
+    boolean ordered = hasOrder(function) || !window.windowSpec().orderSpec().isEmpty();
+    if (!ordered) names.add(function.getClass().getSimpleName());
     Iterator inputs = function.children().iterator();
     while (inputs.hasNext()) add((Expression) inputs.next(), names);
     Iterator each = window.windowSpec().children().iterator();
