@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,7 @@ import pytest
 import millstream as ms
 from millstream.spark import query
 from millstream.spark.query import _FINGERPRINT
-from millstream.testing import TIMEOUT, Mirror
+from millstream.testing import TIMEOUT, Mirror, wait_until
 
 from .observing import rows_of, runner_of, settle
 
@@ -78,6 +79,43 @@ class TestWithinACommit:
             db.wait_for("v", timeout=TIMEOUT)
             assert dict(mirror.catch_up(db).rows) == {(True,): 1}
             assert mirror.changes == before
+
+
+class TestNoValueOverNoRows:
+    """A query that fails over no rows, as it does in batch: its view waits for them."""
+
+    QUERY = "SELECT (SELECT COUNT(*) FROM s) / (SELECT COUNT(*) FROM t) AS q"
+
+    def test_begins_with_the_rows_that_there_are(self, db):
+        db.execute("CREATE TABLE t (id INT PRIMARY KEY); CREATE SOURCE s (a INT)")
+        db.insert("t", [(n,) for n in range(3000)])
+        db.insert("s", [(n,) for n in range(6000)])
+        db.execute(f"CREATE MATERIALIZED VIEW v AS {self.QUERY}, (SELECT MAX(a) FROM s) AS m")
+        assert shown(db, "v") == [(2.0, 5999)]
+
+    def is_whole(self, db):
+        with contextlib.suppress(ms.errors.ViewFailedError):
+            db.wait_for("v", timeout=TIMEOUT)
+            return True
+        return False
+
+    def test_heals_when_they_come(self, db):
+        db.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY); CREATE SOURCE s (a INT);"
+            f"CREATE MATERIALIZED VIEW v AS {self.QUERY}"
+        )
+        with pytest.raises(ms.errors.ViewFailedError, match="DIVIDE_BY_ZERO"):
+            db.wait_for("v", timeout=TIMEOUT)
+        db.execute("INSERT INTO t VALUES (1), (2)")
+        wait_until(lambda: self.is_whole(db), "the view to heal")
+        assert shown(db, "v") == [(0.0,)]
+        db.insert("s", [(1,)])
+        assert shown(db, "v") == [(0.5,)]
+
+    def test_of_sources_alone_is_refused(self, db):
+        db.execute("CREATE SOURCE s (a INT)")
+        with pytest.raises(ms.errors.SqlError, match="DIVIDE_BY_ZERO"):
+            db.execute("CREATE MATERIALIZED VIEW v AS SELECT COUNT(a) / COUNT(*) AS m FROM s")
 
 
 def test_windows_over_a_join_are_corrected_when_the_table_changes(db):

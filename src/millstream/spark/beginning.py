@@ -59,8 +59,6 @@ class BeginningSender:
         """Send the rows that a view begins with at an LSN; returns how many these are."""
         tracker, columns = self.tracker, self.columns
         before = Offset(self.inputs.beginning, tuple(tracker.watermarks))
-        if self.inputs.line:
-            self._send(lsn - 1, before, columns.beginning(lsn - 1))
         rows, frame = 0, list[pa.RecordBatch]()
         for log, batch in beginning.rows(lsn, check):
             check()
@@ -75,6 +73,8 @@ class BeginningSender:
                 frame.clear()
             rows += len(kept)
             frame.append(columns.batch(log, kept, mark))
+        if self.inputs.line:  # at last: what an aggregate over no rows gives may have no value
+            frame.append(columns.beginning(lsn - 1))
         if frame:
             self._send(lsn - 1, before, _at(lsn - 1, pa.concat_batches(frame)))
         return rows

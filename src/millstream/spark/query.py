@@ -283,7 +283,8 @@ class SparkQuery:
                 line = self.lowered()
                 self.operators, self.keys = tuple(line.names), line.keys
                 self.grows = line.grows
-                if line.is_global:  # raises if even over no rows it has no value
+                if line.is_global and not self.plan.retracting:
+                    # It begins with no rows, over which it may have no value: see BeginningSender.
                     _value(_calls(self.session).collect(internals.java_frame(result)))
             columns = arrow_of(result.schema, self.plan.spark_sql)
             if not rows:
