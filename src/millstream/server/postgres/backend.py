@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import Error
@@ -11,7 +12,7 @@ from millstream.server.postgres import codec
 from millstream.server.postgres.errors import PostgresError, ProtocolError, cancelled, fields_of
 from millstream.server.postgres.parameters import read_value
 from millstream.server.postgres.runner import parameter_oids
-from millstream.server.postgres.text import Text, statements
+from millstream.server.postgres.text import Text, prepared, statements
 from millstream.server.postgres.types import JSON, JSONB, TEXT, UNKNOWN
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _OPEN: Final = (0, UNKNOWN, JSON, JSONB)
 """Types of parameters that say less than the place of the parameter does."""
 _PIECE: Final = 1000
+_LONG: Final = 1 << 16
 
 
 @dataclass(slots=True, eq=False)
@@ -152,12 +154,18 @@ class Backend:
         self._is_skipping = False
         self._portals.pop("", None)
         self._statements.pop("", None)
-        found = statements(query)
+        found = await self._read(query)
         if not found:
             self._wire.send(codec.EMPTY_QUERY)
         for text in found:
             if not await self._one(text):
                 break
+
+    async def _read(self, query: str) -> list[Text]:
+        """The statements of a text; a long one does not hold up other clients."""
+        if len(query) < _LONG:
+            return statements(query)
+        return await self._runner.off_loop(partial(prepared, query))
 
     async def _one(self, text: Text) -> bool:
         """Run one statement of a simple query; returns whether it went well."""
@@ -180,6 +188,8 @@ class Backend:
 
     async def _answer(self, text: Text, values: Sequence[Any]) -> Answer:
         """Run a statement. What is no error of ours is one of the statement, too."""
+        if text.rewritten.count > len(values):
+            raise PostgresError(f"there is no parameter ${len(values) + 1}", sqlstate="42P02")
         try:
             return self._runner.now(text, values) or await self._runner.run(text, values)
         except asyncio.CancelledError:
@@ -218,7 +228,7 @@ class Backend:
         fields.end()
         if name and name in self._statements:
             raise PostgresError(f'prepared statement "{name}" already exists', sqlstate="42P05")
-        found = statements(query)
+        found = await self._read(query)
         if len(found) > 1:
             raise PostgresError(
                 "cannot insert multiple commands into a prepared statement", sqlstate="42601"
@@ -227,9 +237,10 @@ class Backend:
         self._wire.send(codec.PARSE_COMPLETE)
 
     async def _bind(self, fields: codec.Fields) -> None:
-        name, statement = fields.string(), self._statement(fields.string())
+        name, source = fields.string(), fields.string()
         codes, sent, formats = fields.formats(), fields.values(), fields.formats()
         fields.end()
+        statement = self._statement(source)
         count = 0 if statement.text is None else statement.text.rewritten.count
         if len(sent) != max(count, len(statement.given)) or len(codes) not in {0, 1, len(sent)}:
             raise PostgresError(
@@ -314,8 +325,9 @@ class Backend:
         statement.is_described = True
 
     async def _execute(self, fields: codec.Fields) -> None:
-        portal, limit = self._portal(fields.string()), fields.int32()
+        name, limit = fields.string(), fields.int32()
         fields.end()
+        portal = self._portal(name)
         if portal.statement.text is None:
             self._wire.send(codec.EMPTY_QUERY)
             return

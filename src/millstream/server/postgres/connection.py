@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import socket
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Error
@@ -69,6 +70,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         self._transport = transport  # type: ignore[assignment]
+        handle = transport.get_extra_info("socket")
+        if handle is not None:  # a client that is gone without a word is found after a while
+            with contextlib.suppress(OSError):
+                handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._task is None:  # TLS makes a second one
             self._server.opened(self)
             self._task = asyncio.get_running_loop().create_task(self._main())

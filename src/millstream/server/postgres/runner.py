@@ -56,6 +56,7 @@ class Runner:
         wire: the client.
         identity: who it is, and what it may do.
         catalog: answers queries of pg_catalog.
+        query_seconds: how long a query may run; None: as long as it takes.
 
     Attributes:
         settings: of SET.
@@ -73,6 +74,7 @@ class Runner:
         *,
         identity: Identity,
         catalog: CatalogQueries,
+        query_seconds: float | None = None,
     ) -> None:
         self.session = session
         self.settings = Settings()
@@ -83,6 +85,7 @@ class Runner:
         self._interrupting = threading.Lock()
         self._identity = identity
         self._catalog = catalog
+        self._query_seconds = query_seconds
         self._wire = wire
         self.deallocate: Callable[[str | None], None] = lambda _: None
         self.has_written = False
@@ -159,7 +162,8 @@ class Runner:
                     threads.clear()
 
         pending = asyncio.get_running_loop().run_in_executor(self._pool, noted)
-        limit = self.settings.timeout if self.is_reading else None
+        limits = [each for each in (self.settings.timeout, self._query_seconds) if each]
+        limit = min(limits, default=None) if self.is_reading else None
         try:
             async with asyncio.timeout(limit):
                 return await pending

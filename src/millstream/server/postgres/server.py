@@ -38,6 +38,7 @@ class Limits:
         copy_bytes: how much one COPY may bring.
         startup_seconds: how long a login may take.
         threads: how many statements run at once.
+        query_seconds: how long a query may run; ``statement_timeout`` can make it less.
     """
 
     connections: int = 500
@@ -45,6 +46,7 @@ class Limits:
     copy_bytes: int = 256 << 20
     startup_seconds: float = 10.0
     threads: int = 8
+    query_seconds: float = 60.0
 
 
 class PostgresServer:
@@ -186,6 +188,7 @@ class PostgresServer:
             identity=identity,
             catalog=self._catalog,
             copy_bytes=self.limits.copy_bytes,
+            query_seconds=self.limits.query_seconds,
         )
 
     def report(self, error: BaseException) -> None:

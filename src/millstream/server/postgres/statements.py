@@ -95,6 +95,7 @@ class Statements(Runner):
         identity: who it is, and what it may do.
         catalog: answers queries of pg_catalog.
         copy_bytes: how much one COPY may bring.
+        query_seconds: how long a query may run; None: as long as it takes.
     """
 
     def __init__(
@@ -106,8 +107,16 @@ class Statements(Runner):
         identity: Identity,
         catalog: CatalogQueries,
         copy_bytes: int,
+        query_seconds: float | None = None,
     ) -> None:
-        super().__init__(session, pool, wire, identity=identity, catalog=catalog)
+        super().__init__(
+            session,
+            pool,
+            wire,
+            identity=identity,
+            catalog=catalog,
+            query_seconds=query_seconds,
+        )
         self._copy_bytes = copy_bytes
         self._channels = ClientChannels(wire.deliver)
         self._cursors: dict[str, Cursor | ChangeCursor] = {}
@@ -236,7 +245,7 @@ class Statements(Runner):
         if words == ["ALL"]:
             count = _ALL
         elif words and words[0].isdecimal():
-            count = int(words[0])
+            count = min(int(words[0][:10]), _ALL)
         elif words and words != ["NEXT"]:
             raise PostgresError(
                 f"FETCH {' '.join(words)} is not supported",

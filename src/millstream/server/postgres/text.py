@@ -47,6 +47,7 @@ _TYPES: Final = {
     "timestamptz": "TIMESTAMP",
     "numeric": "DECIMAL",
 }
+MAX_PARAMETERS: Final = 65_535
 _DEFINING: Final = {"CREATE", "ALTER"}
 
 
@@ -187,6 +188,14 @@ def statements(query: str) -> list[Text]:
     return found
 
 
+def prepared(query: str) -> list[Text]:
+    """As ``statements``, each already written anew: for a long text, in another thread."""
+    found = statements(query)
+    for each in found:
+        _ = each.rewritten
+    return found
+
+
 def _tokens(query: str) -> Iterator[Token]:
     place = 0
     while place < len(query):
@@ -274,15 +283,16 @@ def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
                 out.append(text)
                 length += len(text)
         if token.kind == "parameter":
-            order.append(int(token.text[1:]) - 1)
+            order.append(int(token.text[1:10]) - 1)
             marks.append(length - 1)
         copied = token.start + len(token.text)
     last = tokens[-1]
     rest = query[copied : last.start + len(last.text)]
     starts.append(length)
     origins.append(copied)
-    if any(number < 0 for number in order):
-        raise PostgresError("there is no parameter $0", sqlstate="42P02")
+    for number in order:
+        if not 0 <= number < MAX_PARAMETERS:
+            raise PostgresError(f"there is no parameter ${number + 1}", sqlstate="42P02")
     return Rewritten(
         "".join([*out, rest]), tuple(order), tuple(marks), tuple(starts), tuple(origins)
     )
