@@ -55,6 +55,7 @@ bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/sql.py
 	$(BIN)/python benchmarks/nexmark.py
 	$(BIN)/python benchmarks/tpch.py
+	$(BIN)/python benchmarks/postgres.py
 
 docs: $(READY) ## the documentation as a site in site/
 	$(BIN)/mkdocs build --strict --quiet

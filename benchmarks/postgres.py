@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import uvloop
 from rich.console import Console
 from rich.table import Table
 
@@ -44,7 +45,7 @@ def serve(pipe: Connection) -> None:
                 pipe.send(server.port)
                 await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
 
-    asyncio.run(main())
+    uvloop.run(main())  # as millstream serve does
 
 
 def connect(port: int) -> psycopg.Connection[Any]:

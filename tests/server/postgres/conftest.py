@@ -10,6 +10,7 @@ import threading
 
 import psycopg
 import pytest
+import uvloop
 
 import millstream as ms
 from millstream.server.postgres import serve_postgres
@@ -25,7 +26,7 @@ class Served:
         self.password = None
         self._options = options
         self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._main()), daemon=True)
         self._thread.start()
         assert self._started.wait(10)
 
@@ -54,11 +55,11 @@ class Served:
         options.setdefault("autocommit", True)
         return psycopg.connect(self.dsn, **options)
 
-    def psql(self, *commands, options=(), stdin=None, check=True):
+    def psql(self, *commands, options=(), stdin=None, check=True, quiet=True):
         arguments = [part for each in commands for part in ("-c", each)]
         env = {**os.environ, "PGCONNECT_TIMEOUT": "10", "PAGER": "cat"}
         done = subprocess.run(
-            ["psql", "-X", "-q", self.dsn, *options, *arguments],
+            ["psql", "-X", *(["-q"] if quiet else []), self.dsn, *options, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
