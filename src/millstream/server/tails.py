@@ -32,6 +32,7 @@ _PLACED: Final = ("changes", "progress")
 _KEPT_FRAMES: Final = 64
 _KEPT_ROWS: Final = 16_384
 _QUEUED_BYTES: Final = 4 << 20
+_AT_ONCE: Final = 32
 
 
 class Member:
@@ -148,17 +149,17 @@ class Tail:
                 try:
                     batch = await subscription.recv(HEARTBEAT)
                 except ReceiveTimeoutError:
-                    self._hand_out(progress_frame(subscription))
+                    await self._hand_out(progress_frame(subscription))
                     continue
                 self._measures.delivered(batch.topic, batch.committed_at)
                 for frame in batch_frames(batch):
                     frame.encode(self._encoding)
                     self._keep(frame)
-                    self._hand_out(frame)
+                    await self._hand_out(frame)
         except ClosedError:
-            self._finish()
+            await self._finish()
         except Error as error:
-            self._finish(error_frame(error))
+            await self._finish(error_frame(error))
 
     def _keep(self, frame: Frame) -> None:
         """Remember a frame for those who step in later; one without rows begins anew."""
@@ -174,18 +175,23 @@ class Tail:
             self._kept_rows -= len(oldest)
             self._base = max(self._base, oldest.lsn)
 
-    def _hand_out(self, frame: Frame) -> None:
-        slow = [member for member in self._members if not member.offer(frame)]
-        for member in slow:
-            self._members.discard(member)
-            member.wake()
+    async def _hand_out(self, frame: Frame) -> None:
+        """Give a frame to all members, some at a time: in between, requests are answered."""
+        members = tuple(self._members)  # who joins meanwhile gets it from what is kept
+        for start in range(0, len(members), _AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            for member in members[start : start + _AT_ONCE]:
+                if not member.offer(frame):
+                    self._members.discard(member)
+                    member.wake()
 
-    def _finish(self, *last: Frame) -> None:
+    async def _finish(self, *last: Frame) -> None:
         subscription = self._subscription
         position = subscription.position
         self._is_over = True
         for frame in (*last, end_frame(subscription.token_at(position), position)):
-            self._hand_out(frame)
+            await self._hand_out(frame)
         self._ended()
 
 

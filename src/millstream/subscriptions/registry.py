@@ -52,6 +52,7 @@ class Registry:
         self._callbacks: dict[Inbox, CallbackSubscription] = {}  # kept alive here
         self._inline: list[InlineSubscription] = []
         self._names: dict[str, Inbox] = {}
+        self._is_over = False  # the database closes
 
     # ---- opening
 
@@ -154,8 +155,11 @@ class Registry:
             raise
         with self._lock:
             self._open[inbox] = weakref.ref(opened)
+            is_over = self._is_over
             if isinstance(opened, CallbackSubscription):
                 self._callbacks[inbox] = opened
+        if is_over:  # opened while the others were ended
+            inbox.end()
         if isinstance(opened, CallbackSubscription):
             opened.start()
         return opened
@@ -291,6 +295,7 @@ class Registry:
     def end_all(self) -> None:
         """Complete all subscriptions, once read to their end: the database closes."""
         with self._lock:
+            self._is_over = True
             inboxes, callbacks = list(self._open), list(self._callbacks.values())
             inline, self._inline = self._inline, []
         for inbox in inboxes:
