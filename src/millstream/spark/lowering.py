@@ -288,14 +288,16 @@ class _Lowering:
         self._add(name, join)
 
     def _moments(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        now, bounds = read_bounds(node)
+        now, found = read_bounds(self._scala, node)
         side, clock, ports = node.left(), node.right(), (self._port(), self._port())
         self._into(side, ports[0], [], side.output(), _NULLS_MATCH)
         self._into(clock, ports[1], [], self._seq([now]), _NULLS_MATCH)
-        times = self._seq([self._alias(each.time) for each in bounds])
-        made = self._java.Moments(*ports, times, side.output(), pipes(steps))
-        for each in bounds:
-            made.addBound(each.is_end, each.shift)
+        tests = [self._scala.all_of(each.conditions) for each in found]
+        bounds = [(place, each) for place, one in enumerate(found) for each in one.bounds]
+        values = self._seq([self._alias(each) for each in (*tests, *(b.time for _, b in bounds))])
+        made = self._java.Moments(*ports, values, len(found), side.output(), pipes(steps))
+        for place, each in bounds:
+            made.addBound(place, each.is_end, each.shift)
         self._add(f"while {text_of([node.condition().get()])}", made)
 
     def _temporal(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401

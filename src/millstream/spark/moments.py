@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlUnsupportedError
-from millstream.spark.plans import CLOCK_TIME, LogLeaf, conjuncts, each_of, kind_of
+from millstream.spark.plans import CLOCK_TIME, LogLeaf, conjuncts, each_of, find_all, kind_of
 from millstream.sql.inputs import CLOCK_COLUMN
+
+if TYPE_CHECKING:
+    from millstream.spark.scala import Scala
 
 _SHAPE: Final = "write ts > NOW() - INTERVAL '5 minutes': a timestamp, and days or less"
 _FLIPPED: Final = {
@@ -19,6 +22,14 @@ _FLIPPED: Final = {
     "GreaterThan": "LessThan",
     "GreaterThanOrEqual": "LessThanOrEqual",
 }
+_NEGATED: Final = {
+    "LessThan": "GreaterThanOrEqual",
+    "LessThanOrEqual": "GreaterThan",
+    "GreaterThan": "LessThanOrEqual",
+    "GreaterThanOrEqual": "LessThan",
+}
+_MOST: Final = 64
+"""So many alternatives a condition may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,19 @@ class Bound:
     shift: int
 
 
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """When a row is there: of those that OR joins, one.
+
+    Attributes:
+        bounds: it comes at the last of those at which it comes, and goes at the first other one.
+        conditions: expressions over the row, of Java, which must all be true.
+    """
+
+    bounds: list[Bound]
+    conditions: list[Any]
+
+
 def is_clock(side: Any, logs: dict[int, LogLeaf]) -> bool:  # noqa: ANN401 - a plan of Java
     """Whether a plan reads the log of the clock, and nothing else."""
     leaf = side
@@ -44,24 +68,74 @@ def is_clock(side: Any, logs: dict[int, LogLeaf]) -> bool:  # noqa: ANN401 - a p
     return kind_of(leaf) == "LogicalRDD" and logs[leaf.rdd().id()].time == CLOCK_TIME
 
 
-def read_bounds(node: Any) -> tuple[Any, list[Bound]]:  # noqa: ANN401 - a plan of Java
-    """The column of the time, and the bounds that the condition of a join with the clock has.
+def read_bounds(scala: Scala, node: Any) -> tuple[Any, list[Alternative]]:  # noqa: ANN401
+    """The column of the time, and the alternatives of the condition of a join with the clock.
+
+    Args:
+        scala: to make objects of Spark's.
+        node: the join, a plan of Java.
 
     Raises:
         SqlUnsupportedError: it is more than comparisons of the time with values of a row.
     """
     [now] = [each for each in each_of(node.right().output()) if str(each.name()) == CLOCK_COLUMN]
     condition = node.condition().get() if node.condition().isDefined() else None
-    found = [_bound(each, now, node.left()) for each in conjuncts(condition)]
-    bounds = [each for each in found if each is not None]
-    if not bounds or len(bounds) < len(found):
-        raise SqlUnsupportedError("this condition on NOW() is not supported in a view", hint=_SHAPE)
-    return now, bounds
+    reader = _Reader(scala, now, node.left())
+    found = [Alternative([], [])]
+    for each in conjuncts(condition):
+        found = _both(found, reader.alternatives(each, negated=False))
+    if not any(each.bounds for each in found):
+        raise _unsupported("this condition on NOW() is not supported in a view")
+    return now, found
 
 
-def _bound(test: Any, now: Any, side: Any) -> Bound | None:  # noqa: ANN401
-    """The bound that a comparison is; None when it is something else."""
-    kind = kind_of(test)
+def _unsupported(message: str) -> SqlUnsupportedError:
+    return SqlUnsupportedError(message, hint=_SHAPE)
+
+
+def _both(left: list[Alternative], right: list[Alternative]) -> list[Alternative]:
+    """The alternatives of two conditions that must both hold."""
+    if len(left) * len(right) > _MOST:
+        raise _unsupported("this condition on NOW() has too many alternatives")
+    return [
+        Alternative([*one.bounds, *other.bounds], [*one.conditions, *other.conditions])
+        for one in left
+        for other in right
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads conditions: those that have the time become bounds, others stay as they are."""
+
+    scala: Scala
+    now: Any
+    side: Any
+
+    def alternatives(self, test: Any, *, negated: bool) -> list[Alternative]:  # noqa: ANN401
+        kind = kind_of(test)
+        if kind == "Not":
+            return self.alternatives(test.child(), negated=not negated)
+        if kind in {"And", "Or"}:
+            left = self.alternatives(test.left(), negated=negated)
+            right = self.alternatives(test.right(), negated=negated)
+            return _both(left, right) if (kind == "And") != negated else left + right
+        if not self._reads_clock(test):
+            return [
+                Alternative([], [self.scala.catalyst.expressions.Not(test) if negated else test])
+            ]
+        bound = _bound(_NEGATED.get(kind, kind) if negated else kind, test, self.now, self.side)
+        if bound is None:
+            raise _unsupported("this condition on NOW() is not supported in a view")
+        return [Alternative([bound], [])]
+
+    def _reads_clock(self, test: Any) -> bool:  # noqa: ANN401
+        found = find_all(test, "AttributeReference")
+        return any(each.exprId().equals(self.now.exprId()) for each in found)
+
+
+def _bound(kind: str, test: Any, now: Any, side: Any) -> Bound | None:  # noqa: ANN401
+    """The bound that a comparison of some kind is; None when it is something else."""
     if kind not in _FLIPPED:
         return None
     time, clock = test.left(), test.right()

@@ -37,10 +37,17 @@ class Scala:
             made.add(item)
         return made
 
-    def literal(self, value: int | str) -> Any:  # noqa: ANN401
-        """An expression that is a value: INT or STRING."""
+    def literal(self, value: int | str | bool) -> Any:  # noqa: ANN401
+        """An expression that is a value: INT, STRING or BOOLEAN."""
         literals = getattr(self.catalyst.expressions, "Literal$").__getattr__("MODULE$")
         return literals.apply(value)
+
+    def all_of(self, conditions: Sequence[Any]) -> Any:  # noqa: ANN401
+        """The condition that all of some hold: true without any."""
+        expressions, made = self.catalyst.expressions, self.literal(value=True)
+        for place, each in enumerate(conditions):
+            made = expressions.And(made, each) if place else each
+        return made
 
     def seq(self, items: Sequence[Any]) -> Any:  # noqa: ANN401
         """A Seq of Scala's."""

@@ -57,7 +57,7 @@ OWN_VIEW = "CREATE MATERIALIZED VIEW for the inner query, and read that one."
 
 NOW_HINT = (
     "A view is a function of its log: push the time as a column; or compare NOW() with a column,"
-    " in WHERE, joined by AND: ts > NOW() - INTERVAL '5 minutes'."
+    " in WHERE: ts > NOW() - INTERVAL '5 minutes'."
 )
 """How a view may use the time."""
 

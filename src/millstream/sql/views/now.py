@@ -34,15 +34,31 @@ def rewrite_now(tree: exp.Query, errors: ErrorReporter) -> None:
         SqlUnsupportedError: it is no comparison of the time with a value of a row.
     """
     for query in reversed(list(tree.find_all(exp.Select))):  # inner ones first: they are copied
+        _from_joins(query)
         where = query.args.get("where")
         if where is None:
             continue
         conditions = conjuncts(where.this)
         timed = [each for each in conditions if _reads_clock(each)]
         if timed:
-            bounds = [bound for each in timed for bound in _bounds(each, errors)]
+            bounds = [bound for each in timed for bound in _conditions(each, errors)]
             others = [each for each in conditions if not any(each is one for one in timed)]
             where.set("this", both([*others, _exists(bounds)]))
+
+
+def _from_joins(query: exp.Select) -> None:
+    """Move the conditions on the time in the ON of inner joins to WHERE."""
+    for join in query.args.get("joins") or ():
+        on, is_inner = join.args.get("on"), not join.side and join.kind in {"", "INNER", "CROSS"}
+        conditions = conjuncts(on) if on is not None and is_inner else []
+        timed = [each for each in conditions if _reads_clock(each)]
+        if not timed or join.method:
+            continue
+        others = [each for each in conditions if not any(each is one for one in timed)]
+        join.set("on", both(others) or exp.true())
+        where = query.args.get("where")
+        before = [] if where is None else [where.this]
+        query.set("where", exp.Where(this=both([*before, *timed])))
 
 
 def is_clock(table: exp.Table) -> bool:
@@ -64,6 +80,35 @@ def _is_now(tree: exp.Expr) -> bool:
 def _reads_clock(tree: exp.Expr) -> bool:
     """Whether NOW() is in an expression; what is in a subquery is that one's own."""
     return any(map(_is_now, tree.walk(prune=lambda each: isinstance(each, exp.Query))))
+
+
+def _conditions(test: exp.Expr, errors: ErrorReporter) -> list[exp.Expr]:
+    """Conditions over the clock's column that must all hold, instead of one with NOW()."""
+    if isinstance(test, exp.Between) or type(test) in _FLIPPED:
+        return _bounds(test, errors)
+    return [closed(_condition(test, errors))]
+
+
+def _condition(test: exp.Expr, errors: ErrorReporter) -> exp.Expr:
+    """A condition over the clock's column, instead of one with NOW(): AND, OR and NOT of bounds."""
+    if isinstance(test, exp.Paren | exp.Not):
+        return type(test)(this=_condition(test.this, errors))
+    if isinstance(test, exp.And | exp.Or):
+        sides = [closed(_condition(each, errors)) for each in (test.this, test.expression)]
+        return type(test)(this=sides[0], expression=sides[1])
+    if not _reads_clock(test):
+        if test.find(exp.Query) is not None:
+            what = "a subquery beside a condition on NOW() is not supported with OR"
+            errors.refuse(test, what, "Give the subquery's value a name in a query below.")
+        return test.copy()
+    if isinstance(test, exp.EQ):
+        sides = [closed(_condition(kind(**test.args), errors)) for kind in (exp.GTE, exp.LTE)]
+        return exp.And(this=sides[0], expression=sides[1])
+    if isinstance(test, exp.NEQ):
+        sides = [closed(_condition(kind(**test.args), errors)) for kind in (exp.LT, exp.GT)]
+        return exp.Or(this=sides[0], expression=sides[1])
+    bounds = both(_bounds(test, errors))
+    return test if bounds is None else bounds
 
 
 def _bounds(test: exp.Expr, errors: ErrorReporter) -> list[exp.Expr]:

@@ -7,9 +7,9 @@ import scala.collection.immutable.Seq;
 
 /**
  * A condition on the time that the clock's log says it is: each row is there from one moment on, up
- * to another one. Rows that are to come, and those that are to go, are kept in the order of these
- * moments; a tick of the clock concerns the first of them. A row that has gone never comes back, so
- * nothing is kept of it.
+ * to another one, or for several such spans, of alternatives that OR joins. Rows that are to come,
+ * and those that are to go, are kept in the order of these moments; a tick of the clock concerns the
+ * first of them. Of a span that is over nothing is kept.
  */
 public class Moments extends Operator {
   private static final long serialVersionUID = 1L;
@@ -19,8 +19,10 @@ public class Moments extends Operator {
   private final int rowPort;
   private final int tickPort;
   private final int width;
-  private final Seq times;
+  private final Seq values;
   private final Seq input;
+  private final int alternatives;
+  private final int[] alternative;
   private final boolean[] ends;
   private final long[] shifts;
   private final Pipe pipe;
@@ -28,7 +30,7 @@ public class Moments extends Operator {
   private transient Tree clock;
   private transient Tree coming;
   private transient Tree going;
-  private transient UnsafeProjection timesOf;
+  private transient UnsafeProjection valuesOf;
   private transient UnsafeRow row;
   private transient boolean isKnown;
   private transient long now;
@@ -36,28 +38,34 @@ public class Moments extends Operator {
   /**
    * @param rowPort where rows come, and go.
    * @param tickPort where the time comes: rows of one timestamp.
-   * @param times the expressions of timestamps that the time is compared with.
+   * @param values for each alternative a condition on the row, then the expressions of timestamps
+   *     that the time is compared with.
+   * @param alternatives how many there are.
    * @param input the columns of the rows.
    * @param pipe where the result goes.
    */
-  public Moments(int rowPort, int tickPort, Seq times, Seq input, Pipe pipe) {
+  public Moments(int rowPort, int tickPort, Seq values, int alternatives, Seq input, Pipe pipe) {
     this.rowPort = rowPort;
     this.tickPort = tickPort;
     this.width = input.size();
-    this.times = times;
+    this.values = values;
+    this.alternatives = alternatives;
     this.input = input;
-    this.ends = new boolean[times.size()];
-    this.shifts = new long[times.size()];
+    this.alternative = new int[values.size() - alternatives];
+    this.ends = new boolean[alternative.length];
+    this.shifts = new long[alternative.length];
     this.pipe = pipe;
   }
 
   /**
    * Say what the next of the times is.
    *
+   * @param of which alternative it belongs to.
    * @param isEnd whether a row goes at that moment, and is not there any more; else it comes.
    * @param shift how many microseconds are added to it.
    */
-  public void addBound(boolean isEnd, long shift) {
+  public void addBound(int of, boolean isEnd, long shift) {
+    alternative[bounds] = of;
     ends[bounds] = isEnd;
     shifts[bounds++] = shift;
   }
@@ -67,7 +75,7 @@ public class Moments extends Operator {
     clock = new Tree(line.state(), slot, null);
     coming = new Tree(line.state(), line.newSlot(), null);
     going = new Tree(line.state(), line.newSlot(), null);
-    timesOf = UnsafeProjection.create(times, input);
+    valuesOf = UnsafeProjection.create(values, input);
     row = new UnsafeRow(width);
     isKnown = false;
     now = ALWAYS;
@@ -132,18 +140,48 @@ public class Moments extends Operator {
 
   private void take(Change change, long lsn) {
     row.pointTo(change.row, change.row.length);
-    UnsafeRow found = timesOf.apply(row);
-    if (found.anyNull()) return;
-    long begin = ALWAYS, end = NEVER;
+    UnsafeRow found = valuesOf.apply(row);
+    long[] begins = new long[alternatives], until = new long[alternatives];
+    for (int i = 0; i < alternatives; i++) {
+      begins[i] = ALWAYS;
+      until[i] = !found.isNullAt(i) && found.getBoolean(i) ? NEVER : ALWAYS;
+    }
     for (int i = 0; i < bounds; i++) {
-      long at = sum(found.getLong(i), shifts[i]);
-      if (ends[i]) {
-        end = Math.min(end, at);
+      int of = alternative[i], place = alternatives + i;
+      long at = found.isNullAt(place) ? 0L : sum(found.getLong(place), shifts[i]);
+      if (found.isNullAt(place)) {
+        until[of] = ALWAYS;
+      } else if (ends[i]) {
+        until[of] = Math.min(until[of], at);
       } else {
-        begin = Math.max(begin, at);
+        begins[of] = Math.max(begins[of], at);
       }
     }
-    if (begin >= end || end <= now) return;
+    if (alternatives > 1) unite(begins, until);
+    for (int i = 0; i < alternatives; i++) {
+      if (begins[i] < until[i]) take(change, begins[i], until[i], lsn);
+    }
+  }
+
+  /** Make one span of those that meet, so that a row is there once: the others are empty then. */
+  private void unite(long[] begins, long[] until) {
+    boolean changed = true;
+    while (changed) {
+      changed = false;
+      for (int i = 0; i < alternatives; i++) {
+        for (int j = 0; j < alternatives; j++) {
+          boolean some = i != j && begins[i] < until[i] && begins[j] < until[j];
+          if (!some || begins[j] < begins[i] || begins[j] > until[i]) continue;
+          until[i] = Math.max(until[i], until[j]);
+          begins[j] = until[j] = ALWAYS;
+          changed = true;
+        }
+      }
+    }
+  }
+
+  private void take(Change change, long begin, long end, long lsn) {
+    if (end <= now) return;
     if (begin > now) {
       coming.add(Key.NOTHING, entry(begin, entry(end, change.row)), change.weight);
     } else {
