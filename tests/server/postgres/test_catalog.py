@@ -93,6 +93,10 @@ def test_what_grafana_asks(made):
         GROUP BY 1 ORDER BY 1"""
         [(minute, mean)] = client.execute(sql).fetchall()
         assert (minute.isoformat(), mean) == ("2026-01-01T10:00:00+00:00", 1.5)
+        # $__timeGroup(at, '1m') and $__unixEpochFilter
+        sql = """SELECT floor(extract(epoch from at)/60)*60 AS "time", avg(v) AS v FROM m
+        WHERE EXTRACT(EPOCH FROM at) >= 1767225600 GROUP BY 1 ORDER BY 1"""
+        assert client.execute(sql).fetchall() == [(1767261600, 1.5)]
 
 
 def test_functions_and_nothing_to_select_from(made):

@@ -1,3 +1,4 @@
+import contextlib
 import threading
 from datetime import datetime
 
@@ -224,4 +225,17 @@ def test_a_query_is_cancelled(made):
         with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
             client.execute(sql)
         client.execute("RESET statement_timeout")
+        assert client.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_large_result_is_cancelled_halfway(made):
+    made.db.insert("s", [(n, None) for n in range(50_000)])
+    with made.connect() as client:
+        for _ in range(5):
+            with client.cursor() as cursor:
+                rows = cursor.stream("SELECT n, at FROM s")
+                assert next(rows) == (0, None)
+                client.cancel_safe()
+                with contextlib.suppress(psycopg.errors.QueryCanceled):
+                    assert len(list(rows)) == 49_999
         assert client.execute("SELECT 1").fetchone() == (1,)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _OPEN: Final = (0, UNKNOWN, JSON, JSONB)
 """Types of parameters that say less than the place of the parameter does."""
 _PIECE: Final = 1000
+_MOST: Final = 10_000
 _LONG: Final = 1 << 16
 
 
@@ -125,6 +126,10 @@ class Backend:
             self._failed(error)
         except Error as error:
             self._failed(error)
+        except asyncio.CancelledError:
+            if not self._wire.was_interrupted():
+                raise
+            self._failed(cancelled())
         if kind == b"Q":
             self._ready()
 
@@ -187,15 +192,10 @@ class Backend:
         return True
 
     async def _answer(self, text: Text, values: Sequence[Any]) -> Answer:
-        """Run a statement. What is no error of ours is one of the statement, too."""
+        """Run a statement."""
         if text.rewritten.count > len(values):
             raise PostgresError(f"there is no parameter ${len(values) + 1}", sqlstate="42P02")
-        try:
-            return self._runner.now(text, values) or await self._runner.run(text, values)
-        except asyncio.CancelledError:
-            if self._wire.was_interrupted():
-                raise cancelled() from None
-            raise
+        return self._runner.now(text, values) or await self._runner.run(text, values)
 
     def _notices(self, answer: Answer) -> None:
         for each in answer.notices:
@@ -228,6 +228,12 @@ class Backend:
         fields.end()
         if name and name in self._statements:
             raise PostgresError(f'prepared statement "{name}" already exists', sqlstate="42P05")
+        if len(self._statements) >= _MOST:
+            raise PostgresError(
+                "too many prepared statements",
+                sqlstate="53400",
+                hint=f"at most {_MOST}; close some",
+            )
         found = await self._read(query)
         if len(found) > 1:
             raise PostgresError(
@@ -247,6 +253,8 @@ class Backend:
                 f"bind message supplies {len(sent)} parameters, but the statement requires {count}",
                 sqlstate="08P01",
             )
+        if len(self._portals) >= _MOST:
+            raise PostgresError("too many portals", sqlstate="53400", hint="close some")
         await self._find_types(statement)
         codes = codes * len(sent) if len(codes) == 1 else codes or [0] * len(sent)
         values = [

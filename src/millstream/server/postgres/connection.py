@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._is_paused = False
         self._interrupted = False
+        self._end = ("the server stops", "57P01")
         self._runner: Runner | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -122,6 +123,11 @@ class Connection(asyncio.Protocol):
         Without data, send what has come so far.
         """
         self._delivered += data
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if len(self._delivered) + waiting > _MOST_UNREAD * 16 and self._task is not None:
+            self._end = ("notifications are not read", "53000")
+            self._task.cancel()
+            return
         if self._delivered and (self._news is not None or not data):
             self.send(bytes(self._delivered))
             self._delivered.clear()
@@ -192,7 +198,7 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             self._last_words("the login took too long", "57014")
         except asyncio.CancelledError:
-            self._last_words("the server stops", "57P01")
+            self._last_words(*self._end)
         except (LostError, OSError):
             pass
         finally:

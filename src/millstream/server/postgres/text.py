@@ -272,8 +272,9 @@ def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
     out: list[str] = []
     starts, origins, order, marks = [], [], [], []
     length, copied = 0, tokens[0].start
+    epochs = _epochs(tokens)
     for place, token in enumerate(tokens):
-        piece = _piece(tokens, place)
+        piece = epochs[place] if place in epochs else _piece(tokens, place)
         if piece is None:
             continue
         for text, origin in ((query[copied : token.start], copied), (piece, token.start)):
@@ -296,6 +297,22 @@ def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
     return Rewritten(
         "".join([*out, rest]), tuple(order), tuple(marks), tuple(starts), tuple(origins)
     )
+
+
+def _epochs(tokens: Sequence[Token]) -> dict[int, str]:
+    """What the tokens of ``EXTRACT(EPOCH FROM x)`` become, which Grafana groups times with."""
+    made: dict[int, str] = {}
+    opened: list[bool] = []
+    for place, token in enumerate(tokens):
+        if token.text == "(":
+            before = tokens[place - 1].word if place else ""
+            after = [each.word for each in tokens[place + 1 : place + 3]]
+            opened.append(before == "EXTRACT" and after == ["EPOCH", "FROM"])
+            if opened[-1]:
+                made |= {place - 1: "(UNIX_MICROS", place + 1: "", place + 2: ""}
+        elif token.text == ")" and opened and opened.pop():
+            made[place] = ") / 1000000D)"
+    return made
 
 
 def _piece(tokens: Sequence[Token], place: int) -> str | None:
