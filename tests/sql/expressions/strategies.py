@@ -203,6 +203,7 @@ FORMS = {
         "TRANSLATE({text}, 'aé', 'x')",
         *("REGEXP_SUBSTR({text}, '\\\\w+$')", "SPLIT({text}, '[ab]')[0]"),
         *("REGEXP_EXTRACT_ALL({text}, 'a.', 0)[0]", "SPLIT({text}, 'a', 2)[1]"),
+        *("SPLIT({text}, 'a')[small]", "SPLIT({text}, '\\\\.')[0]", "SPLIT({text}, 'a', 1)[i]"),
         *("RIGHT({text}, 1)", "RIGHT({text}, i)", "SPLIT_PART({text}, {text}, small)"),
         *("SUBSTRING({text}, {int}, 2)", "SUBSTRING({text}, 0, 2)", "({text} || {text})"),
         *("CONCAT({text}, {int}, {bool})", "REPLACE({text}, 'a', 'xy')", "LEFT({text}, 2)"),

@@ -27,7 +27,7 @@ SCHEMA = Schema.of(s="VARCHAR", u="VARCHAR")
         ),
         *("(a*)*", "(a|)+", "(?:a?)+", "^*", "$+", "()+", "a*+", "a**", "a+{2}", "a+??", "a{"),
         *("a{3,2}", "a{1000}", "*a", "+", "(a", "a)", "[a", "[]", "[]a]", "[^]", "[z-a]"),
-        *("a{,3}", "[a&&b]"),
+        *("a{,3}", "[&&a]", "[a&&]", "[a-c&&[b]d]", "[%-&&a]", "[a-z&&-b]"),
         *(
             "[[a]b]",
             "[a-c-e]",
@@ -64,6 +64,26 @@ def test_what_is_known_of_it(pattern, groups, repeated, empty):
     regex = read_regex(pattern)
     assert (regex.groups, regex.repeated, regex.empty) == (groups, repeated, empty)
     assert regex.python.groups == groups
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("[a&b]", "&ab"),
+        ("[%-&]", "%&"),
+        ("[a&&b]", ""),
+        ("[a-f&&[^be]]", "acdf"),
+        ("[a-f&&c-z]", "cdef"),
+        ("[a-f&&[b-z]&&[^c]]", "bdef"),
+        ("[^ -`&&[^B]&&[^{-~]]", "Babcdefghijklmnopqrstuvwxyz{|}~"),
+        (r"[\w&&[^\da-z]&&[^D-Z]]", "ABC_"),
+        ("(?i)[a-d&&[^b]]", "ACDacd"),
+    ],
+)
+def test_classes(pattern, matches):
+    """What Java's own matches, of the characters of ASCII."""
+    python = read_regex(pattern).python
+    assert "".join(filter(python.fullmatch, map(chr, range(32, 127)))) == matches
 
 
 @pytest.mark.parametrize(

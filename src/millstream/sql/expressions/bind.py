@@ -12,7 +12,7 @@ from millstream.errors import SqlColumnError, SqlError, SqlTypeError, SqlUnsuppo
 from millstream.model.names import quote_name
 from millstream.model.types import BOOLEAN, VARCHAR
 from millstream.sql.dialect import Millstream
-from millstream.sql.expressions import functions
+from millstream.sql.expressions import functions, kernels
 from millstream.sql.expressions.casts import cast
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.literals import text_as
@@ -247,7 +247,8 @@ def _bracket(binder: Binder, tree: exp.Bracket) -> Node:
         binder.refuse(tree, "this subscript is not supported", "Write a[0], or m['key'].")
     node, key = binder.bind(tree.this), binder.bind(tree.expressions[0])
     if node.type.kind == "ARRAY" and key.type.kind in {"TINYINT", "SMALLINT", "INTEGER"}:
-        op = Op("ELEMENT", "{0}[{1}]", "element({0}, {1})", raises=True, partial=True)
+        form = "element({0}, {1})"
+        op = Op("ELEMENT", "{0}[{1}]", form, kernels.element, raises=True, partial=True)
         return call(op, node, key, of=node.type.children[0])
     if node.type.kind == "MAP" and node.type.children[0].kind not in {"REAL", "DOUBLE"}:
         key = binder.coerce(tree.expressions[0], key, node.type.children[0])

@@ -3,8 +3,8 @@ r"""Regular expressions of Java, read, and written for Python, as far as both me
 Taken are characters, ``.``, ``^``, ``$``, classes, ``\d \w \s`` and their opposites, groups,
 alternatives, and quantifiers, greedy and lazy. Where the two differ (which characters end a line,
 which are digits) the Python form says what Java means. All else is refused: boundaries of words,
-references to groups, what looks around, possessive quantifiers, classes within classes, flags but
-for ``(?i)`` in front, and a quantifier of what can match nothing.
+references to groups, what looks around, possessive quantifiers, classes within classes but after
+``&&``, flags but for ``(?i)`` in front, and a quantifier of what can match nothing.
 """
 
 from __future__ import annotations
@@ -62,6 +62,27 @@ def read_regex(text: str) -> Regex:
         raise JavaRegexError(f"{reader.text[reader.place]} without its beginning")
     flags = re.ASCII | (re.IGNORECASE if ignored else 0)
     return Regex(re.compile(python, flags), reader.groups, frozenset(reader.repeated), empty)
+
+
+def literal_text(text: str) -> str | None:
+    """Return the text that a regular expression stands for; None when it may match others.
+
+    >>> literal_text(", "), literal_text("[|]"), literal_text("a.b")
+    (', ', None, None)
+    """
+    made, place = "", 0
+    while place < len(text):
+        mark = text[place]
+        if mark == "\\":
+            place += 1
+            mark = text[place : place + 1]
+            if not mark or not mark.isascii() or mark.isalnum():
+                return None
+        elif mark in _SPECIAL:
+            return None
+        made += mark
+        place += 1
+    return made or None
 
 
 class _Reader:
@@ -190,18 +211,41 @@ class _Reader:
         raise JavaRegexError(f"\\{mark}")
 
     def _class(self) -> str:
-        made = "["
-        if self._next() == "^":
-            self.place += 1
-            made = "[^"
-        count = 0
-        while self._next() != "]":
-            made += self._item(first=count == 0)
-            count += 1
+        negated = self._next() == "^"
+        self.place += negated
+        parts = [self._items(first=True)]
+        while self._is_intersection():
+            self.place += 2
+            parts.append(self._operand())
         self.place += 1
+        if len(parts) == 1:
+            return f"[{'^' if negated else ''}{parts[0]}]"
+        classes = [each if each.startswith("(?") else f"[{each}]" for each in parts]
+        both = "".join(f"(?={each})" for each in classes[:-1]) + classes[-1]
+        return rf"(?:(?!{both})[\s\S])" if negated else f"(?:{both})"
+
+    def _is_intersection(self) -> bool:
+        return self.text[self.place : self.place + 2] == "&&"
+
+    def _operand(self) -> str:
+        """Read what follows && in a class: the characters of another class, or further ones."""
+        if self._next() != "[":
+            return self._items(first=False)
+        self.place += 1
+        inner = self._class()
+        if self._next() != "]" and not self._is_intersection():
+            raise JavaRegexError("a class within a class")
+        return f"(?:{inner})"
+
+    def _items(self, *, first: bool) -> str:
+        """Read the characters of a class, up to its end or to &&."""
+        made, count = "", 0
+        while self._next() != "]" and not self._is_intersection():
+            made += self._item(first=first and count == 0)
+            count += 1
         if not count:
             raise JavaRegexError("a class of nothing")
-        return made + "]"
+        return made
 
     def _item(self, *, first: bool) -> str:
         mark = self._take()
@@ -214,7 +258,7 @@ class _Reader:
             if not first and self._next() != "]":
                 raise JavaRegexError("- between others in a class")
             return r"\-"
-        elif mark in "[&" or (mark == "^" and first):
+        elif mark == "[" or (mark == "^" and first):
             raise JavaRegexError(f"{mark} in a class")
         else:
             low = mark
@@ -224,7 +268,7 @@ class _Reader:
         high = self._take()
         if high == "\\":
             high = self._character(self._take())
-        elif high in "[&":
+        elif high == "[" or (high == "&" and self._next() == "&"):
             raise JavaRegexError(f"{high} in a class")
         if high < low:
             raise JavaRegexError(f"the range {low}-{high}")

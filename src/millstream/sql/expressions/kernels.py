@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 
 from millstream.errors import ExpressionError, RowError
 from millstream.model.arrow_values import column_values
+from millstream.model.types import VARCHAR, array_type
+from millstream.sql.expressions import runtime
 
 if TYPE_CHECKING:
     from millstream.model.types import SqlType
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
 _LONGEST = 106751991 * 86400 * 10**6
+_TEXTS = array_type(VARCHAR).arrow
 
 
 def require(good: Datum) -> None:
@@ -99,3 +102,34 @@ def pick(left: Datum, right: Datum, better: Datum) -> Datum:
     """Return the right value where it is better, or where the left one is NULL."""
     take = pc.or_(pc.is_null(left), pc.fill_null(better, False))
     return pc.if_else(take, right, left)
+
+
+def split(value: Datum, mark: str, most: int) -> Datum:
+    """Return texts as arrays of what stands between marks; the last ones of more are together."""
+    found = pc.split_pattern(value, mark, max_splits=None if most < 0 else most)
+    return found.cast(_TEXTS)
+
+
+def element(values: Datum, place: Datum) -> Datum:
+    """Return one element of each array, from 0.
+
+    Raises:
+        ExpressionError: an array has none there.
+    """
+    rows = max((len(each) for each in (values, place) if isinstance(each, pa.Array)), default=-1)
+    if rows < 0:
+        return element(pa.array([values.as_py()], values.type), place)[0]
+    if isinstance(values, pa.Scalar):
+        values = pa.repeat(values, rows)
+    places = pc.cast(place, pa.int64())
+    lengths = pc.list_value_length(values)
+    good = pc.and_(pc.greater_equal(places, 0), pc.less(places, lengths))
+    bad = pc.index(good, pa.scalar(value=False)).as_py()
+    if bad >= 0:
+        at = places if isinstance(places, pa.Scalar) else places[bad]
+        runtime.element(values[bad].as_py(), at.as_py())
+    counts = pc.fill_null(pc.cast(lengths, pa.int64()), 0)
+    starts = pc.subtract(pc.cumulative_sum(counts), counts)
+    # NULL where an array, or the place, is NULL.
+    wanted = pc.if_else(pc.is_valid(good), pc.add(starts, places), pa.scalar(None, pa.int64()))
+    return pc.list_flatten(values).take(wanted)

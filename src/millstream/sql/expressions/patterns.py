@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.model.types import BOOLEAN, INTEGER, VARCHAR, array_type
+from millstream.sql.expressions import kernels
 from millstream.sql.expressions.fold import call
-from millstream.sql.expressions.java_regex import JavaRegexError, Regex, read_regex
+from millstream.sql.expressions.java_regex import (
+    JavaRegexError,
+    Regex,
+    literal_text,
+    read_regex,
+)
 from millstream.sql.expressions.nodes import Call, Literal, Node, Op, Tree, string_text
 from millstream.sql.expressions.text import text_of
 
@@ -217,6 +223,17 @@ def _split(binder: Binder, tree: exp.Anonymous) -> Node:
         return Literal(None, TEXTS)
     regex = _regex(binder, tree, known.value, empty=False)
     named, sql = _called("SPLIT", known.value, limit)
+    mark = literal_text(known.value)
+    if mark is not None:
+        most = max(limit - 1, -1)
+        op = Op(
+            named,
+            sql,
+            "{0}.split({p0}, {p1})",
+            arrow=lambda value: kernels.split(value, mark, most),
+            params=(mark, most),
+        )
+        return _made(op, node, TEXTS)
     params = (split, regex.python, limit)
     return _made(Op(named, sql, "{p0}({0}, {p1}, {p2})", params=params), node, TEXTS)
 
