@@ -83,6 +83,14 @@ _SCHEMAS: dict[str, Any] = {
             "repeated": {"type": "boolean"},
         },
     },
+    "Frames": {
+        "type": "object",
+        "required": ["token", "frames"],
+        "properties": {
+            "token": {"type": ["string", "null"]},
+            "frames": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+        },
+    },
     "Object": {"type": "object"},
 }
 
@@ -150,6 +158,39 @@ def _push() -> dict[str, Any]:
     }
 
 
+def _following() -> list[dict[str, Any]]:
+    """The parameters of those who follow a query."""
+    return [
+        _query("sql", "A SELECT.", required=True, type="string", minLength=1),
+        _query("params", "The values of its parameters, as JSON."),
+        _query("start", "now, earliest, snapshot, a token, an LSN or a time."),
+        _query("backpressure", "What happens when the client is too slow."),
+        _query("buffer_rows", "How many rows wait for it.", type="integer", minimum=1),
+        _query("max_rows", "At most so many rows in a frame.", type="integer", minimum=1),
+        _query("max_delay", "Seconds to wait for max_rows.", type="number", minimum=0),
+    ]
+
+
+def _subscribe() -> dict[str, Any]:
+    answers = _responses("Frames, until the client leaves.", "Object", 400, 429, 503, 504)
+    answers["200"]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    last = {"name": "Last-Event-ID", "in": "header", "required": False}
+    return {
+        "summary": "The changes of a query, as Server-Sent Events",
+        "parameters": [*_following(), last | {"schema": {"type": "string"}}],
+        "responses": answers,
+    }
+
+
+def _poll() -> dict[str, Any]:
+    seconds = _query("timeout", "Seconds to wait for a change.", type="number", minimum=0)
+    return {
+        "summary": "The changes of a query since a token",
+        "parameters": [*_following(), seconds],
+        "responses": _responses("Frames, and their last token.", "Frames", 400, 429, 503, 504),
+    }
+
+
 def _get(summary: str, *errors: int) -> dict[str, Any]:
     return {"summary": summary, "responses": _responses("It.", "Object", *errors)}
 
@@ -161,6 +202,8 @@ def paths() -> dict[str, Any]:
     return {
         "/v1/sql": {"post": _sql()},
         "/v1/sources/{name}": {"post": _push()},
+        "/v1/subscribe": {"get": _subscribe()},
+        "/v1/poll": {"get": _poll()},
         "/v1/catalog": {"get": _get("What exists", 429, 503, 504)},
         "/v1/topology": {"get": _get("What flows where", 429, 503, 504)},
         "/metrics": {"get": metrics},

@@ -183,8 +183,8 @@ class Tail:
                 await asyncio.sleep(0)
             for member in members[start : start + _AT_ONCE]:
                 if not member.offer(frame):
-                    self._members.discard(member)
                     member.wake()
+                    self.leave(member)
 
     async def _finish(self, *last: Frame) -> None:
         subscription = self._subscription
