@@ -91,6 +91,20 @@ def test_transactions_are_answered_and_undo_nothing(served):
     assert notices == ["each statement commits by itself, also between BEGIN and COMMIT"] * 2
 
 
+def test_on_conflict_do_nothing(served):
+    served.db.execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES (1, 1)"
+    )
+    with served.connect() as client:
+        sql = "INSERT INTO t (id, n) VALUES (%s, %s), (2, 2) ON CONFLICT (id) DO NOTHING"
+        assert client.execute(sql, [1, 5]).statusmessage == "INSERT 0 1"
+        client.execute("INSERT INTO t VALUES (2, 7) ON CONFLICT DO NOTHING")
+        found = client.execute("SELECT id, n FROM t ORDER BY id").fetchall()
+        assert found == [(1, 1), (2, 2)]
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            client.execute("INSERT INTO t VALUES (1, 7) ON CONFLICT (id) DO UPDATE SET n = 1")
+
+
 def test_settings(served):
     with served.connect() as client:
         client.execute("SET application_name = 'tests'; SET statement_timeout TO '5s'")

@@ -39,7 +39,7 @@ _SELECTS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 _FETCHED: Final = 1000
 _SHOWN: Final = frozenset(
     {"SOURCES", "TABLES", "VIEWS", "STREAMS", "SUBSCRIPTIONS", "SINKS", "CHANNELS", "CREATE"}
-    | {"CHANGES", "WEBHOOKS"}
+    | {"CHANGES"}
 )
 _COMMITS: Final = "each statement commits by itself, also between BEGIN and COMMIT"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from functools import partial
 from itertools import islice
@@ -83,6 +84,31 @@ class ChangeCursor:
     def close(self) -> None:
         """End the subscription."""
         self._subscription.cancel()
+
+
+class Opening:
+    """A subscription that another thread opens, which may take long, and nobody may want then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: AsyncSubscription | None = None
+        self._is_abandoned = False
+
+    def run(self, open_it: Callable[[], AsyncSubscription]) -> AsyncSubscription:
+        """Open it; called by the other thread."""
+        made = open_it()
+        with self._lock:
+            self._made = made
+            if self._is_abandoned:
+                made.cancel()
+        return made
+
+    def abandon(self) -> None:
+        """Cancel it, now or once it is open."""
+        with self._lock:
+            self._is_abandoned = True
+            if self._made is not None:
+                self._made.cancel()
 
 
 class Statements(Runner):
@@ -180,7 +206,7 @@ class Statements(Runner):
     async def _stream(self, subscribe: Subscribe, copy: Copy | None) -> Answer:
         """Send changes as COPY data until the client cancels, or nothing comes for long."""
         self.is_reading = True
-        subscription = await self.off_loop(partial(self._opened, subscribe))
+        subscription = await self._open(subscribe)
         self.is_reading = True
         sent = 0
         try:
@@ -205,6 +231,14 @@ class Statements(Runner):
             subscription.cancel()
         return Answer(f"COPY {sent}")
 
+    async def _open(self, subscribe: Subscribe) -> AsyncSubscription:
+        opening = Opening()
+        try:
+            return await self.off_loop(partial(opening.run, partial(self._opened, subscribe)))
+        except BaseException:
+            opening.abandon()
+            raise
+
     def _opened(self, subscribe: Subscribe) -> AsyncSubscription:
         self.check_role(subscribe.sql, subscribe.given)
         return subscribe.open(self.session)
@@ -228,7 +262,7 @@ class Statements(Runner):
             )
         if inner.words[0] in {"SUBSCRIBE", "LIVE"}:
             subscribe = read_subscribe(inner, values)
-            subscription = await self.off_loop(partial(self._opened, subscribe))
+            subscription = await self._open(subscribe)
             self._cursors[name] = ChangeCursor(subscription, subscribe)
         elif self.gives_rows(inner):
             self._cursors[name] = Cursor(await self.run(inner, values))

@@ -74,11 +74,8 @@ def translate(
     try:
         tree = sqlglot.parse_one(sql, dialect="postgres")
     except (SqlglotError, RecursionError) as error:
-        raise PostgresError(
-            "the query of the catalog cannot be read",
-            sqlstate="42601",
-            hint=str(error).splitlines()[0],
-        ) from error
+        why = str(error).splitlines()[0]
+        raise PostgresError("the query cannot be read", sqlstate="42601", hint=why) from error
     if not isinstance(tree, exp.Query | exp.Values):
         raise PostgresError("only queries read the catalog", sqlstate="0A000")
     relations: dict[str, str] = {}
