@@ -82,6 +82,7 @@ class Raw:
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._received = self.socket.makefile("rb")
 
     def send(self, kind, content=b""):
         self.socket.sendall(kind + struct.pack("!i", len(content) + 4) + content)
@@ -93,12 +94,9 @@ class Raw:
         return self.until(b"Z")
 
     def read(self, count):
-        data = b""
-        while len(data) < count:
-            got = self.socket.recv(count - len(data))
-            if not got:
-                raise EOFError
-            data += got
+        data = self._received.read(count)
+        if len(data) < count:
+            raise EOFError
         return data
 
     def message(self):
@@ -121,9 +119,10 @@ class Raw:
         except (EOFError, ConnectionResetError):
             return found
         finally:
-            self.socket.close()
+            self.close()
 
     def close(self):
+        self._received.close()
         self.socket.close()
 
 

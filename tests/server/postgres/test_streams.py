@@ -4,6 +4,9 @@ from datetime import datetime
 
 import psycopg
 import pytest
+from tests.server.postgres.conftest import Served
+
+import millstream as ms
 
 CREATE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR);
 CREATE SOURCE s (n BIGINT, at TIMESTAMP)"""
@@ -239,3 +242,43 @@ def test_a_large_result_is_cancelled_halfway(made):
                 with contextlib.suppress(psycopg.errors.QueryCanceled):
                     assert len(list(rows)) == 49_999
         assert client.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_client_that_does_not_read_holds_nobody_up(made):
+    raw = made.raw()
+    raw.start()
+    raw.send(b"Q", b"SUBSCRIBE SELECT n FROM s WITH (buffer_rows = 100)\0")
+    assert raw.message()[0] == b"H"
+    for begin in range(0, 100_000, 10_000):
+        made.db.insert("s", [(n, None) for n in range(begin, begin + 10_000)])
+    with made.connect() as client:
+        assert client.execute("SELECT COUNT(*) AS n FROM s").fetchone() == (100_000,)
+    found = []
+    while len(found) < 100_000:
+        kind, content = raw.message()
+        assert kind == b"d"
+        found.append(int(content.split(b"\t")[4]))
+    assert found == list(range(100_000))
+    raw.close()
+
+
+def test_a_token_outlives_the_server(tmp_path):
+    def subscribe(client, start):
+        with client.cursor() as cursor:
+            sql = f"SUBSCRIBE s WITH (start = '{start}', timeout = '200 ms')"
+            with cursor.copy(sql) as copy:
+                return list(copy.rows())
+
+    with ms.open(tmp_path / "db") as db:
+        db.execute("CREATE SOURCE s (n BIGINT)")
+        db.insert("s", [(1,), (2,)])
+        served = Served(db)
+        with served.connect() as client:
+            *_, last = subscribe(client, "earliest")
+        served.stop()
+    with ms.open(tmp_path / "db") as db:
+        served = Served(db)
+        db.insert("s", [(3,)])
+        with served.connect() as client:
+            assert [row[4] for row in subscribe(client, last[3])] == ["3"]
+        served.stop()
