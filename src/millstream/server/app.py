@@ -14,6 +14,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from millstream.errors import Error, RequestError
 from millstream.server import (
+    hooking,
     ingest,
     looking,
     openapi,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     Endpoint = Callable[[Service, Request, Identity], Awaitable[Response]]
     OpenEndpoint = Callable[[Service, Request], Awaitable[Response]]
 
-_METHODS = "GET, POST, OPTIONS"
+_METHODS = "GET, POST, DELETE, OPTIONS"
 _ALLOWED = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
 
 
@@ -48,6 +49,10 @@ def make_app(service: Service) -> ASGIApp:
         ("POST", "/v1/sources/{name}", ingest.push),
         ("GET", "/v1/subscribe", subscribe.subscribe),
         ("GET", "/v1/poll", subscribe.poll),
+        ("GET", "/v1/webhooks", hooking.listed),
+        ("POST", "/v1/webhooks", hooking.add),
+        ("DELETE", "/v1/webhooks/{name}", hooking.remove),
+        ("POST", "/v1/webhooks/{name}/replay", hooking.replay),
         ("GET", "/v1/catalog", looking.catalog),
         ("GET", "/v1/topology", looking.topology),
         ("GET", "/metrics", prometheus.metrics),

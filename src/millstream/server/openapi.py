@@ -30,6 +30,7 @@ _ERRORS = {
     504: "It took too long.",
     507: "The disk is full.",
 }
+_NAME = {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}
 _NULLABLE_INT = {"type": ["integer", "null"]}
 _SCHEMAS: dict[str, Any] = {
     "Error": {
@@ -91,6 +92,19 @@ _SCHEMAS: dict[str, Any] = {
             "frames": {"type": "array", "items": {"type": "object", "required": ["type"]}},
         },
     },
+    "Webhook": {
+        "type": "object",
+        "required": ["name", "sql", "url"],
+        "additionalProperties": False,
+        "properties": {
+            "name": {"type": "string", "minLength": 1},
+            "sql": {"type": "string", "minLength": 1},
+            "url": {"type": "string", "format": "uri"},
+            "secret": {"type": "string"},
+            "attempts": {"type": "integer", "minimum": 1, "maximum": 100},
+            "max_rows": {"type": "integer", "minimum": 1, "maximum": 100_000},
+        },
+    },
     "Object": {"type": "object"},
 }
 
@@ -140,7 +154,7 @@ def _push() -> dict[str, Any]:
                 "in": "path",
                 "required": True,
                 "description": "The source or table.",
-                "schema": {"type": "string", "minLength": 1, "pattern": "^[^/]+$"},
+                "schema": _NAME,
             },
             {
                 "name": "Idempotency-Key",
@@ -191,6 +205,27 @@ def _poll() -> dict[str, Any]:
     }
 
 
+def _hook(summary: str, status: str = "200", *, named: bool = True) -> dict[str, Any]:
+    errors = (400, 404, 409, 413, 415, 429, 503, 504)
+    answers = _responses("Done.", "Object", *errors)
+    answers[status] = answers.pop("200")
+    name = {"name": "name", "in": "path", "required": True, "schema": _NAME}
+    return {"summary": summary, "responses": answers} | ({"parameters": [name]} if named else {})
+
+
+def _webhooks() -> dict[str, Any]:
+    body = {"required": True, "content": _content("Webhook")}
+    added = _hook("Add a webhook; the answer has its secret", "201", named=False)
+    return {
+        "/v1/webhooks": {
+            "get": _hook("The webhooks", named=False),
+            "post": added | {"requestBody": body},
+        },
+        "/v1/webhooks/{name}": {"delete": _hook("Remove a webhook")},
+        "/v1/webhooks/{name}/replay": {"post": _hook("Post its dead letters once more")},
+    }
+
+
 def _get(summary: str, *errors: int) -> dict[str, Any]:
     return {"summary": summary, "responses": _responses("It.", "Object", *errors)}
 
@@ -204,6 +239,7 @@ def paths() -> dict[str, Any]:
         "/v1/sources/{name}": {"post": _push()},
         "/v1/subscribe": {"get": _subscribe()},
         "/v1/poll": {"get": _poll()},
+        **_webhooks(),
         "/v1/catalog": {"get": _get("What exists", 429, 503, 504)},
         "/v1/topology": {"get": _get("What flows where", 429, 503, 504)},
         "/metrics": {"get": metrics},

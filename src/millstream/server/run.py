@@ -114,6 +114,7 @@ class Server:
             while not (self._uvicorn.started or serving.done()):
                 await asyncio.sleep(0.005)
             if not serving.done():
+                await asyncio.to_thread(self._service.webhooks.start)
                 await self._open_postgres()
                 if ready is not None:
                     ready(self)

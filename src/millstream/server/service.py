@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.server.gate import Gate
 from millstream.server.measures import Measures
 from millstream.server.tails import Tails
+from millstream.server.webhooks import Webhooks
 from millstream.server.workers import Workers
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Service:
         inserts: the threads that take in rows; apart, since a full source makes them wait.
         measures: what is counted of requests and deliveries.
         tails: the newest changes of the queries that clients follow.
+        webhooks: the changes that are posted elsewhere.
         streaming: the tasks that send frames.
         is_stopping: whether it takes no more requests.
     """
@@ -43,6 +45,7 @@ class Service:
         self.inserts = Workers("insert", limits.workers, limits.query_seconds)
         self.measures = Measures()
         self.tails = Tails(self.measures)
+        self.webhooks = Webhooks(database)
         self.streaming: set[asyncio.Task[Any]] = set()
         self.is_stopping = False
 
@@ -60,5 +63,6 @@ class Service:
         """Run nothing more."""
         self.is_stopping = True
         self.tails.close()
+        self.webhooks.close()
         self.statements.close()
         self.inserts.close()

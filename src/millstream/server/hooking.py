@@ -1,0 +1,73 @@
+"""``/v1/webhooks``: add, list, remove and replay webhooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import ObjectNotFoundError, RequestError
+from millstream.server.answers import json_answer
+from millstream.server.bodies import json_object, read_body, taken
+from millstream.server.roles import check_sql
+from millstream.server.webhooks import Webhook
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from millstream.server.roles import Identity
+    from millstream.server.service import Service
+
+
+async def listed(service: Service, _: Request, identity: Identity) -> Response:
+    """The webhooks, without their secrets."""
+    identity.require("admin", "see webhooks")
+    return json_answer({"webhooks": service.webhooks.shown(identity.tenant)})
+
+
+async def add(service: Service, request: Request, identity: Identity) -> Response:
+    """Add one; the answer has its secret, this once."""
+    identity.require("admin", "add a webhook")
+    found = json_object(await read_body(request, service.settings.limits))
+    name, sql, url, secret, attempts, rows = taken(
+        found, name=str, sql=str, url=str, secret=str, attempts=int, max_rows=int
+    )
+    if not (name and sql and url):
+        raise RequestError("name, sql and url are needed")
+    wanted = Webhook(
+        name,
+        sql,
+        url,
+        secret or "",
+        identity.tenant,
+        8 if attempts is None else attempts,
+        1000 if rows is None else rows,
+    )
+
+    def added() -> Webhook:
+        check_sql(identity, sql)
+        return service.webhooks.add(wanted)
+
+    made = await service.statements.run(added)
+    return json_answer({**made.shown(), "secret": made.secret}, 201)
+
+
+async def remove(service: Service, request: Request, identity: Identity) -> Response:
+    """Remove one."""
+    name = _own(service, request, identity)
+    await service.statements.run(lambda: service.webhooks.remove(name))
+    return json_answer({"removed": name})
+
+
+async def replay(service: Service, request: Request, identity: Identity) -> Response:
+    """Post its dead letters once more."""
+    name = _own(service, request, identity)
+    accepted, left = await service.inserts.run(lambda: service.webhooks[name].replay())
+    return json_answer({"accepted": accepted, "left": left})
+
+
+def _own(service: Service, request: Request, identity: Identity) -> str:
+    identity.require("admin", "change a webhook")
+    name: str = request.path_params["name"]
+    if identity.tenant not in {None, service.webhooks[name].webhook.tenant}:
+        raise ObjectNotFoundError(f"there is no webhook {name!r}"[:200])
+    return name

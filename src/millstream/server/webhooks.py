@@ -1,0 +1,323 @@
+"""Webhooks: the changes of a query, posted to an address, signed, each at least once.
+
+A webhook is a durable subscription with a thread that posts. What its receiver does not accept is
+tried again, later and later; after so many attempts it is put aside, as a dead letter, and the next
+one is posted. Dead letters are kept in a file and can be replayed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from millstream.errors import (
+    Error,
+    InvalidOptionError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    ReceiveTimeoutError,
+)
+from millstream.formats.json_output import to_json
+from millstream.model.names import check_name
+from millstream.server.frames import batch_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from millstream.database import Database
+    from millstream.model.batch import ChangeBatch
+    from millstream.subscriptions import Subscription
+
+_LOOK: Final = 0.25
+_SECONDS: Final = 10.0
+_MOST: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """What is posted where.
+
+    Attributes:
+        name: unique; its durable subscription is ``webhook.NAME``.
+        sql: the query.
+        url: where its changes are posted.
+        secret: what they are signed with.
+        tenant: only this tenant's rows; None: all.
+        attempts: how often one delivery is tried.
+        max_rows: how many rows are in one at most.
+    """
+
+    name: str
+    sql: str
+    url: str
+    secret: str
+    tenant: str | None = None
+    attempts: int = 8
+    max_rows: int = 1000
+
+    def shown(self) -> dict[str, Any]:
+        """What may be shown of it: without the secret, and a password in the address."""
+        shown = asdict(self)
+        del shown["secret"]
+        parts = urlsplit(self.url)
+        shown["url"] = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return shown
+
+
+def checked(webhook: Webhook) -> Webhook:
+    """A webhook that can be; with a secret.
+
+    Raises:
+        InvalidOptionError: its address is none of HTTP, or a number is out of range.
+        InvalidNameError: a name that cannot be.
+    """
+    check_name(webhook.name, "webhook")
+    parts = urlsplit(webhook.url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InvalidOptionError("the url is not one of HTTP", hint="https://host/path")
+    if not 1 <= webhook.attempts <= 100 or not 1 <= webhook.max_rows <= 100_000:
+        raise InvalidOptionError("attempts are 1 to 100, and max_rows 1 to 100,000")
+    return replace(webhook, secret=webhook.secret or secrets.token_urlsafe(32))
+
+
+def signature(secret: str, body: bytes, now: int) -> str:
+    """The header ``X-Millstream-Signature``: HMAC-SHA256 of the time and the body.
+
+    >>> signature("secret", b"{}", 1700000000)[:30]
+    't=1700000000,v1=e42ab0fb6eefdf'
+    """
+    signed = hmac.new(secret.encode(), f"{now}.".encode() + body, hashlib.sha256)
+    return f"t={now},v1={signed.hexdigest()}"
+
+
+def pause_after(attempt: int) -> float:
+    """Seconds before the next attempt: from one on, twice as long each time, a minute at most."""
+    return min(60.0, 2.0 ** (attempt - 1))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A receiver that has moved has not accepted."""
+
+    def redirect_request(self, *_: Any) -> None:  # noqa: ANN401 - as urllib has it
+        """Follow none."""
+
+
+_opener: Final = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}))
+
+
+def post(webhook: Webhook, body: bytes, delivery: str) -> str | None:
+    """Post a body, signed; returns why it was not accepted, or None."""
+    headers = {
+        "Content-Type": "application/json",
+        "X-Millstream-Webhook": webhook.name,
+        "X-Millstream-Delivery": delivery,
+        "X-Millstream-Signature": signature(webhook.secret, body, int(time.time())),
+    }
+    request = urllib.request.Request(webhook.url, body, headers, method="POST")  # noqa: S310
+    try:
+        with _opener.open(request, timeout=_SECONDS):
+            return None
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"status {error.code}"
+    except (OSError, ValueError) as error:
+        return type(error).__name__
+
+
+class Sender:
+    """Posts the changes of one webhook, in a thread of its own.
+
+    Attributes:
+        delivered: how many deliveries were accepted.
+        failed: how many attempts were not.
+        error: why it has ended, or None.
+    """
+
+    def __init__(
+        self,
+        webhook: Webhook,
+        subscription: Subscription,
+        dead: Path,
+        pause: Callable[[int], float],
+    ) -> None:
+        self.webhook = webhook
+        self.delivered = self.failed = 0
+        self.error: str | None = None
+        self._subscription = subscription
+        self._dead = dead
+        self._pause = pause
+        self._stopped = threading.Event()
+        self._writing = threading.Lock()
+        name = f"millstream-webhook-{webhook.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                with contextlib.suppress(ReceiveTimeoutError):
+                    batch = self._subscription.recv(_LOOK)
+                    if not self._handled(batch):
+                        return
+                    self._subscription.ack(batch)
+        except Error as error:
+            self.error = error.message
+        finally:
+            self._subscription.cancel()
+
+    def _handled(self, batch: ChangeBatch) -> bool:
+        """Whether a batch was accepted or put aside; not, when the sender is stopped."""
+        frames = ",".join(frame.json() for frame in batch_frames(batch))
+        body = f'{{"webhook":{to_json(self.webhook.name)},"frames":[{frames}]}}'.encode()
+        delivery = f"{batch.first_lsn}-{batch.lsn}"
+        why: str | None = ""
+        for attempt in range(1, self.webhook.attempts + 1):
+            why = post(self.webhook, body, delivery)
+            if why is None:
+                self.delivered += 1
+                return True
+            self.failed += 1
+            last = attempt == self.webhook.attempts
+            if not last and self._stopped.wait(self._pause(attempt)):
+                return False
+        self._put_aside(body, delivery, why)
+        return True
+
+    # ---- dead letters
+
+    def _put_aside(self, body: bytes, delivery: str, why: str | None) -> None:
+        line = to_json({"delivery": delivery, "why": why, "body": body.decode()})
+        with self._writing, _private(self._dead, "a") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """The deliveries that were put aside, the oldest first."""
+        try:
+            lines = self._dead.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def replay(self) -> tuple[int, int]:
+        """Post dead letters once more; returns how many were accepted, and how many were not."""
+        with self._writing:
+            letters = self.dead_letters()
+            left = [
+                each
+                for each in letters
+                if post(self.webhook, each["body"].encode(), each["delivery"]) is not None
+            ]
+            fresh = self._dead.with_suffix(".new")
+            with _private(fresh, "w") as file:
+                file.writelines(to_json(each) + "\n" for each in left)
+            fresh.replace(self._dead)
+        return len(letters) - len(left), len(left)
+
+    def stop(self) -> None:
+        """End after the delivery at hand; what was not accepted is posted the next time."""
+        self._stopped.set()
+        self._thread.join(_SECONDS + _LOOK)
+
+
+def _private(path: Path, mode: str) -> Any:  # noqa: ANN401 - a text file
+    """A file that only its owner can read."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if mode == "a" else os.O_TRUNC)
+    return os.fdopen(os.open(path, flags, 0o600), mode, encoding="utf-8")
+
+
+class Webhooks:
+    """The webhooks of a database, kept in a directory of it.
+
+    Args:
+        database: whose changes are posted.
+        pause: seconds before an attempt is repeated, by its number.
+    """
+
+    def __init__(self, database: Database, pause: Callable[[int], float] = pause_after) -> None:
+        self._database = database
+        self._pause = pause
+        self._directory = database.path / "webhooks"
+        self._lock = threading.Lock()
+        self._senders: dict[str, Sender] = {}
+
+    def start(self) -> None:
+        """Start those that were added before."""
+        for path in sorted(self._directory.glob("*.json")):
+            with self._lock, contextlib.suppress(Error, ValueError, TypeError):
+                self._start(Webhook(**json.loads(path.read_text(encoding="utf-8"))))
+
+    def add(self, webhook: Webhook) -> Webhook:
+        """Add one; it posts what is committed from now on, of a view first its rows.
+
+        Raises:
+            ObjectExistsError: the name is taken.
+            InvalidOptionError: there are too many.
+        """
+        webhook = checked(webhook)
+        with self._lock:
+            if webhook.name in self._senders:
+                raise ObjectExistsError(f"there is a webhook {webhook.name!r} already")
+            if len(self._senders) >= _MOST:
+                raise InvalidOptionError(f"there are {_MOST} webhooks already")
+            self._start(webhook)
+            self._directory.mkdir(exist_ok=True)
+            with _private(self._directory / f"{webhook.name}.json", "w") as file:
+                file.write(to_json(asdict(webhook)))
+        return webhook
+
+    def _start(self, webhook: Webhook) -> None:
+        self._directory.mkdir(exist_ok=True)
+        subscription = self._database.subscribe(
+            webhook.sql,
+            name=f"webhook.{webhook.name}",
+            max_rows=webhook.max_rows,
+            tenant=webhook.tenant,
+        )
+        dead = self._directory / f"{webhook.name}.dead"
+        self._senders[webhook.name] = Sender(webhook, subscription, dead, self._pause)
+
+    def __getitem__(self, name: str) -> Sender:
+        found = self._senders.get(name)
+        if found is None:
+            raise ObjectNotFoundError(f"there is no webhook {name!r}"[:200])
+        return found
+
+    def shown(self, tenant: str | None) -> list[dict[str, Any]]:
+        """What there is, and how it goes; to a tenant, its own."""
+        return [
+            each.webhook.shown()
+            | {"delivered": each.delivered, "failed": each.failed, "error": each.error}
+            | {"dead": len(each.dead_letters())}
+            for each in list(self._senders.values())
+            if tenant is None or each.webhook.tenant == tenant
+        ]
+
+    def remove(self, name: str) -> None:
+        """Remove one, with its subscription and its dead letters."""
+        sender = self[name]
+        sender.stop()
+        with self._lock:
+            self._senders.pop(name, None)
+            for suffix in (".json", ".dead"):
+                (self._directory / f"{name}{suffix}").unlink(missing_ok=True)
+        self._database.execute(f'DROP SUBSCRIPTION IF EXISTS "webhook.{name}"')
+
+    def close(self) -> None:
+        """Stop them all."""
+        senders, self._senders = self._senders, {}
+        for each in senders.values():
+            each.stop()
