@@ -61,7 +61,7 @@ async def remove(service: Service, request: Request, identity: Identity) -> Resp
 async def replay(service: Service, request: Request, identity: Identity) -> Response:
     """Post its dead letters once more."""
     name = _own(service, request, identity)
-    accepted, left = await service.inserts.run(lambda: service.webhooks[name].replay())
+    accepted, left = await service.inserts.run(service.webhooks[name].replay)
     return json_answer({"accepted": accepted, "left": left})
 
 

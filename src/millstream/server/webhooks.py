@@ -96,7 +96,7 @@ def signature(secret: str, body: bytes, now: int) -> str:
     """The header ``X-Millstream-Signature``: HMAC-SHA256 of the time and the body.
 
     >>> signature("secret", b"{}", 1700000000)[:30]
-    't=1700000000,v1=e42ab0fb6eefdf'
+    't=1700000000,v1=b8569b78799ff9'
     """
     signed = hmac.new(secret.encode(), f"{now}.".encode() + body, hashlib.sha256)
     return f"t={now},v1={signed.hexdigest()}"
