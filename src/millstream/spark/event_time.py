@@ -7,6 +7,7 @@ leads to is in the window of the row's own event time, or in a later one.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.errors import SqlUnsupportedError
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _UNARY: Final = {"Filter", "Sort"}
 _LOWER: Final = {"LessThan", "LessThanOrEqual"}
 _UPPER: Final = {"GreaterThan", "GreaterThanOrEqual"}
+_EXPLODED: Final = re.compile(r"_e\d+")
+"""The columns that ``sql.views.line_windows`` makes of HOP and CUMULATE."""
 
 
 # ---- joins whose condition bounds their event times
@@ -119,6 +122,20 @@ def _window_in(expression: Any) -> _Window | None:  # noqa: ANN401
         return None
     text = str(expression.toString()).replace(str(times[0].toString()), "ts")
     return _Window(times[0], int(expression.right().right().eval(None)), text)
+
+
+def _exploded_in(node: Any, time: Any) -> tuple[str, Any] | None:  # noqa: ANN401
+    """The text and the column of the windows whose ends a node gives, see ``hopping_ends``.
+
+    A row is in several of them, which all end after its time.
+    """
+    if kind_of(node) != "Generate" or _EXPLODED.fullmatch(str(time.name())) is None:
+        return None
+    times = [each.child() for each in find_all(node.generator(), "UnixMicros")]
+    columns = {id_of(each) for each in times}
+    if len(columns) != 1 or -1 in columns or node.generator().references().size() != 1:
+        return None
+    return str(node.generator().toString()).replace(str(times[0].toString()), "ts"), times[0]
 
 
 # ---- windows that close
@@ -220,6 +237,9 @@ class Ties:
     def _follow_through(self, node: Any, window: str | None, time: Any) -> str | None:  # noqa: ANN401
         """Follow a column through the expressions of a node."""
         child, given = node.child(), time
+        exploded = _exploded_in(node, time) if window is None else None
+        if exploded is not None:
+            return self.follow(child, *exploded)
         if kind_of(node) != "Generate":
             is_group = kind_of(node) == "Aggregate"
             items = each_of(node.aggregateExpressions() if is_group else node.projectList())

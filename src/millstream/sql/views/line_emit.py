@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 END = "_end"
 """The end of the window of a group."""
 
+_SEVERAL = ("hop", "cumulate")
+"""Windows of which a row may be in several."""
+
 _APART = "Make the joined rows a view of its own, with WATERMARK FOR ts, and group that one."
 
 
@@ -66,7 +69,10 @@ def add_hidden(
     if needs:
         [found] = _windows(query)
         window = replace(window_over(found, errors), column=found.expressions[0].sql())
-        if window.kind != "tumble":
+        # A row is late for the last of its windows, and may come when others have closed: these are
+        # corrected, so that they are not final.
+        closes = window.kind in _SEVERAL and view.emit.mode != "final"
+        if window.kind != "tumble" and not closes:
             kind = window.kind.upper()
             errors.refuse(None, f"{needs} of a {kind} is not supported in such a query", _APART)
         hidden[END] = column("WINDOW_END")
