@@ -310,8 +310,10 @@ def stalled(server: Server, count: int, readers: int = 10) -> None:
     grown = (server.memory() - before) / count
     for made in sockets:
         made.close()
-    print(f"| {readers} SSE readers alone, p50 / p99 | {quick[0]:.1f} / {quick[1]:.1f} ms |")
-    print(f"| beside {count} that stall, p50 / p99 | {slow[0]:.1f} / {slow[1]:.1f} ms |")
+    print(f"| {readers} readers alone, p50 / p99 | {quick[0]:.1f} / {quick[1]:.1f} ms |")
+    print(
+        f"| beside {count} SSE clients that stall, p50 / p99 | {slow[0]:.1f} / {slow[1]:.1f} ms |"
+    )
     print(f"| memory of one that stalls | {grown / 1024:.0f} KiB |")
 
 
