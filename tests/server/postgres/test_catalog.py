@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -64,6 +66,16 @@ def test_what_tab_completion_asks(made):
         assert client.execute(sql).fetchall() == [("trades", None)]
 
 
+CLIENTS = (Path(__file__).parent / "clients.sql").read_text().split("-- name: ")[1:]
+
+
+@pytest.mark.parametrize("text", CLIENTS, ids=[each.split(":")[0] for each in CLIENTS])
+def test_what_other_clients_ask(made, text):
+    head, _, sql = text.partition("\n")
+    with made.connect() as client:
+        assert len(client.execute(sql).fetchall()) == int(head.rsplit(":")[-1])
+
+
 GRAFANA = """SELECT quote_ident(column_name) AS "column", data_type AS "type"
 FROM information_schema.columns WHERE
   CASE WHEN array_length(parse_ident('trades'), 1) = 2
@@ -97,6 +109,7 @@ def test_what_grafana_asks(made):
         sql = """SELECT floor(extract(epoch from at)/60)*60 AS "time", avg(v) AS v FROM m
         WHERE EXTRACT(EPOCH FROM at) >= 1767225600 GROUP BY 1 ORDER BY 1"""
         assert client.execute(sql).fetchall() == [(1767261600, 1.5)]
+    made.db.execute("DROP SOURCE m")
 
 
 def test_functions_and_nothing_to_select_from(made):

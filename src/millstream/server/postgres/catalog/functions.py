@@ -53,6 +53,7 @@ _ZERO: Final = (
     *("pg_relation_size", "pg_total_relation_size", "pg_table_size", "pg_indexes_size"),
     "pg_database_size",
 )
+_NUMBERS: Final = "range(1, len(a) + 1)"
 _NONE: Final = "NULL::VARCHAR"
 _BARE: Final = "regexp_full_match(a, '[a-z_][a-z0-9_]*')"
 
@@ -63,6 +64,7 @@ MACROS: Final = (
     *(f"{name}(a) AS 0::BIGINT" for name in _ZERO),
     f"format_type(o, m) AS {_format_type()}",
     f"ms_version() AS 'PostgreSQL {SERVER_VERSION}'",
+    f"_pg_expandarray(a) AS unnest(list_transform({_NUMBERS}, lambda i: {{'x': a[i], 'n': i}}))",
     "parse_ident(a) AS string_split(a, '.')",
     f"to_regtype(a) AS {_regtype()}",
     "pg_get_userbyid(a) AS 'millstream'",

@@ -28,6 +28,8 @@ DATABASE: Final = 5
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA = 11, 2200, 13000
 FIRST: Final = 16384
 """The first OID of what users make, as in PostgreSQL."""
+_ARRAY_RECV: Final = 2400
+"""The function by which some clients know that a type is an array."""
 _OIDS: Final = 2**31 - 2**20
 
 _AS: Final = re.compile(r"\bAS\s+(?=SELECT|WITH|\()", re.IGNORECASE)
@@ -302,7 +304,7 @@ class Relations:
             yield (each.oid, each.name, *head, category, *rest)
             if each.array:
                 head = (PG_CATALOG, OWNER, -1, False, "b")
-                rest = (False, True, ",", 0, each.oid, 0, 0, -1, False, 0)
+                rest = (False, True, ",", 0, each.oid, 0, 0, -1, False, 0, None, 0, 0, _ARRAY_RECV)
                 yield (each.array, f"_{each.name}", *head, "A", *rest)
 
     def indexes(self) -> Rows:
@@ -461,6 +463,7 @@ _MAKERS: Final[dict[str, Callable[[Relations], Rows]]] = {
     "pg_tablespace": lambda _: iter([(1663, "pg_default", OWNER)]),
     "pg_collation": lambda _: iter([(100, "default", PG_CATALOG, OWNER, "d", -1)]),
     "pg_language": lambda _: iter([(12, "internal", OWNER)]),
+    "pg_proc": lambda _: iter([(_ARRAY_RECV, "array_recv", PG_CATALOG, OWNER, 12, "f", False)]),
     "pg_timezone_names": lambda _: iter([("UTC", "UTC", False)]),
     "ms_definitions": Relations.definitions,
     "information_schema.schemata": Relations.schemata,

@@ -23,7 +23,9 @@ _OPERATOR: Final = re.compile(r"OPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s)]+)\s*\)
 _COLLATE: Final = re.compile(
     r"""\bCOLLATE\s+(?:pg_catalog\s*\.\s*)?(?:"[^"]*"|\w+)""", re.IGNORECASE
 )
-_PREFIX: Final = re.compile(r"\bpg_catalog\s*\.\s*(?=\w)", re.IGNORECASE)
+_PREFIX: Final = re.compile(
+    r"\bpg_catalog\s*\.\s*(?=\w)|\binformation_schema\s*\.\s*(?=_pg_)", re.IGNORECASE
+)
 _TABLES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries, exp.Unnest, exp.Explode)
 """Functions that give rows."""
 
