@@ -303,9 +303,9 @@ class Relations:
             rest = (False, True, ",", 0, 0, each.array, 0, -1, False, 0)
             yield (each.oid, each.name, *head, category, *rest)
             if each.array:
-                head = (PG_CATALOG, OWNER, -1, False, "b")
-                rest = (False, True, ",", 0, each.oid, 0, 0, -1, False, 0, None, 0, 0, _ARRAY_RECV)
-                yield (each.array, f"_{each.name}", *head, "A", *rest)
+                start = (each.array, f"_{each.name}", PG_CATALOG, OWNER, -1, False, "b", "A")
+                middle = (False, True, ",", 0, each.oid, 0, 0, -1, False, 0)
+                yield (*start, *middle, None, 0, 0, _ARRAY_RECV)
 
     def indexes(self) -> Rows:
         """Those of keys."""
