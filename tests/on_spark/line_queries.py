@@ -255,6 +255,24 @@ class Generator:
         ranks = [Column(f"RANK() {over}", "int"), Column(f"SUM({one}.n) {over}", "int")]
         return self._select([shown, n, *ranks], f"({rows}) {one}")
 
+    def qualified(self, depth):
+        """Groups, some of which are left out by an aggregate that is not selected."""
+        text, scope = self._from(depth)
+        keys = self._sample(scope, self._dice.randint(1, 2))
+        names = ", ".join(key.text for key in keys)
+        order = f"{self._of_ints('MAX', scope)} NULLS FIRST, COUNT(*) DESC"
+        by = f"PARTITION BY {names} " if self._chance(0.2) else ""
+        rank = self._dice.choice(["RANK()", "DENSE_RANK()", "SUM(COUNT(*))"])
+        test = self._dice.choice(["= 1", "<= 3", "> 2"])
+        text += f" GROUP BY {names} QUALIFY {rank} OVER ({by}ORDER BY {order}) {test}"
+        return self._select([*keys, *self._aggregates(scope)][: self._dice.randint(1, 3)], text)
+
+    def ordered(self, depth):
+        """Rows in the order of a column that is not selected."""
+        text, scope = self._from(depth)
+        rows = self._rows(text, scope)
+        return Query(f"{rows.sql} ORDER BY {self._ordered(self._sample(scope, 2))}", rows.kinds)
+
     def _ordered(self, columns):
         ways = ["NULLS FIRST", "NULLS LAST", "DESC NULLS FIRST", "DESC NULLS LAST"]
         return ", ".join(f"{each.text} {self._dice.choice(ways)}" for each in columns)
@@ -530,5 +548,7 @@ FORMS = (
     "asof_join",
     "over",
     "nested",
+    "qualified",
+    "ordered",
 )
 """What a query is at its top; below that it may have any of the others."""
