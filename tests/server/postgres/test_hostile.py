@@ -102,6 +102,15 @@ def test_too_many_clients(serve):
         each.close()
 
 
+def test_a_flood_of_sockets_is_cut_off(serve):
+    served = serve(limits=Limits(connections=3, startup_seconds=60))
+    silent = [served.raw() for _ in range(6)]
+    flood = [served.raw() for _ in range(50)]
+    assert [raw.ended() for raw in flood] == [[]] * 50
+    for raw in silent:
+        raw.close()
+
+
 def test_a_cancel_with_a_wrong_secret_does_nothing(served):
     raw = served.raw()
     started = dict(raw.start())

@@ -75,7 +75,10 @@ class Connection(asyncio.Protocol):
         if handle is not None:  # a client that is gone without a word is found after a while
             with contextlib.suppress(OSError):
                 handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._task is None:  # TLS makes a second one
+        if self._server.is_overrun:
+            self._is_lost = True
+            self._transport.abort()  # type: ignore[union-attr]
+        elif self._task is None:  # TLS makes a second one
             self._server.opened(self)
             self._task = asyncio.get_running_loop().create_task(self._main())
 
@@ -212,8 +215,10 @@ class Connection(asyncio.Protocol):
         self.flush()
         if self._runner is not None:
             self._runner.close()
-        if self._transport is not None:
+        if self._transport is not None and self._writable.is_set():
             self._transport.close()
+        elif self._transport is not None:  # it does not read what there is already
+            self._transport.abort()
         self._server.left(self)
 
     async def _start(self) -> Identity | None:

@@ -134,6 +134,11 @@ class PostgresServer:
         """A client is gone."""
         self._connections.pop(connection.process, None)
 
+    @property
+    def is_overrun(self) -> bool:
+        """Whether so many clients are logging in that another one is not even answered."""
+        return len(self._connections) >= 2 * self.limits.connections
+
     def check_room(self) -> None:
         """Raise if there are too many clients.
 
