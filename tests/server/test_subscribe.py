@@ -290,3 +290,11 @@ class TestPoll:
         found = self.poll(s, "SELECT n FROM s", timeout=0.05)
         assert [each["type"] for each in found["frames"]] == ["ready", "progress"]
         assert found["token"]
+
+
+def test_a_server_that_stops_says_so(s):
+    with events(s, "SELECT n FROM s") as stream:
+        stream.until("progress")
+        wait_until(lambda: len(s.server._service.tails) == 1)
+        s.server.stop()
+        assert stream.until("end")["id"]

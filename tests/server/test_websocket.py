@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import httpx
 import pyarrow as pa
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from millstream.server import service
 from millstream.testing import TIMEOUT, wait_until
 
 
@@ -235,3 +237,31 @@ def test_everything_ends_with_the_connection(s):
     wait_until(lambda: s.server._service.gate.subscriptions == 0)
     wait_until(lambda: len(s.db.query("SHOW SUBSCRIPTIONS")) == 0)
     assert s.server._service.measures.connections == 0
+
+
+def test_a_revoked_key_ends_its_connections(serve, monkeypatch):
+    monkeypatch.setattr(service, "_KEYS_SECONDS", 0.02)
+    with serve(auth=True) as served:
+        served.db.execute("CREATE SOURCE s (n BIGINT)")
+        headers = {"Authorization": f"Bearer {served.keys.create('r')}"}
+        other = {"Authorization": f"Bearer {served.keys.create('o')}"}
+        params = {"sql": "SELECT * FROM s"}
+        with (
+            client(served, additional_headers=headers) as ws,
+            client(served, additional_headers=other) as stays,
+            served.client.stream("GET", "/v1/subscribe", params=params, headers=headers) as sse,
+        ):
+            lines = sse.iter_lines()
+            assert next(lines)
+            ws.send(type="subscribe", id=1, sql="SELECT * FROM s")
+            ws.until("progress")
+            served.keys.revoke("r")
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    ws.next()
+            assert closed.value.rcvd.code == 1008
+            with suppress(httpx.RemoteProtocolError):
+                for _ in lines:
+                    pass
+            stays.send(type="sql", id=1, sql="SHOW SOURCES")
+            assert stays.next()["type"] == "result"

@@ -60,6 +60,13 @@ class Gate:
             )
         return found.identity
 
+    def is_valid(self, identity: Identity) -> bool:
+        """Whether the key that a client came with is still what it was."""
+        if self._keys is None:
+            return True
+        key = self._keys.get(identity.name)
+        return key is not None and key.identity == identity
+
     # ---- whose page it is
 
     def check_origin(self, headers: Headers) -> None:

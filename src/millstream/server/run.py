@@ -106,6 +106,7 @@ class Server:
 
     async def _serve(self, ready: Callable[[Server], None] | None) -> None:
         self._loop = loop = asyncio.get_running_loop()
+        watching = asyncio.ensure_future(self._service.watch_keys())
         serving = asyncio.ensure_future(self._uvicorn.serve(sockets=[self._socket]))
         if threading.current_thread() is threading.main_thread():
             for each in (signal.SIGINT, signal.SIGTERM):
@@ -120,6 +121,7 @@ class Server:
                     ready(self)
             await serving
         finally:
+            watching.cancel()
             self._uvicorn.should_exit = True
             with contextlib.suppress(Exception):
                 await serving

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from millstream.server.gate import Gate
@@ -11,13 +12,13 @@ from millstream.server.webhooks import Webhooks
 from millstream.server.workers import Workers
 
 if TYPE_CHECKING:
-    import asyncio
-
     from millstream.database import Database
     from millstream.engine.session import Session
     from millstream.server.keys import Keys
     from millstream.server.roles import Identity
     from millstream.server.settings import Settings
+
+_KEYS_SECONDS = 2.0
 
 
 class Service:
@@ -32,7 +33,8 @@ class Service:
         measures: what is counted of requests and deliveries.
         tails: the newest changes of the queries that clients follow.
         webhooks: the changes that are posted elsewhere.
-        streaming: the tasks that send frames.
+        streaming: the tasks that send frames, and for whom.
+        connections: the tasks that serve WebSockets, and for whom.
         is_stopping: whether it takes no more requests.
     """
 
@@ -46,7 +48,8 @@ class Service:
         self.measures = Measures()
         self.tails = Tails(self.measures)
         self.webhooks = Webhooks(database)
-        self.streaming: set[asyncio.Task[Any]] = set()
+        self.streaming: dict[asyncio.Task[Any], Identity] = {}
+        self.connections: dict[asyncio.Task[Any], Identity] = {}
         self.is_stopping = False
 
     def session(self, identity: Identity) -> Session:
@@ -58,6 +61,14 @@ class Service:
         self.is_stopping = True
         for task in tuple(self.streaming):
             task.cancel()
+
+    async def watch_keys(self) -> None:
+        """End the connections of keys that are revoked, as long as the server runs."""
+        while True:
+            await asyncio.sleep(_KEYS_SECONDS)
+            for task, identity in (*self.streaming.items(), *self.connections.items()):
+                if not self.gate.is_valid(identity):
+                    task.cancel()
 
     def close(self) -> None:
         """Run nothing more."""

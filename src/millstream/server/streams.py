@@ -141,7 +141,7 @@ class Stream:
         if task is None:
             raise AssertionError("frames are read by a task")
         streaming = self._service.streaming
-        streaming.add(task)
+        streaming[task] = self._identity
         try:
             subscription = await self._open(self._wanted)
             yield self._sent(ready_frame(subscription))
@@ -161,7 +161,7 @@ class Stream:
             task.uncancel()
             yield end_frame(self._token, self._lsn)
         finally:
-            streaming.discard(task)
+            streaming.pop(task, None)
             self._leave()
 
     def _sent(self, frame: Frame) -> Frame:

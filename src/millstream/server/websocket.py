@@ -38,10 +38,21 @@ async def websocket(service: Service, client: WebSocket) -> None:
         return
     await client.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
     service.measures.connections += 1
+    task = asyncio.current_task()
+    if task is None:
+        raise AssertionError("a connection is served by a task")
+    service.connections[task] = identity
     try:
         with service.session(identity) as session:
             await Connection(service, client, identity, session).run()
+    except asyncio.CancelledError:  # its key was revoked
+        if service.is_stopping:
+            raise
+        task.uncancel()
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await client.close(1008)
     finally:
+        service.connections.pop(task, None)
         service.measures.connections -= 1
 
 
