@@ -57,6 +57,9 @@ VIEWS = {
     " INTERVAL '6' SECOND",
     "top_": "SELECT id, ts FROM t WHERE ts <= NOW() ORDER BY ts DESC, id LIMIT 3",
     "both_": "SELECT id AS n FROM t WHERE ts > NOW() UNION ALL SELECT n FROM s WHERE ts > NOW()",
+    "latest": "SELECT k, COUNT(*) AS c FROM t WHERE id > 1 GROUP BY k HAVING MAX(ts) > NOW() -"
+    " INTERVAL '6' SECOND AND COUNT(*) < 9",
+    "some_of_all": "SELECT COUNT(*) AS c FROM s HAVING MIN(ts) < NOW() OR MAX(ts) > NOW()",
     "either": "SELECT id FROM t WHERE ts > NOW() - INTERVAL '5' SECOND OR till <= NOW()",
     "outside": "SELECT id, k FROM t WHERE k > 0 AND NOT (ts <= NOW() AND NOW() < till)",
     "mixed": "SELECT id FROM t WHERE (k = 0 AND ts > NOW()) OR (k = 1 AND till > NOW()) OR k = 2",

@@ -68,7 +68,7 @@ def test_each_select_has_its_own():
         "SELECT k FROM s WHERE ts > NOW() OR CASE WHEN NOW() > ts THEN TRUE END",
         "SELECT s.k FROM s LEFT JOIN t ON s.k = t.k AND s.ts > NOW()",
         "SELECT k, NOW() AS n FROM s",
-        "SELECT k FROM s GROUP BY k HAVING MAX(ts) > NOW()",
+        "SELECT k FROM s GROUP BY k HAVING MAX(ts) > date_trunc('day', NOW())",
         "SELECT k FROM s WHERE ts > CURRENT_DATE",
         "SELECT 1 AS n FROM s WHERE ts > NOW() GROUP BY TUMBLE(ts, INTERVAL '1 day') EMIT FINAL",
     ],

@@ -37,7 +37,7 @@ from millstream.sql.views.line_subqueries import (
     rewrite_tests,
 )
 from millstream.sql.views.line_windows import rewrite_windows
-from millstream.sql.views.now import is_clock, rewrite_now
+from millstream.sql.views.now import is_clock, lift_having, rewrite_now
 from millstream.sql.views.order import hidden_of, order_of
 from millstream.sql.views.plan import ViewPlan, log_relation
 from millstream.sql.views.qualify import rewrite_qualify
@@ -142,7 +142,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     view = as_view(statement)
     query = view.query
     errors = ErrorReporter(query.sql, query.line, query.column)
-    tree = read_tree(query)
+    tree = lift_having(read_tree(query))
     rewrite_now(tree, errors)
     check_repeatable(tree, errors)
     rewrite_ordered(tree, errors)
@@ -279,7 +279,7 @@ class _Relations:
 
     def _expanded(self, table: exp.Table, given: Input, view: CreateView) -> exp.Subquery:
         """The query of a view, in place of its name."""
-        inner = rewrite_qualify(read_tree(view.query))
+        inner = rewrite_qualify(lift_having(read_tree(view.query)))
         rewrite_ordered(inner, self._errors)
         rewrite_now(inner, self._errors)
         self.rename(inner)  # before it is where the names of another query hold

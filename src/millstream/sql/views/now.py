@@ -13,6 +13,7 @@ from sqlglot import exp
 from millstream.sql.inputs import CLOCK, CLOCK_COLUMN
 from millstream.sql.views.asof import conjuncts
 from millstream.sql.views.functions import NOW_HINT, function_name
+from millstream.sql.views.qualify import has_names, lifted
 from millstream.sql.views.trees import both, closed, column, number, select
 
 if TYPE_CHECKING:
@@ -25,6 +26,20 @@ _FLIPPED: Final[dict[type[exp.Expr], type[exp.Binary]]] = {
     exp.GT: exp.LT,
     exp.GTE: exp.LTE,
 }
+
+
+def lift_having(tree: exp.Query) -> exp.Query:
+    """Return a query with conditions on the time in WHERE of a query around, not in HAVING."""
+    for query in reversed(list(tree.find_all(exp.Select))):
+        having = query.args.get("having")
+        conditions = [] if having is None else conjuncts(having.this)
+        timed = [each for each in conditions if _reads_clock(each)]
+        if not timed or query.args.get("qualify") or not has_names(query):
+            continue
+        others = both([each for each in conditions if not any(each is one for one in timed)])
+        query.set("having", None if others is None else exp.Having(this=others))
+        tree = lifted(tree, query, both(timed) or exp.true())
+    return tree
 
 
 def rewrite_now(tree: exp.Query, errors: ErrorReporter) -> None:

@@ -22,12 +22,19 @@ def rewrite_qualify(tree: exp.Query) -> exp.Query:
     for query in reversed(list(tree.find_all(exp.Select))):
         if not _must(query):
             continue
-        made = _rewritten(query)
-        if query is tree:
-            tree = made
-        else:
-            query.replace(made)
+        condition = query.args["qualify"].this
+        query.set("qualify", None)
+        tree = lifted(tree, query, condition)
     return tree
+
+
+def has_names(query: exp.Select) -> bool:
+    """Whether another query can select the columns of this one, in its order, by their names."""
+    names = [each.alias_or_name.lower() for each in query.expressions]
+    order = query.args.get("order")
+    sorts = [each.this for each in order.expressions] if order else []
+    by_name = all(isinstance(each, exp.Column) and each.name.lower() in names for each in sorts)
+    return by_name and all(names) and not any(each.is_star for each in query.expressions)
 
 
 def _must(query: exp.Select) -> bool:
@@ -37,18 +44,27 @@ def _must(query: exp.Select) -> bool:
         return False
     items = [each.unalias() for each in query.expressions]
     needed = [each for each in _parts(qualify.this) if has_aggregate(each)]
-    names = [each.alias_or_name.lower() for each in query.expressions]
-    order = query.args.get("order")
-    sorts = [each.this for each in order.expressions] if order else []
-    by_name = all(isinstance(each, exp.Column) and each.name.lower() in names for each in sorts)
-    named = all(names) and not any(each.is_star for each in query.expressions)
-    return by_name and named and any(each not in items for each in needed)
+    return has_names(query) and any(each not in items for each in needed)
 
 
-def _rewritten(query: exp.Select) -> exp.Select:
+def lifted(tree: exp.Query, query: exp.Select, condition: exp.Expr) -> exp.Query:
+    """Return a tree with a condition on the groups of a query in it as one on its rows.
+
+    Args:
+        tree: the tree.
+        query: the query, whose columns have names.
+        condition: over its columns, aggregates and keys.
+    """
+    made = _above(query, condition.copy())
+    if query is tree:
+        return made
+    query.replace(made)
+    return tree
+
+
+def _above(query: exp.Select, condition: exp.Expr) -> exp.Select:
+    """A query over another one, whose columns it selects where a condition holds."""
     inner = query.copy()
-    condition = inner.args["qualify"].this.copy()
-    inner.set("qualify", None)
     names = [each.alias_or_name for each in inner.expressions]
     known, hidden = {name.lower() for name in names}, list[exp.Expr]()
     for part in list(_parts(condition)):
