@@ -170,3 +170,38 @@ def test_async_connections(served):
         return await asyncio.gather(*[one(n) for n in range(30)])
 
     assert asyncio.run(main()) == [(n,) for n in range(30)]
+
+
+def test_any_of_a_list(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR)")
+    served.db.insert("t", [(n, f"n{n}") for n in range(5)])
+    with served.connect() as client:
+        sql = "SELECT id FROM t WHERE id = ANY(%s) AND name = ANY(%s) ORDER BY id"
+        assert client.execute(sql, [[1, 3, 9], ["n1", "n2", "n3"]]).fetchall() == [(1,), (3,)]
+        assert client.execute(sql, [[], []]).fetchall() == []
+    raw = served.raw()
+    raw.start()
+    raw.send(b"P", b"p\0SELECT id FROM t WHERE id = ANY($1)\0\0\0")
+    raw.send(b"D", b"Sp\0")
+    raw.send(b"B", b"\0p\0" + struct.pack("!hhi", 0, 1, 5) + b"{2,4}\0\0")
+    raw.send(b"E", b"\0\0\0\0\0")
+    raw.send(b"S")
+    found = raw.until(b"Z")
+    assert found[1] == (b"t", struct.pack("!hI", 1, 1016))
+    assert b"".join(kind for kind, _ in found) == b"1tT2DDCZ"
+    raw.close()
+
+
+def test_now_is_when_the_statement_starts(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, at TIMESTAMP)")
+    with served.connect() as client:
+        client.execute("INSERT INTO t VALUES (1, now()), (2, now() - INTERVAL '2 hours')")
+        sql = "SELECT id FROM t WHERE at > now() - INTERVAL '1 hour' AND id < %s"
+        for _ in range(3):
+            assert client.execute(sql, [10], prepare=True).fetchall() == [(1,)]
+        client.execute("UPDATE t SET at = CURRENT_TIMESTAMP WHERE id = 2")
+        assert client.execute("SELECT COUNT(*) AS n FROM t WHERE at <= now()").fetchone() == (2,)
+        with pytest.raises(psycopg.errors.UndefinedTable, match="did not exist at LSN"):
+            client.execute("SELECT id FROM t AS OF NOW() - INTERVAL '1 minute'")
+        with pytest.raises(psycopg.errors.UndefinedColumn):
+            client.execute("SELECT id FROM t WHERE later > now()")

@@ -89,9 +89,9 @@ def read_subscribe(text: Text, values: Sequence[Any]) -> Subscribe:
     if not tokens:
         raise PostgresError("SUBSCRIBE needs a query", sqlstate="42601", position=text.start + 1)
     if tokens[0].word in {"SELECT", "WITH"}:
-        made = Text(text.query, tokens).rewritten
+        made = Text(text.query, tokens, is_live=True).rewritten
         sql = made.sql
-        given = [values[place] for place in made.order] if made.order else None
+        given = made.given(values)
     else:
         sql, given = f"SELECT * FROM {_name(text, tokens[-1])}", None  # noqa: S608 - a quoted name
     return Subscribe(

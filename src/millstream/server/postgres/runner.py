@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -12,11 +13,13 @@ from millstream.engine import points
 from millstream.engine.prepare import columns, prepare
 from millstream.model.names import quote_name
 from millstream.model.result import Result
+from millstream.model.types import array_type
 from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, columns_of, of_result, of_texts
 from millstream.server.postgres.catalog import reads_catalog
 from millstream.server.postgres.errors import PostgresError, cancelled, notice
 from millstream.server.postgres.settings import Settings, assignment
+from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
 from millstream.server.roles import check_sql
 
@@ -41,6 +44,7 @@ _SHOWN: Final = frozenset(
     {"SOURCES", "TABLES", "VIEWS", "STREAMS", "SUBSCRIPTIONS", "SINKS", "CHANNELS", "CREATE"}
     | {"CHANGES"}
 )
+_MOMENT: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _COMMITS: Final = "each statement commits by itself, also between BEGIN and COMMIT"
 
 
@@ -121,7 +125,7 @@ class Runner:
             )
         if word == "SELECT" and values:
             made = text.rewritten
-            given = [values[place] for place in made.order]
+            given = made.given(values)
             found = points.run(self.session.context, made.sql, given, reads=True)
             return None if found is None else of_result(found)
         own = self._own.get(word)
@@ -143,7 +147,7 @@ class Runner:
             self.is_reading = True
             return await self.off_loop(partial(self._ask_catalog, text, values))
         made = text.rewritten
-        given = [values[place] for place in made.order] if made.order else None
+        given = made.given(values)
         self.is_reading = text.words[0] in QUERIES
         if not self.is_reading:
             self.has_written = True
@@ -247,8 +251,11 @@ class Runner:
             return tuple(types)
         made = query.rewritten
         found = prepare(self.session.context, made.sql, _samples(query)).types
+        lists = {query.tokens[place].text for place in listed_places(query.tokens)}
         for number, mark in zip(made.order, made.marks, strict=True):
-            types[number] = types[number] or found.get(mark)
+            of = found.get(mark)
+            if number >= 0 and of is not None and types[number] is None:
+                types[number] = array_type(of) if f"${number + 1}" in lists else of
         return tuple(types)
 
     def query_of(self, text: Text) -> Text | None:
@@ -360,10 +367,10 @@ def is_catalog(text: Text) -> bool:
 
 def _samples(text: Text) -> list[object]:
     """A value for each parameter, to plan with: NULL, and a number where only one can stand."""
-    counted = {"LIMIT", "OFFSET", "FETCH"}
-    tokens = text.tokens
-    return [
-        1 if place and tokens[place - 1].word in counted else None
-        for place, token in enumerate(tokens)
-        if token.kind == "parameter"
-    ]
+    made = text.rewritten
+    samples: list[object] = []
+    for number, mark in zip(made.order, made.marks, strict=True):
+        word = made.sql[:mark].rstrip()[-6:].upper()
+        is_limit = word.endswith(("LIMIT", "OFFSET"))
+        samples.append(_MOMENT if number < 0 else 1 if is_limit else None)
+    return samples

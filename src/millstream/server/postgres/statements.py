@@ -15,7 +15,7 @@ from millstream.server.postgres.answers import Answer
 from millstream.server.postgres.changes import ChangeRows, change_columns, read_subscribe
 from millstream.server.postgres.channels import ClientChannels
 from millstream.server.postgres.copying import Copy, CopyWriter, insert, read_copy
-from millstream.server.postgres.errors import PostgresError, ProtocolError
+from millstream.server.postgres.errors import PostgresError, ProtocolError, cancelled
 from millstream.server.postgres.options import check_names, duration, split_options
 from millstream.server.postgres.runner import Runner
 from millstream.server.postgres.text import Text
@@ -165,6 +165,8 @@ class Statements(Runner):
             return await going_on(text, values)
         if text.words[:3:2] == ("SELECT", "(") and text.tokens[1].identifier == "pg_notify":
             return await self._pg_notify(text, values)
+        if text.words[:3:2] == ("SELECT", "(") and text.tokens[1].identifier == "pg_sleep":
+            return await self._pg_sleep(text)
         return await super().run(text, values)
 
     def gives_rows(self, text: Text) -> bool:
@@ -419,6 +421,21 @@ class Statements(Runner):
             raise PostgresError("pg_notify takes a channel and a payload", sqlstate="42883")
         await self._send(*texts)
         return Answer("SELECT", (("pg_notify", 25, -1),), iter([("",)]), small=1)
+
+    async def _pg_sleep(self, text: Text) -> Answer:
+        try:
+            seconds = float(text.tokens[3].text)
+        except (ValueError, IndexError) as error:
+            raise PostgresError("pg_sleep takes a number", sqlstate="42883") from error
+        self.is_reading = True
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                await asyncio.sleep(min(seconds, 3600.0))
+        except TimeoutError:
+            raise cancelled("canceling statement due to statement timeout") from None
+        finally:
+            self.is_reading = False
+        return Answer("SELECT", (("pg_sleep", 25, -1),), iter([("",)]), small=1)
 
     async def _send(self, channel: str, payload: str) -> None:
         self._identity.require("write", "run NOTIFY")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.server.postgres.errors import PostgresError
 
@@ -47,6 +49,7 @@ _TYPES: Final = {
     "timestamptz": "TIMESTAMP",
     "numeric": "DECIMAL",
 }
+_ONCE: Final = {"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "("}
 MAX_PARAMETERS: Final = 65_535
 _DEFINING: Final = {"CREATE", "ALTER"}
 
@@ -97,10 +100,12 @@ class Text:
     Attributes:
         query: the whole text.
         tokens: those of the statement.
+        is_live: whether its changes are wanted: what ``now()`` means there goes on.
     """
 
     query: str = field(repr=False)
     tokens: tuple[Token, ...] = field(repr=False)
+    is_live: bool = False
 
     @property
     def start(self) -> int:
@@ -121,7 +126,7 @@ class Text:
     @cached_property
     def rewritten(self) -> Rewritten:
         """The statement in Millstream's dialect."""
-        return rewritten(self.query, self.tokens)
+        return rewritten(self.query, self.tokens, is_live=self.is_live)
 
     def tail(self, count: int) -> Text:
         """The statement without so many tokens at its beginning."""
@@ -138,7 +143,7 @@ class Rewritten:
 
     Attributes:
         sql: the text.
-        order: of each ``?`` in it the number of the client's parameter, from 0.
+        order: of each ``?`` in it the number of the client's parameter, from 0; -1: the time now.
         marks: the offset of each ``?``.
         starts: the offsets in ``sql`` where a piece begins,
         origins: and where these begin in the client's text.
@@ -154,6 +159,13 @@ class Rewritten:
     def count(self) -> int:
         """How many parameters the client has to give."""
         return max(self.order, default=-1) + 1
+
+    def given(self, values: Sequence[Any]) -> list[Any] | None:
+        """The value of each ``?``; None when there is none."""
+        if not self.order:
+            return None
+        now = datetime.now(UTC) if -1 in self.order else None
+        return [now if number < 0 else values[number] for number in self.order]
 
     def position(self, error: SqlError) -> int:
         """The place of an error in the client's text, from 1; 0 when it has none."""
@@ -262,7 +274,7 @@ def _unescaped(text: str) -> str:
 # ---- in Millstream's dialect
 
 
-def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
+def rewritten(query: str, tokens: Sequence[Token], *, is_live: bool = False) -> Rewritten:
     r"""A statement in Millstream's dialect.
 
     >>> [found] = statements(r"SELECT $2::int8, 'a\n' FROM public.t")
@@ -272,9 +284,9 @@ def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
     out: list[str] = []
     starts, origins, order, marks = [], [], [], []
     length, copied = 0, tokens[0].start
-    epochs = _epochs(tokens)
+    known = _epochs(tokens) | ({} if is_live else _moments(tokens)) | _lists(tokens)
     for place, token in enumerate(tokens):
-        piece = epochs[place] if place in epochs else _piece(tokens, place)
+        piece = known[place] if place in known else _piece(tokens, place)
         if piece is None:
             continue
         for text, origin in ((query[copied : token.start], copied), (piece, token.start)):
@@ -284,19 +296,57 @@ def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
                 out.append(text)
                 length += len(text)
         if token.kind == "parameter":
-            order.append(int(token.text[1:10]) - 1)
+            order.append(_number(token))
+            marks.append(length - 1)
+        elif piece == "?":
+            order.append(-1)
             marks.append(length - 1)
         copied = token.start + len(token.text)
     last = tokens[-1]
     rest = query[copied : last.start + len(last.text)]
     starts.append(length)
     origins.append(copied)
-    for number in order:
-        if not 0 <= number < MAX_PARAMETERS:
-            raise PostgresError(f"there is no parameter ${number + 1}", sqlstate="42P02")
     return Rewritten(
         "".join([*out, rest]), tuple(order), tuple(marks), tuple(starts), tuple(origins)
     )
+
+
+def _number(token: Token) -> int:
+    number = int(token.text[1:10])
+    if not 0 < number <= MAX_PARAMETERS:
+        raise PostgresError(f"there is no parameter ${number}", sqlstate="42P02")
+    return number - 1
+
+
+def _moments(tokens: Sequence[Token]) -> dict[int, str]:
+    """What the tokens of ``now()`` become, in statements that run once: a value of their start."""
+    words = [each.word for each in tokens]
+    if words[0] not in _ONCE or ("AS", "OF") in pairwise(words):  # which has a NOW() of its own
+        return {}
+    made: dict[int, str] = {}
+    for place, word in enumerate(words):
+        if word == "CURRENT_TIMESTAMP":
+            made[place] = "?"
+        elif word == "NOW" and words[place + 1 : place + 3] == ["(", ")"]:
+            made |= {place: "?", place + 1: "", place + 2: ""}
+    return made
+
+
+def _lists(tokens: Sequence[Token]) -> dict[int, str]:
+    """What the tokens of ``= ANY($1)`` become: ``IN (?)``."""
+    made: dict[int, str] = {}
+    for place in listed_places(tokens):
+        made |= {place - 3: " IN ", place - 2: ""}
+    return made
+
+
+def listed_places(tokens: Sequence[Token]) -> Iterator[int]:
+    """The places of parameters in ``= ANY($1)``, which are lists."""
+    for place in range(3, len(tokens) - 1):
+        if tokens[place].kind == "parameter" and tokens[place + 1].text == ")":
+            before = [each.word for each in tokens[place - 3 : place]]
+            if before == ["=", "ANY", "("]:
+                yield place
 
 
 def _epochs(tokens: Sequence[Token]) -> dict[int, str]:

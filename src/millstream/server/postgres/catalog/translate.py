@@ -50,7 +50,7 @@ def reads_catalog(text: Text) -> bool:
         name = token.identifier
         if name in _SCHEMAS or name in COLUMNS:
             return True
-        has_from = has_from or token.word == "FROM"
+        has_from = has_from or token.word in {"FROM", "TABLE"}
     return not has_from
 
 
