@@ -265,3 +265,13 @@ def test_a_revoked_key_ends_its_connections(serve, monkeypatch):
                     pass
             stays.send(type="sql", id=1, sql="SHOW SOURCES")
             assert stays.next()["type"] == "result"
+
+
+def test_a_client_that_leaves_while_its_tail_is_opened(s):
+    for _ in range(30):
+        with client(s) as ws:
+            ws.send(type="subscribe", id=1, sql="SELECT n FROM s")
+            ws.until("ready")
+    wait_until(lambda: s.server._service.gate.subscriptions == 0)
+    wait_until(lambda: len(s.server._service.tails) == 0)
+    wait_until(lambda: len(s.db.query("SHOW SUBSCRIPTIONS")) == 0)

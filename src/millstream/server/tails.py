@@ -195,6 +195,12 @@ class Tail:
         self._ended()
 
 
+def _close_unused(opening: asyncio.Future[Tail]) -> None:
+    """Close a tail that nobody has stepped into by the time it is open."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().leave(None)
+
+
 Subscribe = Callable[[], Awaitable["AsyncSubscription"]]
 
 
@@ -218,17 +224,22 @@ class Tails:
         try:
             return await asyncio.shield(found)
         except BaseException:
-            if found.done() and self._tails.get(key) is found:
-                del self._tails[key]
+            if not found.done():  # this client has left while it was opened
+                found.add_done_callback(_close_unused)
+            elif found.cancelled() or found.exception() is not None:
+                self._forget(key, found)
+            else:
+                _close_unused(found)
             raise
 
     async def _opened(self, key: Hashable, encoding: Encoding, subscribe: Subscribe) -> Tail:
+        opening = self._tails.get(key)
         subscription = await subscribe()
+        return Tail(subscription, encoding, self._measures, lambda: self._forget(key, opening))
 
-        def ended() -> None:
+    def _forget(self, key: Hashable, opening: asyncio.Future[Tail] | None) -> None:
+        if self._tails.get(key) is opening:
             self._tails.pop(key, None)
-
-        return Tail(subscription, encoding, self._measures, ended)
 
     def close(self) -> None:
         """End all of them."""
