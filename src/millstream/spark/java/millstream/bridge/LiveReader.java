@@ -122,6 +122,11 @@ public class LiveReader implements SupportsRealTimeRead {
     return to;
   }
 
+  /** Whether there are more rows in the frame, which has whole commits. */
+  public boolean isInFrame() {
+    return to < rows;
+  }
+
   /** Whether more rows are there, or are on their way. */
   public boolean hasMore() {
     try {

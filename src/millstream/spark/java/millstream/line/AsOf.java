@@ -74,7 +74,7 @@ public class AsOf extends Operator {
   void open(Line line) {
     left.open(line, false);
     right.open(line, true);
-    setRoots(line.state(), left.slot, Page.KIND);
+    setRoots(line, left.slot, Page.KIND);
     if (tolerance != null) test = Predicate$.MODULE$.create(tolerance, pair);
     joined = new JoinedRow();
     nulls = new GenericInternalRow(right.width);

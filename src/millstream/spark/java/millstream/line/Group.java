@@ -65,7 +65,7 @@ public class Group extends Operator implements Kept.Kind {
   void open(Line line) {
     state = line.state();
     slot = line.newSlot();
-    setRoots(state, slot, this);
+    setRoots(line, slot, this);
     for (int i = 0; i < aggregates.length; i++) aggregates[i].open(line);
     if (expiry != null) expiry.open(line);
     resultOf = UnsafeProjection.create(results, buffers);

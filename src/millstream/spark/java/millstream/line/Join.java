@@ -88,7 +88,7 @@ public class Join extends Operator {
     state = line.state();
     trees = new Tree[] {new Tree(state, line.newSlot(), null), new Tree(state, line.newSlot(), null)};
     slot = line.newSlot();
-    setRoots(state, slot, Sides.KIND);
+    setRoots(line, slot, Sides.KIND);
     for (int side = LEFT; side <= RIGHT; side++) {
       if (!kept[side]) expiries[side] = null;
       if (expiries[side] != null) expiries[side].open(line);

@@ -104,8 +104,14 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
     entry.take(reader);
     waiting += reader.to() - reader.from();
     state.makeRoom();
-    boolean waits = waiting < mostWaiting && !state.isCrowded() && reader.hasMore();
-    if (!waits || System.nanoTime() - since > effort) work();
+    if (!waits()) work();
+  }
+
+  /** Whether the rows at hand are to wait; those of a commit do not leave it, unless it is large. */
+  private boolean waits() {
+    if (state.isCrowded() || waiting >= MOST_ROWS || !reader.hasMore()) return false;
+    if (reader.isInFrame()) return true;
+    return waiting < mostWaiting && System.nanoTime() - since <= effort;
   }
 
   public void work() {
@@ -119,6 +125,18 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
     state.settle();
     waiting = 0;
     effort = System.nanoTime() - begun;
+  }
+
+  /**
+   * Work on what waits at an operator and those after it, though one before it is still at work: more
+   * than there is room for would wait, such as all the matches of one row.
+   */
+  void workFrom(Operator first) {
+    state.hold(1);
+    int at = 0;
+    while (operators[at] != first) at++;
+    for (int i = at; i < operators.length; i++) operators[i].workAll();
+    state.hold(-1);
   }
 
   public boolean isReady() {

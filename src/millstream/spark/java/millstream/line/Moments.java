@@ -79,7 +79,7 @@ public class Moments extends Operator {
     row = new UnsafeRow(width);
     isKnown = false;
     now = ALWAYS;
-    setRoots(line.state(), slot, Page.KIND);
+    setRoots(line, slot, Page.KIND);
     pipe.open(line);
   }
 

@@ -13,10 +13,12 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
  */
 public abstract class Operator implements Serializable {
   private static final long serialVersionUID = 1L;
+  private transient Line line;
   private transient State state;
   private transient int slot;
   private transient Kept.Kind kind;
   private transient ArrayList waiting;
+  private transient int changes;
 
   /** Whether it takes the rows of a port. */
   abstract boolean takes(int port);
@@ -25,8 +27,9 @@ public abstract class Operator implements Serializable {
   abstract void open(Line line);
 
   /** Say where the roots of its keys are, and what they are. */
-  final void setRoots(State in, int atSlot, Kept.Kind ofKind) {
-    state = in;
+  final void setRoots(Line ofLine, int atSlot, Kept.Kind ofKind) {
+    line = ofLine;
+    state = ofLine.state();
     slot = atSlot;
     kind = ofKind;
     waiting = new ArrayList();
@@ -74,6 +77,7 @@ public abstract class Operator implements Serializable {
       root.last.next = change;
     }
     root.last = change;
+    if (++changes > state.mostChanges()) line.workFrom(this);
   }
 
   /** Work on all keys that have changed. */
@@ -88,6 +92,7 @@ public abstract class Operator implements Serializable {
       state.makeRoom();
     }
     waiting.clear();
+    changes = 0;
   }
 
   /**

@@ -77,7 +77,7 @@ public class Over extends Operator {
     comparator = new Top.ByOrder(new LazilyGeneratedOrdering(order, input), width);
     int slot = line.newSlot();
     rows = new Tree(line.state(), slot, comparator);
-    setRoots(line.state(), slot, Page.KIND);
+    setRoots(line, slot, Page.KIND);
     resultOf = UnsafeProjection.create(output, evaluated);
     windows.open(width);
     pipe.open(line);

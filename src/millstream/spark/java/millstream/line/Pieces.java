@@ -83,8 +83,9 @@ final class Pieces {
     for (int i = 0; i < pieces.length; i++) if (pieces[i] != null) put(pieces[i], known[i]);
   }
 
+  /** The pages of a key are far from each other, so that nothing else must be sought behind them. */
   private static int hash(int ofKey, int slot, int page) {
-    int mixed = (ofKey * 31 + slot) * 31 + page;
-    return mixed ^ (mixed >>> 16);
+    int mixed = ((ofKey * 31 + slot) * 31 + page) * 0x9e3779b9;
+    return mixed ^ (mixed >>> 15);
   }
 }

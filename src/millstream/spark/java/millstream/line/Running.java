@@ -52,7 +52,7 @@ public class Running extends Operator {
     int slot = line.newSlot();
     rows = new Tree(state, slot, comparator);
     marks = line.newSlot();
-    setRoots(state, slot, Page.KIND);
+    setRoots(line, slot, Page.KIND);
     totals.open(width);
     pipe.open(line);
   }

@@ -27,6 +27,9 @@ final class State {
   /** How many are written when there is nothing else to do: a tenth of a millisecond's worth. */
   private static final int AT_PAUSE = 32;
 
+  /** What a change that waits takes of memory, with what comes of it. */
+  private static final int CHANGE_BYTES = 400;
+
   private static final AtomicInteger OPEN = new AtomicInteger();
 
   /** The slot of what the state says of itself. */
@@ -44,13 +47,16 @@ final class State {
   private final ArrayDeque changed = new ArrayDeque();
   private Totals totals;
   private long held;
-  private long most = most();
+  private long most;
+  private int mostChanges;
+  private int holds;
   private boolean isCrowded;
 
   State(String feed, ValueState stored) {
     this.feed = feed;
     this.stored = stored;
     OPEN.incrementAndGet();
+    setMost();
   }
 
   /** See whether anything is stored: Spark lets nobody look before the first row. */
@@ -105,9 +111,19 @@ final class State {
     changed.add(piece);
   }
 
+  /** How many changes may wait at an operator. */
+  int mostChanges() {
+    return mostChanges;
+  }
+
+  /** Let go of nothing, since an operator is at work on a key, until this is said again. */
+  void hold(int more) {
+    holds += more;
+  }
+
   /** The operators are between two keys: if there is too much at hand, let go of some. */
   void makeRoom() {
-    if (held <= most) return;
+    if (held <= most || holds > 0) return;
     long goal = most - most / 4L;
     letGo(goal);
     if (held > goal) {
@@ -140,7 +156,7 @@ final class State {
   /** The operators have worked on all that waited. */
   void settle() {
     isCrowded = false;
-    most = most();
+    setMost();
     makeRoom();
     while (changed.size() > MOST_CHANGED) write((Kept) changed.poll());
     publish();
@@ -226,9 +242,10 @@ final class State {
   }
 
   /** How much may be at hand: of all lines together, 40 % of the heap, if nothing else is said. */
-  private static long most() {
+  private void setMost() {
     long all = Long.getLong("millstream.line.memory", Runtime.getRuntime().maxMemory() / 5L * 2L);
-    return all / (long) Math.max(1, OPEN.get());
+    most = all / (long) Math.max(1, OPEN.get());
+    mostChanges = (int) Math.min(most / (long) CHANGE_BYTES, 1L << 24);
   }
 
   static void setKey(Object key) {

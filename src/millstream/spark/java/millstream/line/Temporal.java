@@ -49,7 +49,7 @@ public class Temporal extends Operator {
   void open(Line line) {
     int slot = line.newSlot();
     table = new Tree(line.state(), slot, null);
-    setRoots(line.state(), slot, Page.KIND);
+    setRoots(line, slot, Page.KIND);
     left = new UnsafeRow(leftWidth);
     right = new UnsafeRow(rightWidth);
     nulls = new GenericInternalRow(rightWidth);

@@ -49,7 +49,7 @@ public class Top extends Operator {
     comparator = new ByOrder(new LazilyGeneratedOrdering(order, input), width);
     int slot = line.newSlot();
     rows = new Tree(line.state(), slot, comparator);
-    setRoots(line.state(), slot, Page.KIND);
+    setRoots(line, slot, Page.KIND);
     pipe.open(line);
   }
 
