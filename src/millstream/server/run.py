@@ -127,6 +127,7 @@ class Server:
                 await serving
             if self._postgres is not None:
                 self._postgres.close()
+                await self._postgres.wait_closed()  # no statement runs when the database closes
             self._service.close()
 
     async def _open_postgres(self) -> None:
