@@ -35,6 +35,7 @@ _OPTIONS: Final = {
 _POLL: Final = {**_OPTIONS, "timeout": float}
 _LONGEST_POLL: Final = 60.0
 _POLLED_ROWS: Final = 16_384
+_TOGETHER: Final = 0.005
 
 
 async def subscribe(service: Service, request: Request, identity: Identity) -> Response:
@@ -87,19 +88,23 @@ async def _gathered(stream: Stream, seconds: float) -> list[Frame]:
     """The frames that a stream has now; if these have no changes, those that come in time."""
     found: list[Frame] = []
     rows = 0
+    caught_up = False
     frames = stream.frames()
     async with contextlib.aclosing(frames):  # type: ignore[type-var]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds or None) as waiting:
+            async with asyncio.timeout(None) as waiting:  # until it has caught up
                 async for frame in frames:
                     found.append(frame)
                     rows += len(frame)
-                    if frame.type == "progress" and (rows or not seconds):
-                        break  # it has caught up
-                    if rows and waiting.when() is not None:
-                        waiting.reschedule(asyncio.get_running_loop().time() + 0.02)
+                    is_first = frame.type == "progress" and not caught_up
+                    caught_up = caught_up or is_first
                     if rows >= _POLLED_ROWS or frame.type == "end":
                         break
+                    if caught_up and not (rows or seconds):
+                        break
+                    if is_first or (caught_up and rows):  # what comes at once is in one answer
+                        pause = _TOGETHER if rows else seconds
+                        waiting.reschedule(asyncio.get_running_loop().time() + pause)
     return found
 
 
