@@ -1,6 +1,6 @@
 """The clock of views: what NOW() is in them comes as commits of a log, so a replay gives the same.
 
-While some view reads it, the time is committed once a second. Only the newest tick counts; older
+While some view reads it, the time is committed four times a second. Only the newest tick counts; older
 ones are kept as long as a view may have to begin anew where it stands.
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from millstream.log import Hold
     from millstream.views.definitions import Storage
 
-TICK_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 0.25
 _KEPT_SECONDS: Final = 600.0
-_MOST_TICKS: Final = 100_000
+_MOST_TICKS: Final = 400_000
 """So many ticks, at most, are kept for a view that has not changed since: those of a day."""
 
 _HELD: Final = 64
