@@ -1,7 +1,7 @@
 """The clock of views: what NOW() is in them comes as commits of a log, so a replay gives the same.
 
-While some view reads it, the time is committed four times a second. Only the newest tick counts; older
-ones are kept as long as a view may have to begin anew where it stands.
+While some view reads it, the time is committed four times a second. Only the newest tick counts;
+older ones are kept as long as a view may have to begin anew where it stands.
 """
 
 from __future__ import annotations
