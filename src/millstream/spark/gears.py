@@ -55,7 +55,7 @@ _NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
 
 
 class Watcher(Protocol):
-    """Is notified when the query of a view starts, fails, recovers and catches up."""
+    """Is notified when the query of a view starts, fails and catches up."""
 
     reached: int
 
@@ -64,9 +64,6 @@ class Watcher(Protocol):
 
     def started(self) -> None:
         """Its query runs."""
-
-    def recovered(self) -> None:
-        """It has got further than where it failed."""
 
     def idle(self, lsn: int) -> None:
         """There is nothing more to read up to an LSN."""
@@ -289,7 +286,6 @@ class Runner:
                 return
             if self.error is not None and self._watcher.reached > place:
                 self.error = None
-                self._watcher.recovered()
         with contextlib.suppress(Exception):
             running.stop()
         self._tasks.check(running)

@@ -70,7 +70,9 @@ class ViewProgress:
     def caught_up(self, lsn: int, *, idle: bool = False) -> None:
         """Everything up to an LSN was taken in; idle: there was nothing to read up to there."""
         with self._reaching:
-            self.reached = max(self.reached, lsn)
+            if lsn > self.reached:
+                self.error = None  # it has got further than where it failed
+                self.reached = lsn
         self._moved.wake()
         if self.cuts:
             self._pass_cuts(lsn, idle=idle)
@@ -115,10 +117,6 @@ class ViewProgress:
         """The query runs, perhaps again."""
         self._has_started = True
         self._moved.wake()
-
-    def recovered(self) -> None:
-        """The query goes on after a failure."""
-        self.error = None
 
     def blocked(self, error: LogError) -> None:
         """The log takes no changes for now."""
