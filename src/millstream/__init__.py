@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream import errors as errors
+    from millstream.client import Client as Client
     from millstream.database import Database as Database
     from millstream.engine.session import Session as Session
     from millstream.errors import Error as Error
@@ -42,6 +43,7 @@ _HOMES = {
     "Change": "millstream.model",
     "ChangeBatch": "millstream.model",
     "ChangeEvent": "millstream.subscriptions",
+    "Client": "millstream.client",
     "Column": "millstream.model",
     "Cut": "millstream.model.cut",
     "CutSubscription": "millstream.subscriptions",
@@ -64,6 +66,7 @@ __all__ = [
     "Change",
     "ChangeBatch",
     "ChangeEvent",
+    "Client",
     "Column",
     "Cut",
     "CutSubscription",
@@ -127,7 +130,22 @@ def open(  # noqa: A001
     )
 
 
-connect = open
+def connect(url: str, *, key: str | None = None, timeout: float = 10.0) -> Client:
+    """Connect to a server, which ``millstream serve`` starts: it has the methods of a database.
+
+    Args:
+        url: its address, such as ``"http://127.0.0.1:8080"``.
+        key: an API key, for a server with ``--auth``.
+        timeout: for how many seconds a call is tried while the server cannot be reached.
+
+    Raises:
+        DisconnectedError: it cannot be reached.
+        AuthenticationError: it needs a key, or another one.
+        MissingExtraError: httpx or websockets is not installed.
+    """
+    from millstream.client import Client  # noqa: PLC0415 - importing the package loads no Arrow
+
+    return Client(url, key=key, timeout=timeout)
 
 
 def __getattr__(name: str) -> object:

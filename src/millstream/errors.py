@@ -499,6 +499,12 @@ class ServerError(Error):
     code = "SERVER"
 
 
+class DisconnectedError(ServerError):
+    """The server cannot be reached, or the connection broke before its answer came."""
+
+    code = "DISCONNECTED"
+
+
 class AuthenticationError(ServerError):
     """There is no key, or it is none of this server's."""
 

@@ -291,7 +291,6 @@ def test_opening_twice(tmp_path):
         db.execute("CREATE SOURCE s (n BIGINT)")
     with ms.open(tmp_path) as db:
         assert len(db.query("SHOW SOURCES")) == 1
-    assert ms.connect is ms.open
 
 
 def test_what_cannot_be_opened(tmp_path):

@@ -80,7 +80,7 @@ class TestSql:
         assert pa.ipc.open_stream(answer.content).read_all().to_pylist() == [{"id": 1, "name": "a"}]
         done = s.client.post("/v1/sql", json={"sql": "DELETE FROM t"}, headers={"Accept": ARROW})
         schema = pa.ipc.open_stream(done.content).schema
-        assert schema.metadata == {b"status": b"DELETE 1"}
+        assert (schema.metadata[b"status"], schema.metadata[b"rowcount"]) == (b"DELETE 1", b"1")
 
     def test_too_many_rows(self, serve):
         with serve(limits={"result_rows": 2}) as served:

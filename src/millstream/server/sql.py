@@ -99,10 +99,10 @@ def result_json(result: Result) -> dict[str, Any]:
 
 
 def arrow_of(result: Result) -> bytes:
-    """A result as an Arrow IPC stream; the status of one without rows is in its metadata."""
-    table = result.to_arrow()
-    if result.status:
-        table = pa.table({}).replace_schema_metadata({"status": result.status})
+    """A result as an Arrow IPC stream; status, count of rows and LSN are in its metadata."""
+    table = pa.table({}) if result.status else result.to_arrow()
+    facts = {"status": result.status, "rowcount": str(result.rowcount), "lsn": str(result.lsn)}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **facts})
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as writer:
         writer.write_table(table)

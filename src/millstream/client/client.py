@@ -1,0 +1,310 @@
+"""``Client``: the public face of a database that is served elsewhere."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pyarrow as pa
+
+from millstream.client.http import Http, delays
+from millstream.engine.once import Insertion
+from millstream.errors import (
+    ClosedError,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    SqlUnsupportedError,
+    ViewFailedError,
+    ViewNotReadyError,
+)
+from millstream.formats.batches import as_batches
+from millstream.formats.csv_text import csv_rows
+from millstream.formats.json_text import json_rows
+from millstream.model.display import public_names
+from millstream.model.result import Result
+from millstream.model.schema import Column, Schema
+from millstream.threads import deadline_of, time_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.formats.text import TextInput
+    from millstream.model.batch import ChangeBatch
+    from millstream.sql import ParameterValues
+
+_READS = re.compile(
+    r"(\s|\(|--[^\n]*\n|/\*.*?\*/)*(SELECT|SHOW|DESCRIBE|DESC|EXPLAIN|WITH|VALUES|FROM)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_POLL_SECONDS = 0.1
+
+
+class Client:
+    """A database that another process serves. Get one with ``ms.connect(url, key=...)``.
+
+    It has the methods of ``Database`` for what users do, and gives the same objects. The tenant and
+    the role are those of the key. A call waits while the server is away, and is sent again if that
+    is safe: queries and inserts always, other statements only if the server has not got them.
+
+    Args:
+        url: the address of the server.
+        key: an API key.
+        timeout: for how many seconds a call is tried while the server cannot be reached.
+    """
+
+    def __init__(self, url: str, *, key: str | None = None, timeout: float = 10.0) -> None:
+        self.url = _checked_url(url)
+        deadline_of(timeout)  # raises if it is no number of seconds
+        self._is_closed = False
+        self._schemas: dict[str, Schema] = {}
+        self._http = Http(self.url, key, timeout)
+        try:
+            self.query("SHOW TABLES LIKE ''")  # a wrong address or key is an error now, not later
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- SQL
+
+    def execute(self, sql: str, parameters: ParameterValues = None) -> Result:
+        """Run statements; returns the last one's Result.
+
+        Args:
+            sql: the statements, separated by semicolons.
+            parameters: a list for each ``?``, or a dict for ``:name``.
+
+        Raises:
+            SqlError: a statement is refused; the error says where, why, and what to write instead.
+            DisconnectedError: the connection broke before the answer came. The statements may have
+                run, or not.
+        """
+        self._check()
+        return _result(self._http.sql(sql, parameters, again=False))
+
+    def query(self, sql: str, parameters: ParameterValues = None) -> Result:
+        """The rows that a query gives now.
+
+        Args:
+            sql: a SELECT, SHOW, DESCRIBE or EXPLAIN.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+        """
+        self._check()
+        if not _READS.match(sql):
+            raise SqlUnsupportedError("query() takes a SELECT", sql=sql, hint="use execute()")
+        is_one = ";" not in sql.rstrip("; \n\t")  # else a write may follow
+        return _result(self._http.sql(sql, parameters, again=is_one))
+
+    sql = query
+
+    def explain(self, sql: str, parameters: ParameterValues = None) -> str:
+        """How a query runs, as text."""
+        if sql.lstrip()[:7].upper() != "EXPLAIN":
+            sql = f"EXPLAIN {sql}"
+        return "\n".join(line for (line,) in self.query(sql, parameters))
+
+    def schema(self, name: str) -> Schema:
+        """The columns of a source, table or view.
+
+        Raises:
+            ObjectNotFoundError: there is none of that name.
+        """
+        quoted = name.replace('"', '""')
+        rows = self.query(f'DESCRIBE "{quoted}"').fetchall()
+        columns = [
+            Column.parse(column, kind if nullable else f"{kind} NOT NULL")
+            for column, kind, nullable, _ in rows
+        ]
+        found = Schema(tuple(columns), tuple(row[0] for row in rows if row[3]))
+        self._schemas[name] = found
+        return found
+
+    # ---- pushing in
+
+    def insert(self, name: str, data: Any) -> int:  # noqa: ANN401 - any shape of rows
+        """Add rows to a source or a table, all or none; returns how many.
+
+        They are added once, even if the server is lost meanwhile; when this returns, they are on
+        its disk.
+
+        Args:
+            name: the source or table.
+            data: tuples, dicts, dataclasses; a dict of columns; an Arrow table, a pandas or polars
+                frame, or anything else with ``__arrow_c_stream__``.
+
+        Raises:
+            RowError: a value that does not fit; it names the row and the column.
+            DuplicateKeyError: a key of a table that is there already.
+            TooLargeError: it is more than the server takes at a time.
+        """
+        return self.insert_once(name, data, uuid4().hex).rows
+
+    def insert_once(self, name: str, data: Any, key: str) -> Insertion:  # noqa: ANN401
+        """Add rows, all or none, unless an earlier insert with this key has done so.
+
+        Raises:
+            InvalidOptionError: the key was used for another number of rows.
+            RowError: a value that does not fit; it names the row and the column.
+        """
+        if isinstance(data, Iterator):
+            data = list(data)
+        return self._insert(name, key, lambda schema: as_batches(data, schema))
+
+    def insert_json(self, name: str, data: TextInput) -> int:
+        """Add rows from JSON: an array of objects, one object, or one object a line.
+
+        Raises:
+            RowError: a value that does not fit; it names the row and the column.
+            SchemaMismatchError: invalid JSON; it names line and column.
+        """
+        rows = json_rows(data, self.schema(name))
+        return self._insert(name, uuid4().hex, lambda schema: as_batches(rows, schema)).rows
+
+    def insert_csv(
+        self, name: str, data: TextInput, *, header: bool = True, delimiter: str = ","
+    ) -> int:
+        """Add rows from CSV.
+
+        Args:
+            name: the source or table.
+            data: CSV in a str or bytes; or a file: a ``pathlib.Path``, or open for reading.
+            header: whether the first line names the columns; else all of them, in their order.
+            delimiter: what stands between fields.
+        """
+        batches = list(csv_rows(data, self.schema(name), header=header, delimiter=delimiter))
+        return self._insert(name, uuid4().hex, lambda _: batches).rows
+
+    def _insert(
+        self, name: str, key: str, batches_of: Callable[[Schema], list[ChangeBatch]]
+    ) -> Insertion:
+        """Add batches that are made for the columns; they may have changed since last time."""
+        self._check()
+        known = self._schemas.get(name) or self.schema(name)
+        try:
+            return self._insert_into(name, key, known, batches_of(known))
+        except SchemaMismatchError:
+            fresh = self.schema(name)
+            if fresh == known:
+                raise
+            return self._insert_into(name, key, fresh, batches_of(fresh))
+
+    def _insert_into(
+        self, name: str, key: str, schema: Schema, batches: list[ChangeBatch]
+    ) -> Insertion:
+        if not batches:
+            return Insertion(0, repeated=False)
+        body = ipc_stream(schema, [batch.arrow for batch in batches])
+        done = self._http.insert(name, body, key)
+        return Insertion(done["rows"], done["repeated"])
+
+    # ---- how it is
+
+    @property
+    def lsn(self) -> int:
+        """The newest LSN that was given to a row."""
+        self._check()
+        return int(self._http.get("/ready")["lsn"])
+
+    def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
+        """Wait until a view runs and includes an LSN, or all there is now; returns that LSN.
+
+        Raises:
+            ViewNotReadyError: the time is up.
+            ViewFailedError: the view's query cannot go on.
+        """
+        deadline = deadline_of(timeout)
+        wanted = self.lsn if lsn is None else lsn
+        for delay in delays():
+            found = [row for row in self.query("SHOW VIEWS").to_pylist() if row["name"] == view]
+            if not found:
+                raise ObjectNotFoundError(f"there is no view {view}", hint="SHOW VIEWS lists them")
+            (row,) = found
+            if row["error"]:
+                raise ViewFailedError(row["error"], view=view, hint="SHOW VIEWS says more")
+            if row["lsn"] >= wanted or row["lag_rows"] == 0:
+                return wanted
+            left = time_left(deadline, min(delay, _POLL_SECONDS))
+            if not left:
+                break
+            time.sleep(left)
+        raise ViewNotReadyError(
+            f"the view {view} has not taken in LSN {wanted:,} within {timeout} seconds",
+            hint="wait longer, or see its lag in SHOW VIEWS",
+        )
+
+    def catalog(self) -> dict[str, Any]:
+        """Sources, tables, views and streams: columns, and what SHOW says of each."""
+        self._check()
+        found: dict[str, Any] = self._http.get("/v1/catalog")
+        return found
+
+    def metrics(self) -> dict[str, Any]:
+        """The newest LSN; of each source, table, view and stream by its name, what SHOW says."""
+        found = self.catalog()
+        kinds = [kind for kind in found if kind != "lsn"]
+        named = {kind: {each["name"]: each for each in found[kind]} for kind in kinds}
+        return {"lsn": found["lsn"], **named}
+
+    def topology(self) -> dict[str, Any]:
+        """What flows where: ``nodes``, and ``edges`` between them."""
+        self._check()
+        found: dict[str, Any] = self._http.get("/v1/topology")
+        return found
+
+    # ---- its end
+
+    def close(self) -> None:
+        """End the connection. Twice is fine."""
+        self._is_closed = True
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.url} {'closed' if self._is_closed else 'open'}>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the client is closed", hint="ms.connect again")
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InvalidOptionError(
+            f"{url!r} is not the address of a server",
+            hint='such as "http://127.0.0.1:8080"; ms.open(path) opens a directory',
+        )
+    return url.rstrip("/")
+
+
+def ipc_stream(schema: Schema, batches: list[pa.RecordBatch]) -> bytes:
+    """Record batches of a schema as an Arrow IPC stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, schema.arrow) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data: bytes = out.getvalue().to_pybytes()
+    return data
+
+
+def _result(body: bytes) -> Result:
+    """The result that an answer in Arrow holds."""
+    with pa.ipc.open_stream(body) as reader:
+        table = reader.read_all()
+    facts = table.schema.metadata or {}
+    lsn, status = int(facts.get(b"lsn", 0)), facts.get(b"status", b"").decode()
+    if status:
+        return Result.of_status(status, lsn=lsn, rowcount=int(facts.get(b"rowcount", 0)))
+    return Result(Schema.from_arrow(table.schema), table.to_batches(), lsn=lsn)

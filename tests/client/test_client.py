@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+import millstream as ms
+from millstream import errors
+from millstream.server.keys import Keys
+from millstream.testing import TIMEOUT
+
+from .conftest import Process
+
+
+class TestSql:
+    def test_statements_and_queries(self, db, t):
+        result = db.execute(f"INSERT INTO {t} VALUES (?, ?), (2, 'b')", [1, "O'Hara"])
+        assert (result.status, result.rowcount) == ("INSERT 2", 2)
+        found = db.query(f"SELECT * FROM {t} WHERE id = :id", {"id": 1})
+        assert found.fetchall() == [(1, "O'Hara")]
+        assert found.lsn > 0
+        assert found.schema == db.schema(t)
+        assert found.schema.key == ("id",)
+        assert found.to_arrow().num_rows == 1
+        assert found.to_pandas()["name"].tolist() == ["O'Hara"]
+        assert db.sql(f"SELECT COUNT(*) AS c FROM {t}").to_pylist() == [{"c": 2}]
+        assert db.explain(f"SELECT * FROM {t}")
+        assert not db.query(f"SELECT * FROM {t} WHERE id = 9")
+
+    def test_types_come_back_as_they_were(self, db):
+        db.execute(
+            "CREATE TABLE kinds (id BIGINT PRIMARY KEY, d DECIMAL(9, 2), ts TIMESTAMP, b BINARY, "
+            "day DATE, a ARRAY<BIGINT>, ok BOOLEAN, x DOUBLE)"
+        )
+        when = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+        row = (2**60, decimal.Decimal("1.50"), when, b"\x00\xff", when.date(), [1, None], True, 0.5)
+        assert db.insert("kinds", [row]) == 1
+        assert db.query("SELECT * FROM kinds WHERE ts = ?", [when]).fetchall() == [row]
+
+    def test_errors_are_those_of_a_database(self, db, t):
+        with pytest.raises(errors.SqlSyntaxError) as caught:
+            db.execute("SELEC 1")
+        assert (caught.value.line, caught.value.column) == (1, 1)
+        assert caught.value.hint == "Did you mean SELECT?"
+        assert "SELEC 1\n  ^" in str(caught.value)
+        with pytest.raises(errors.ObjectNotFoundError):
+            db.query("SELECT * FROM nothing")
+        with pytest.raises(errors.ObjectExistsError):
+            db.execute(f"CREATE TABLE {t} (id BIGINT PRIMARY KEY)")
+        db.insert(t, [(1, "a")])
+        with pytest.raises(errors.DuplicateKeyError):
+            db.insert(t, [(1, "b")])
+        with pytest.raises(errors.SqlUnsupportedError):
+            db.query(f"DELETE FROM {t}")
+
+    def test_how_it_is(self, db, s):
+        db.insert(s, [(1, "a")])
+        assert db.metrics()["sources"][s]["pushed"] == 1
+        assert db.metrics()["lsn"] <= db.lsn
+        assert s in [node["name"] for node in db.topology()["nodes"]]
+        with pytest.raises(errors.ObjectNotFoundError):
+            db.wait_for("nothing")
+
+
+class TestInsert:
+    def test_any_shape(self, db, s):
+        assert db.insert(s, [(1, "a")]) == 1
+        assert db.insert(s, ({"n": n} for n in (2, 3))) == 2
+        assert db.insert(s, {"n": [4], "name": ["d"]}) == 1
+        assert db.insert(s, pa.table({"n": [5, 6]})) == 2
+        assert db.insert_json(s, '{"n": 7}\n{"n": 8}') == 2
+        assert db.insert_csv(s, "n,name\n9,i\n") == 1
+        assert db.insert(s, []) == 0
+        rows = db.query(f"SELECT n FROM {s}").fetchall()
+        assert sorted(rows) == [(n,) for n in range(1, 10)]
+
+    def test_a_value_that_does_not_fit_names_its_place(self, db, s):
+        with pytest.raises(errors.RowError) as caught:
+            db.insert(s, [(1, "a"), ("x", "b")])
+        assert (caught.value.row, caught.value.column) == (1, "n")
+
+    def test_once(self, db, s):
+        assert not db.insert_once(s, [(1, "a")], "k").repeated
+        assert db.insert_once(s, [(1, "a")], "k").repeated
+        with pytest.raises(errors.InvalidOptionError):
+            db.insert_once(s, [(1, "a"), (2, "b")], "k")
+        assert len(db.query(f"SELECT * FROM {s}")) == 1
+
+    def test_columns_that_were_added_since(self, db, s, shared):
+        db.insert(s, [(1, "a")])
+        with ms.connect(shared.url) as other:
+            other.execute(f"ALTER SOURCE {s} ADD COLUMN x DOUBLE")
+        assert db.insert(s, [(2, "b", 0.5)]) == 1
+        assert (2, "b", 0.5) in db.query(f"SELECT * FROM {s}").fetchall()
+
+
+class TestConnecting:
+    def test_what_is_no_server(self, tmp_path):
+        for url in ("market.db", "ftp://host", "http://", None):
+            with pytest.raises(errors.InvalidOptionError, match="not the address"):
+                ms.connect(url)
+        with pytest.raises(errors.DisconnectedError, match="no answer from"):
+            ms.connect("http://127.0.0.1:9", timeout=0)
+
+    def test_closed(self, shared):
+        with ms.connect(shared.url) as db:
+            assert "open" in repr(db)
+        assert "closed" in repr(db)
+        with pytest.raises(errors.ClosedError):
+            db.query("SHOW TABLES")
+        db.close()
+
+    def test_the_import_is_light(self):
+        code = "import millstream, sys; print(' '.join(sys.modules))"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert not {"httpx", "websockets", "millstream.client"} & set(done.stdout.split())
+
+    def test_a_restart_between_two_calls(self, server):
+        with ms.connect(server.url, timeout=TIMEOUT) as db:
+            db.execute("CREATE SOURCE s (n BIGINT)")
+            db.insert("s", [(1,)])
+            server.restart()
+            assert db.insert("s", [(2,)]) == 1
+            server.restart()
+            assert db.query("SELECT n FROM s").fetchall() == [(1,), (2,)]
+
+    def test_a_statement_is_never_run_twice(self, server):
+        with ms.connect(server.url, timeout=0) as db:
+            server.end()
+            with pytest.raises(errors.DisconnectedError):
+                db.execute("CREATE SOURCE s (n BIGINT)")
+
+
+class TestKeys:
+    def test_keys_roles_and_tenants(self, tmp_path):
+        keys = Keys(tmp_path / "db")
+        secrets = {
+            name: keys.create(name, role=role, tenant=tenant)
+            for name, role, tenant in [
+                ("boss", "admin", None),
+                ("acme", "write", "acme"),
+                ("other", "write", "other"),
+                ("reader", "read", None),
+            ]
+        }
+        server = Process(tmp_path / "db", "--auth").start()
+        try:
+            self.check(server, keys, secrets)
+        finally:
+            server.end()
+
+    def check(self, server, keys, secrets):
+        for wrong in (None, "msk_wrong"):
+            with pytest.raises(errors.AuthenticationError):
+                ms.connect(server.url, key=wrong)
+        boss, acme, other, reader = (
+            ms.connect(server.url, key=secrets[name])
+            for name in ("boss", "acme", "other", "reader")
+        )
+        with boss, acme, other, reader:
+            boss.execute("CREATE SOURCE s (org VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'org')")
+            acme.insert("s", [("acme", 1)])
+            other.insert("s", [("other", 2)])
+            with pytest.raises(errors.TenantError):
+                acme.insert("s", [("other", 3)])
+            assert acme.query("SELECT n FROM s").fetchall() == [(1,)]
+            assert len(reader.query("SELECT n FROM s")) == 2
+            with pytest.raises(errors.RoleError):
+                reader.insert("s", [("acme", 4)])
+            with pytest.raises(errors.RoleError):
+                acme.execute("DROP SOURCE s")
+            keys.revoke("reader")
+            with pytest.raises(errors.AuthenticationError):
+                reader.query("SELECT n FROM s")
