@@ -65,7 +65,7 @@ def last_moment(
         if window is not None and _is_same(window.time, time):
             return own, window.size
     for each in conjuncts(condition):
-        lower, upper = _ordered(each)
+        lower, upper = ordered(each)
         shift = None if lower is None else _shift_of(lower, time)
         if shift is not None and upper.references().subsetOf(side.outputSet()):
             return upper, -shift
@@ -75,6 +75,15 @@ def last_moment(
 def _is_same(expression: Any, column: Any) -> bool:  # noqa: ANN401
     is_column = kind_of(expression) == "AttributeReference"
     return is_column and bool(expression.exprId().equals(column.exprId()))
+
+
+def shifted(expression: Any) -> tuple[Any, int]:  # noqa: ANN401
+    """What an expression adds microseconds to, and how many; itself and 0 when it adds none."""
+    if kind_of(expression) == "TimestampAddInterval":
+        shift = _shift_of(expression, expression.start())
+        if shift is not None:
+            return expression.start(), shift
+    return expression, 0
 
 
 def _shift_of(expression: Any, column: Any) -> int | None:  # noqa: ANN401
@@ -88,7 +97,7 @@ def _shift_of(expression: Any, column: Any) -> int | None:  # noqa: ANN401
     return int(interval.eval(None)) if is_exact else None
 
 
-def _ordered(comparison: Any) -> tuple[Any, Any]:  # noqa: ANN401
+def ordered(comparison: Any) -> tuple[Any, Any]:  # noqa: ANN401
     """The lesser and the greater side of a comparison; None when it is none."""
     kind = kind_of(comparison)
     if kind in _LOWER:
@@ -297,7 +306,7 @@ class Ties:
             if one is not None and two is not None and both and id_of(one.time) in self._times:
                 return two.time
         for each in conjuncts(condition.get() if condition.isDefined() else None):
-            lower, upper = _ordered(each)
+            lower, upper = ordered(each)
             if lower is not None and id_of(upper) in self._times:
                 met = _shifted(lower)
                 if met is not None and not _has(node.children().apply(own), met):

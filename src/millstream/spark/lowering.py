@@ -30,6 +30,7 @@ from millstream.spark.plans import (
     subqueries_of,
     text_of,
 )
+from millstream.spark.ranges import ranges_of
 from millstream.spark.scala import Scala
 from millstream.spark.subqueries import (
     outside_subqueries,
@@ -38,7 +39,7 @@ from millstream.spark.subqueries import (
 )
 
 _SINK: Final = 0
-_LAYOUT: Final = 4
+_LAYOUT: Final = 5
 """Of the state, see ``State.java`` and what the operators keep in it."""
 
 _NULLS_MATCH, _NULLS_DROP, _NULLS_APART, _NULLS_APART_RIGHT = 0, 1, 2, 3
@@ -284,7 +285,8 @@ class _Lowering:
         by = f" by {text_of(keys[0])}" if keys[0] else ""
         name = f"{kind} join{by}{'' if test is None else f' where {text_of([test])}'}"
         expiries = self._expiries.of_join(sides, keys, test)
-        join = self._java.Join(*ports, *widths, kind, test, pair, *expiries, pipes(steps))
+        kept = (*ranges_of(self._scala, sides, test), *expiries)
+        join = self._java.Join(*ports, *widths, kind, test, pair, *kept, pipes(steps))
         self._add(name, join)
 
     def _moments(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401

@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.Predicate$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
 import scala.collection.immutable.Seq;
 
 /**
@@ -17,7 +18,8 @@ import scala.collection.immutable.Seq;
  * <p>Whether a row has a match matters to outer, semi and anti joins. Without a condition besides the
  * key all rows of a side have the same matches, so the weight of each side is enough: a change of one
  * side looks at the rows of the other only when they lose their last match or get the first, or when
- * there are pairs to make. With a condition each row keeps the weight of its own matches.
+ * there are pairs to make. With a condition each row keeps the weight of its own matches, and if it
+ * has bounds, see {@link Range}, a change looks only at the rows between them.
  */
 public class Join extends Operator {
   private static final long serialVersionUID = 1L;
@@ -28,6 +30,7 @@ public class Join extends Operator {
   private final String kind;
   private final Expression condition;
   private final Seq pair;
+  private final Range[] ranges;
   private final Expiry[] expiries;
   private final Pipe pipe;
 
@@ -51,6 +54,8 @@ public class Join extends Operator {
    * @param kind Spark's name for the kind of join.
    * @param condition what must hold besides equal keys; null when nothing.
    * @param pair the attributes of both sides, left first.
+   * @param leftRange by what the rows of the left side are ordered; null when by nothing.
+   * @param rightRange by what those of the right side are.
    * @param leftExpiry when a row of the left side is let go; null when it never is.
    * @param rightExpiry when one of the right side is.
    * @param pipe where the result goes.
@@ -63,6 +68,8 @@ public class Join extends Operator {
       String kind,
       Expression condition,
       Seq pair,
+      Range leftRange,
+      Range rightRange,
       Expiry leftExpiry,
       Expiry rightExpiry,
       Pipe pipe) {
@@ -71,6 +78,7 @@ public class Join extends Operator {
     this.kind = kind;
     this.condition = condition;
     this.pair = pair;
+    this.ranges = new Range[] {leftRange, rightRange};
     this.expiries = new Expiry[] {leftExpiry, rightExpiry};
     this.pipe = pipe;
   }
@@ -92,6 +100,7 @@ public class Join extends Operator {
     for (int side = LEFT; side <= RIGHT; side++) {
       if (!kept[side]) expiries[side] = null;
       if (expiries[side] != null) expiries[side].open(line);
+      if (ranges[side] != null) ranges[side].open();
     }
     hasTotals = condition == null && (matters[LEFT] || matters[RIGHT]);
     if (condition != null) test = Predicate$.MODULE$.create(condition, pair);
@@ -136,14 +145,17 @@ public class Join extends Operator {
       Expiry.Expired row = expiries[side] == null ? null : expiries[side].next(watermark);
       for (; row != null; row = expiries[side].next(watermark)) {
         Sides sides = (Sides) state.get(row.key, slot, 0, Sides.KIND);
-        trees[side].add(sides.roots[side], row.row, -row.weight);
+        byte[] kept = row.row;
+        if (ranges[side] != null) kept = ranges[side].kept(row(side, kept), kept);
+        trees[side].add(sides.roots[side], kept, -row.weight);
         if (hasTotals) sides.weights[side] -= row.weight;
       }
     }
   }
 
   private void keep(Sides sides, int side, Change change, UnsafeRow row, long matches) {
-    trees[side].add(sides.roots[side], change.row, change.weight, matches);
+    byte[] bytes = ranges[side] == null ? change.row : ranges[side].kept(row, change.row);
+    trees[side].add(sides.roots[side], bytes, change.weight, matches);
     if (expiries[side] != null) expiries[side].add(sides.key, change.row, row, change.weight);
   }
 
@@ -187,18 +199,32 @@ public class Join extends Operator {
 
   private void byCondition(Sides sides, int side, Change change) {
     int other = 1 - side;
+    Range range = ranges[other];
     UnsafeRow row = row(side, change.row);
     long own = 0L;
-    Tree.Rows matches = trees[other].first(sides.roots[other]);
-    while (matches.next()) {
-      UnsafeRow match = row(other, matches.row());
-      if (!test.eval(side == LEFT ? joined.apply(row, match) : joined.apply(match, row))) continue;
-      own += matches.weight();
-      if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * matches.weight());
-      if (matters[other]) rematch(other, match, matches, change);
+    if (range == null || range.bound(row)) {
+      Page root = sides.roots[other];
+      Tree.Rows matches =
+          range == null ? trees[other].first(root) : trees[other].from(root, range.first());
+      while (matches.next()) {
+        if (range != null && range.isAfter(matches.row())) break;
+        UnsafeRow match = match(other, matches.row());
+        if (!test.eval(side == LEFT ? joined.apply(row, match) : joined.apply(match, row))) continue;
+        own += matches.weight();
+        if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * matches.weight());
+        if (matters[other]) rematch(other, match, matches, change);
+      }
     }
     keep(sides, side, change, row, matters[side] ? own : 0L);
     if (matters[side]) sendAlone(side, row, own > 0L, change.lsn, change.weight);
+  }
+
+  /** What is kept of a row of a side as a row, which the next one overwrites. */
+  private UnsafeRow match(int side, byte[] kept) {
+    if (ranges[side] == null) return row(side, kept);
+    long start = (long) Platform.BYTE_ARRAY_OFFSET + (long) Range.PREFIX;
+    rows[side].pointTo(kept, start, kept.length - Range.PREFIX);
+    return rows[side];
   }
 
   /** A row has got or lost matches. */

@@ -155,8 +155,13 @@ final class Tree {
 
   /** The rows of a key, from a row on, or from where it would be. */
   Rows from(Key key, byte[] row) {
-    Rows rows = new Rows(key);
-    rows.descend(page(key, 0), row, true);
+    return from(page(key, 0), row);
+  }
+
+  /** The rows of the key that has a root, from a row on, or from where it would be. */
+  Rows from(Page root, byte[] row) {
+    Rows rows = new Rows(root.key);
+    rows.descend(root, row, true);
     return rows;
   }
 
