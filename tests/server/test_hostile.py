@@ -190,3 +190,16 @@ def test_the_openapi_document_holds(served):
         run()
         tested.append(found.path)
     assert set(tested) == set(document["paths"])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/sql", rb'{"sql": "SELECT \ud800"}'),
+        ("/v1/sql", rb'{"sql": "SELECT * FROM t WHERE a = :a", "params": {"\ud800": 1}}'),
+        ("/v1/webhooks", rb'{"name": "h", "sql": "SELECT * FROM t", "url": "http://\ud800/"}'),
+    ],
+)
+def test_a_lone_surrogate_is_refused(served, path, body):
+    answer = served.client.post(path, content=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "BAD_REQUEST")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 
 import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.server.conftest import bearer
+
+from millstream.testing import TIMEOUT
 
 ORGS = "CREATE SOURCE o (org VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'org')"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -97,6 +100,28 @@ class TestSql:
             answer = served.sql("SELECT 1")
             assert (answer.status_code, answer.json()["error"]["code"]) == (504, "QUERY_TIMEOUT")
             assert served.client.get("/health").status_code == 200
+
+    def test_a_query_that_takes_too_long_is_ended(self, serve):
+        with serve(limits={"query_seconds": 0.3, "workers": 1}) as served:
+            served.db.execute("CREATE SOURCE s (n BIGINT)")
+            served.db.insert("s", [(n,) for n in range(3000)])
+            slow = "SELECT COUNT(*) AS n FROM s a JOIN s b ON a.n <> b.n JOIN s c ON b.n <> c.n"
+            assert served.sql(slow).status_code == 504
+            began = time.monotonic()
+            while served.server._service.statements.pending:  # its only thread is free again
+                assert time.monotonic() - began < 10
+                time.sleep(0.01)
+            assert served.rows("SELECT n FROM s LIMIT 1") == [[0]]
+
+    def test_what_has_waited_too_long_is_not_run(self, serve):
+        with serve(limits={"query_seconds": 0.1, "workers": 1}) as served:
+            served.db.execute("CREATE SOURCE s (n BIGINT)")
+            workers, go = served.server._service.statements, threading.Event()
+            workers._pool.submit(go.wait)
+            assert served.sql("INSERT INTO s VALUES (1)").status_code == 504
+            go.set()
+            workers._pool.submit(lambda: None).result(TIMEOUT)
+            assert served.db.query("SELECT * FROM s").fetchall() == []
 
 
 class TestPush:

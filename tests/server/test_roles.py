@@ -72,3 +72,14 @@ def test_every_statement_has_a_role():
 def test_text_that_cannot_be_parsed():
     with pytest.raises(SqlSyntaxError):
         check_sql(Identity("k", None, "read"), "SELEC")
+
+
+def test_the_error_names_the_statement_that_was_refused():
+    with pytest.raises(RoleError, match="cannot run DELETE"):
+        check_sql(Identity("k", None, "read"), "SELECT * FROM t; DELETE FROM t")
+
+
+def test_long_texts_are_not_remembered():
+    sql = f"SELECT * FROM t WHERE a = '{'x' * 10_000}'"
+    assert check_sql(Identity("k", None, "read"), sql).role == "read"
+    assert sql not in roles._known

@@ -275,3 +275,10 @@ def test_a_client_that_leaves_while_its_tail_is_opened(s):
     wait_until(lambda: s.server._service.gate.subscriptions == 0)
     wait_until(lambda: len(s.server._service.tails) == 0)
     wait_until(lambda: len(s.db.query("SHOW SUBSCRIPTIONS")) == 0)
+
+
+def test_an_id_that_cannot_be_sent_back_is_refused(s, ws):
+    ws.socket.send(r'{"type": "sql", "id": "\ud800", "sql": "SELECT * FROM t"}')
+    assert ws.next()["error"]["code"] == "BAD_REQUEST"
+    ws.socket.send(r'{"type": "sql", "id": "\ud83d\ude00", "sql": "SELECT * FROM t"}')
+    assert ws.next()["id"] == "\U0001f600"

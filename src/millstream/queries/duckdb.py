@@ -7,6 +7,7 @@ Never knows: SQL, logs, views; DuckDB sees no file, no network and no Python var
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,8 @@ class AdhocRunner:
         """End the query that a thread runs, if it runs one, with an error."""
         cursor = self._running.get(thread)
         if cursor is not None:
-            cursor.interrupt()
+            with contextlib.suppress(self._errors):  # it has just ended
+                cursor.interrupt()
 
     def run(self, plan: AdhocPlan, relations: Mapping[str, Rows]) -> pa.Table:
         """Return the rows of a query.

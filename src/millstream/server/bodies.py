@@ -57,6 +57,12 @@ def json_object(body: bytes | str) -> dict[str, Any]:
     """
     try:
         found = json.loads(body)
+        if (rb"\u" if isinstance(body, bytes) else r"\u") in body:  # type: ignore[operator]
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            "a text has a lone surrogate, which UTF-8 cannot hold", hint="escape both, or neither"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):

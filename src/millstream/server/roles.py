@@ -49,6 +49,7 @@ _NEEDED: Final[dict[type[Statement], Role]] = {
     **dict.fromkeys((CreateSource, CreateTable, CreateView, Drop, AddColumn, SkipDamage), "admin"),
 }
 _KEPT: Final = 4096
+_LONGEST_KEPT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,13 @@ class Facts:
 
     Attributes:
         role: the least role that may run it.
+        verb: of the first statement that needs this role.
         live: whether a LIVE SELECT is in it, which never ends.
         listens: whether it needs a connection that messages can come on.
     """
 
     role: Role
+    verb: str
     live: bool
     listens: bool
 
@@ -125,7 +128,7 @@ def check_statements(identity: Identity, statements: Iterable[Statement]) -> Non
         RoleError: it may not.
     """
     for statement in statements:
-        _require(identity, needed_role([statement]), statement.text)
+        identity.require(needed_role([statement]), f"run {_verb(statement.text)}")
 
 
 def facts_of(sql: str, parameters: ParameterValues = None) -> Facts:
@@ -139,9 +142,13 @@ def facts_of(sql: str, parameters: ParameterValues = None) -> Facts:
         statements = parse(sql, parameters)
         live = any(isinstance(each, Select | Query) and each.live for each in statements)
         listens = any(isinstance(each, Listen | Unlisten) for each in statements)
+        role = needed_role(statements)
+        needing = next((each for each in statements if needed_role([each]) == role), None)
+        known = Facts(role, "that" if needing is None else _verb(needing.text), live, listens)
         if len(_known) >= _KEPT:
             _known.clear()
-        known = _known[sql] = Facts(needed_role(statements), live, listens)
+        if len(sql) <= _LONGEST_KEPT:
+            _known[sql] = known
     return known
 
 
@@ -153,11 +160,9 @@ def check_sql(identity: Identity, sql: str, parameters: ParameterValues = None) 
         SqlError: the text cannot be parsed.
     """
     facts = facts_of(sql, parameters)
-    _require(identity, facts.role, sql)
+    identity.require(facts.role, f"run {facts.verb}")
     return facts
 
 
-def _require(identity: Identity, role: Role, sql: str) -> None:
-    if not identity.may(role):
-        verb = sql.split(maxsplit=1)[0].upper() if sql.split() else "that"
-        identity.require(role, f"run {verb}")
+def _verb(sql: str) -> str:
+    return sql.split(maxsplit=1)[0].upper()[:20] if sql.split() else "that"

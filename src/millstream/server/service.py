@@ -39,11 +39,11 @@ class Service:
     """
 
     def __init__(self, database: Database, settings: Settings, keys: Keys | None = None) -> None:
-        limits = settings.limits
+        limits, relations = settings.limits, database.context.engine.relations
         self.database = database
         self.settings = settings
         self.gate = Gate(settings, keys)
-        self.statements = Workers("sql", limits.workers, limits.query_seconds)
+        self.statements = Workers("sql", limits.workers, limits.query_seconds, relations.interrupt)
         self.inserts = Workers("insert", limits.workers, limits.query_seconds)
         self.measures = Measures()
         self.tails = Tails(self.measures)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
@@ -22,6 +21,7 @@ from millstream.server.postgres.settings import Settings, assignment
 from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
 from millstream.server.roles import check_sql
+from millstream.server.workers import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +86,6 @@ class Runner:
         self.is_reading = False
         self._pool = pool
         self._relations = session.context.engine.relations
-        self._interrupting = threading.Lock()
         self._identity = identity
         self._catalog = catalog
         self._query_seconds = query_seconds
@@ -155,17 +154,8 @@ class Runner:
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Do something in the pool; what only reads ends after ``statement_timeout``."""
-        threads: list[int] = []
-
-        def noted() -> T:
-            threads.append(threading.get_ident())
-            try:
-                return work()
-            finally:
-                with self._interrupting:  # so that what the thread runs next is not interrupted
-                    threads.clear()
-
-        pending = asyncio.get_running_loop().run_in_executor(self._pool, noted)
+        call = Call(work, self._interrupt)
+        pending = asyncio.get_running_loop().run_in_executor(self._pool, call)
         limits = [each for each in (self.settings.timeout, self._query_seconds) if each]
         limit = min(limits, default=None) if self.is_reading else None
         try:
@@ -174,20 +164,17 @@ class Runner:
         except TimeoutError:
             if limit is None:
                 raise
-            self._interrupt(threads)
+            call.interrupt()
             raise cancelled("canceling statement due to statement timeout") from None
         except asyncio.CancelledError:
-            self._interrupt(threads)
+            call.interrupt()
             raise
         finally:
             self.is_reading = False
 
-    def _interrupt(self, threads: Sequence[int]) -> None:
-        """End the query that a thread runs; one that DuckDB does not run goes on, unheard."""
-        with self._interrupting:
-            for thread in threads:
-                self._catalog.interrupt(thread)
-                self._relations.interrupt(thread)
+    def _interrupt(self, thread: int) -> None:
+        self._catalog.interrupt(thread)
+        self._relations.interrupt(thread)
 
     def _ask_catalog(self, text: Text, values: Sequence[Any]) -> Answer:
         name = self._identity.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +48,8 @@ class CatalogQueries:
         """End the query that a thread runs, if it runs one, with an error."""
         cursor = self._running.get(thread)
         if cursor is not None:
-            cursor.interrupt()
+            with contextlib.suppress(self._errors):  # it has just ended
+                cursor.interrupt()
 
     def answer(
         self, text: Text, values: Sequence[Any], session: Session, settings: Settings, user: str
