@@ -12,6 +12,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from millstream.client.http import Http, delays
+from millstream.client.link import Link
+from millstream.client.subscribing import RemoteSubscribing
 from millstream.engine.once import Insertion
 from millstream.errors import (
     ClosedError,
@@ -44,7 +46,7 @@ _READS = re.compile(
 _POLL_SECONDS = 0.1
 
 
-class Client:
+class Client(RemoteSubscribing):
     """A database that another process serves. Get one with ``ms.connect(url, key=...)``.
 
     It has the methods of ``Database`` for what users do, and gives the same objects. The tenant and
@@ -63,6 +65,7 @@ class Client:
         self._is_closed = False
         self._schemas: dict[str, Schema] = {}
         self._http = Http(self.url, key, timeout)
+        self._link = Link(self.url, key, timeout)
         try:
             self.query("SHOW TABLES LIKE ''")  # a wrong address or key is an error now, not later
         except BaseException:
@@ -258,8 +261,9 @@ class Client:
     # ---- its end
 
     def close(self) -> None:
-        """End the connection. Twice is fine."""
+        """End the subscriptions and the connection. Twice is fine."""
         self._is_closed = True
+        self._link.close()
         self._http.close()
 
     def __enter__(self) -> Self:
