@@ -205,3 +205,22 @@ def test_now_is_when_the_statement_starts(served):
             client.execute("SELECT id FROM t AS OF NOW() - INTERVAL '1 minute'")
         with pytest.raises(psycopg.errors.UndefinedColumn):
             client.execute("SELECT id FROM t WHERE later > now()")
+
+
+def test_what_is_in_json_is_what_http_has(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, s STRUCT<d DECIMAL(9, 2), x DOUBLE>)")
+    value = {"d": "1.50", "x": "NaN"}
+    with served.connect() as client:
+        for binary in (False, True):
+            sql = (
+                "INSERT OR REPLACE INTO t VALUES (1, %b)"
+                if binary
+                else "INSERT INTO t VALUES (1, %t)"
+            )
+            client.execute(sql, [Json(value)])
+            found = client.cursor(binary=binary).execute("SELECT s FROM t").fetchone()
+            assert found == (value,)
+        client.execute("INSERT INTO t VALUES (2, %s)", [Json({"d": 1.25, "x": 1})])
+        assert client.execute("SELECT s FROM t WHERE id = 2").fetchone() == (
+            {"d": "1.25", "x": 1.0},
+        )

@@ -1,6 +1,8 @@
 import contextlib
 import threading
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import inf
 
 import psycopg
 import pytest
@@ -282,3 +284,62 @@ def test_a_token_outlives_the_server(tmp_path):
         with served.connect() as client:
             assert [row[4] for row in subscribe(client, last[3])] == ["3"]
         served.stop()
+
+
+@pytest.mark.parametrize("form", ["text", "csv", "binary"])
+def test_what_copy_writes_it_reads(served, form):
+    columns = (
+        "(id BIGINT PRIMARY KEY, b BOOLEAN, v VARCHAR, bin BINARY, i INTERVAL, d DECIMAL(30, 10), "
+        "at TIMESTAMP, a ARRAY<DOUBLE>, t ARRAY<VARCHAR>, m MAP<VARCHAR, TIMESTAMP>, "
+        "s STRUCT<x DECIMAL(30, 10), y DOUBLE, z BINARY, i INTERVAL, l ARRAY<DATE>>)"
+    )
+    day, length, long = (
+        date(2026, 1, 31),
+        timedelta(days=1, seconds=2.5),
+        Decimal("123456789.5") ** 2,
+    )
+    moment = datetime(2026, 1, 31, 12, 30, 0, 1, tzinfo=UTC)
+    nested = {"x": long, "y": inf, "z": b"\x00\xff", "i": -length, "l": [day, None]}
+    rows = [
+        (
+            1,
+            True,
+            'a,"b"\r\n',
+            b"\x00\xff",
+            length,
+            long,
+            moment,
+            [0.5, None],
+            ["a,b", '"', ""],
+            {"k": moment},
+            nested,
+        ),
+        (2, False, "", b"", -length, None, None, [], [], {}, {**dict.fromkeys("xyzil"), "y": 0.5}),
+        (3, *[None] * 10),
+    ]
+    served.db.execute(f"CREATE TABLE a {columns}; CREATE TABLE b {columns}")
+    served.db.insert("a", rows)
+    with served.connect() as client, client.cursor() as cursor:
+        options = f"WITH (FORMAT {form}{', HEADER' if form == 'csv' else ''})"
+        with cursor.copy(f"COPY a TO STDOUT {options}") as copy:
+            data = b"".join(map(bytes, copy))
+        with cursor.copy(f"COPY b FROM STDIN {options}") as copy:
+            copy.write(data)
+    assert sorted(served.db.query("SELECT * FROM b").fetchall()) == rows
+
+
+def test_csv_of_others_is_read_too(served):
+    served.db.execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, b BOOLEAN, x BINARY, a ARRAY<BIGINT>)"
+    )
+    with served.connect() as client, client.cursor() as cursor:
+        with cursor.copy("COPY t FROM STDIN CSV") as copy:
+            copy.write('1,true,AP8=,"[1, 2]"\r\n\r\n2,"f",,"{3,NULL}"')
+        for wrong in ('3,"t', '3,t"t,,', "3,t\n", "3,maybe,,"):
+            with (
+                pytest.raises(psycopg.errors.BadCopyFileFormat),
+                cursor.copy("COPY t FROM STDIN CSV") as copy,
+            ):
+                copy.write(wrong)
+    found = served.db.query("SELECT * FROM t").fetchall()
+    assert found == [(1, True, b"\x00\xff", [1, 2]), (2, False, None, [3, None])]

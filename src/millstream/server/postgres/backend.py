@@ -257,9 +257,12 @@ class Backend:
             raise PostgresError("too many portals", sqlstate="53400", hint="close some")
         await self._find_types(statement)
         codes = codes * len(sent) if len(codes) == 1 else codes or [0] * len(sent)
+        types = statement.types or (None,) * len(sent)
         values = [
-            read_value(data, oid, code)
-            for data, oid, code in zip(sent, self._read_as(statement), codes, strict=True)
+            read_value(data, oid, code, of)
+            for data, oid, code, of in zip(
+                sent, self._read_as(statement), codes, types, strict=False
+            )
         ]
         self._portals[name] = Portal(statement, values, formats)
         self._wire.send(codec.BIND_COMPLETE)

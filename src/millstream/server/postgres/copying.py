@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.errors import Error
+from millstream.formats.text import text_value
 from millstream.server.postgres.errors import PostgresError
 from millstream.server.postgres.options import check_names, flag, read_options
 from millstream.server.postgres.parameters import read_text, read_value
-from millstream.server.postgres.types import oid_of, writer
+from millstream.server.postgres.types import JSON, oid_of, writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from millstream.engine.session import Session
     from millstream.model.schema import Schema
+    from millstream.model.types import SqlType
     from millstream.server.postgres.answers import Columns
     from millstream.server.postgres.text import Text, Token
 
 _OPTIONS: Final = ("format", "header", "delimiter", "null", "quote", "escape", "encoding")
 _OLD_WORDS: Final = ("CSV", "BINARY", "TEXT", "HEADER", "DELIMITER", "NULL")
+_WRITTEN_OTHERWISE: Final = ("BOOLEAN", "BINARY", "INTERVAL", "ARRAY")
+"""Types that PostgreSQL writes in a form which other CSV does not have."""
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
 
 
@@ -173,17 +180,17 @@ def insert(session: Session, copy: Copy, data: bytes) -> int:
     """
     schema = session.context.find(copy.name).schema
     names = [_column(schema, name) for name in copy.columns] or list(schema.names)
-    if copy.form == "csv":
+    columns = [schema.columns[schema.names.index(name)] for name in names]
+    if copy.form == "csv" and not any(each.type.kind in _WRITTEN_OTHERWISE for each in columns):
         _, _, rest = data.partition(b"\n") if copy.has_header else (b"", b"", data)
         head = copy.delimiter.join('"' + name.replace('"', '""') + '"' for name in names)
         whole = head.encode() + b"\n" + rest
         return session.insert_csv(copy.name, whole, delimiter=copy.delimiter)
-    columns = [schema.columns[schema.names.index(name)] for name in names]
-    oids = [oid_of(column.type) for column in columns]
+    types = [column.type for column in columns]
     if copy.form == "binary":
-        read = list(_binary_rows(data, oids))
+        read = list(_binary_rows(data, types))
     else:
-        read = list(_text_rows(data, oids, copy))
+        read = list(_text_rows(data, types, copy))
     if names != list(schema.names):
         places = [names.index(name) if name in names else -1 for name in schema.names]
         read = [tuple(row[at] if at >= 0 else None for at in places) for row in read]
@@ -200,27 +207,64 @@ def _column(schema: Schema, name: str) -> str:
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def _text_rows(data: bytes, oids: Sequence[int], copy: Copy) -> Iterator[tuple[Any, ...]]:
+def _text_rows(data: bytes, types: Sequence[SqlType], copy: Copy) -> Iterator[tuple[Any, ...]]:
     try:
-        lines = data.decode().split("\n")
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise PostgresError("COPY data that is not UTF-8", sqlstate="22021") from error
-    if lines and not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines[int(copy.has_header) :], 1 + int(copy.has_header)):
-        whole = line.removesuffix("\r")
-        if whole == "\\.":
-            return
-        fields = whole.split(copy.delimiter)
+    oids = [oid_of(each) for each in types]
+    lines = _csv_lines(text, copy) if copy.form == "csv" else _text_lines(text, copy)
+    for number, fields in islice(enumerate(lines, 1), int(copy.has_header), None):
         if len(fields) != len(oids):
             raise _bad_line(number, f"{len(fields)} fields for {len(oids)} columns")
         try:
             yield tuple(
-                None if field == copy.null else read_text(_unescaped(field), oid)
-                for field, oid in zip(fields, oids, strict=True)
+                None if field is None else _field(field, of, oid)
+                for field, of, oid in zip(fields, types, oids, strict=True)
             )
-        except (ValueError, ArithmeticError) as error:
+        except (ValueError, ArithmeticError, Error) as error:
             raise _bad_line(number, "a value that its column cannot hold") from error
+
+
+def _text_lines(text: str, copy: Copy) -> Iterator[list[str | None]]:
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    for line in lines:
+        whole = line.removesuffix("\r")
+        if whole == "\\.":
+            return
+        fields = whole.split(copy.delimiter)
+        yield [None if each == copy.null else _unescaped(each) for each in fields]
+
+
+def _csv_lines(text: str, copy: Copy) -> Iterator[list[str | None]]:
+    mark = re.escape(copy.delimiter)
+    one = re.compile(rf'(?:"((?:[^"]|"")*+)"|([^"\r\n{mark}]*+))({mark}|\r?\n|\Z)')
+    fields: list[str | None] = []
+    place, number = 0, 1
+    while place < len(text) or fields:
+        found = one.match(text, place)
+        if found is None:
+            raise _bad_line(number, "a quote that is not closed, or within a field")
+        quoted, bare, end = found.groups()
+        fields.append(bare or None if quoted is None else quoted.replace('""', '"'))
+        place = found.end()
+        if end != copy.delimiter:
+            if fields != [None]:  # an empty line
+                yield fields
+            fields, number = [], number + 1
+
+
+def _field(text: str, of: SqlType, oid: int) -> Any:  # noqa: ANN401 - of any type
+    """A field as PostgreSQL writes it; or, where that is something else, as JSON and CSV do."""
+    is_own = (
+        oid == JSON
+        or (of.kind == "ARRAY" and text.startswith("["))
+        or (of.kind == "BINARY" and not text.startswith("\\"))
+        or (of.kind == "INTERVAL" and "P" in text)
+    )
+    return text_value(of, text) if is_own else read_text(text, oid)
 
 
 def _bad_line(number: int, why: str) -> PostgresError:
@@ -242,7 +286,8 @@ def _unescaped(field: str) -> str:
     return "".join(parts)
 
 
-def _binary_rows(data: bytes, oids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+def _binary_rows(data: bytes, types: Sequence[SqlType]) -> Iterator[tuple[Any, ...]]:
+    columns = [(each, oid_of(each)) for each in types]
     if data[:11] != _SIGNATURE or len(data) < 19:
         raise PostgresError("COPY file signature not recognized", sqlstate="22P04")
     try:
@@ -252,16 +297,16 @@ def _binary_rows(data: bytes, oids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
             place += 2
             if count == -1:
                 return
-            if count != len(oids):
+            if count != len(columns):
                 raise PostgresError(
-                    f"COPY: {count} fields for {len(oids)} columns", sqlstate="22P04"
+                    f"COPY: {count} fields for {len(columns)} columns", sqlstate="22P04"
                 )
             row = []
-            for oid in oids:
+            for of, oid in columns:
                 (length,) = struct.unpack_from("!i", data, place)
                 place += 4
                 value = None if length < 0 else data[place : place + length]
-                row.append(read_value(value, oid, 1))
+                row.append(read_value(value, oid, 1, of))
                 place += max(length, 0)
             yield tuple(row)
     except struct.error as error:

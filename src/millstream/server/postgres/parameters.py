@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 import uuid
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.formats.text import DECODER, json_value
 from millstream.server.postgres import types as pg
 from millstream.server.postgres.errors import PostgresError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.model.types import SqlType
+
     Reader = Callable[[Any], Any]
 
 
-def read_value(data: bytes | None, oid: int, code: int) -> Any:  # noqa: ANN401 - of any type
+def read_value(data: bytes | None, oid: int, code: int, of: SqlType | None = None) -> Any:  # noqa: ANN401 - of any type
     """The value of a parameter.
 
     Args:
         data: as it was sent; None: NULL.
         oid: its type.
         code: 0 when it is text, 1 when it is binary.
+        of: the type of its column, which says what is in JSON; None: it is no JSON.
 
     Raises:
         PostgresError: it is no value of that type.
@@ -33,13 +36,15 @@ def read_value(data: bytes | None, oid: int, code: int) -> Any:  # noqa: ANN401 
     if data is None:
         return None
     try:
+        if oid in _JSONS and of is not None:
+            return json_value(of, (_TEXT, _BINARY)[code][oid](data if code else data.decode()))
         if code == 0:
             return read_text(data.decode(), oid)
         element = pg.ELEMENTS.get(oid)
         if element is not None:
             return _array_binary(data, element)
         return _BINARY.get(oid, _utf8)(data)
-    except (ValueError, struct.error, InvalidOperation, OverflowError, IndexError) as error:
+    except (ValueError, struct.error, ArithmeticError, IndexError, RecursionError) as error:
         known = pg.BY_OID.get(oid)
         name = "text" if known is None else known.name
         raise PostgresError(f"invalid input for type {name}", sqlstate="22P02") from error
@@ -55,6 +60,7 @@ def read_text(text: str, oid: int) -> Any:  # noqa: ANN401 - of any type
 
 # ---- text
 
+_JSONS: Final = (pg.JSON, pg.JSONB)
 _TRUE: Final = {"t", "true", "y", "yes", "on", "1"}
 _FALSE: Final = {"f", "false", "n", "no", "off", "0"}
 
@@ -182,8 +188,8 @@ _TEXT: Final[dict[int, Reader]] = {
     pg.TIMESTAMP: _moment,
     pg.TIMESTAMPTZ: _moment,
     pg.INTERVAL: interval,
-    pg.JSON: json.loads,
-    pg.JSONB: json.loads,
+    pg.JSON: DECODER.decode,
+    pg.JSONB: DECODER.decode,
 }
 
 # ---- binary
@@ -272,6 +278,6 @@ _BINARY: Final[dict[int, Reader]] = {
     pg.TIMESTAMPTZ: _binary_moment,
     pg.INTERVAL: _binary_interval,
     pg.UUID: lambda data: str(uuid.UUID(bytes=data)),
-    pg.JSON: json.loads,
-    pg.JSONB: lambda data: json.loads(data[1:]),
+    pg.JSON: lambda data: DECODER.decode(data.decode()),
+    pg.JSONB: lambda data: DECODER.decode(data[1:].decode()),
 }

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from math import isinf, isnan
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from decimal import Decimal
 
     from millstream.model.types import SqlType
 
@@ -170,38 +170,7 @@ def _interval_text(value: timedelta) -> bytes:
 
 
 def _json_text(value: Any) -> bytes:  # noqa: ANN401
-    made = json.dumps(_plain(value), ensure_ascii=False, default=_json_value)
-    return made.encode("utf-8", "replace")
-
-
-def _json_value(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, (bytes, bytearray)):
-        return "\\x" + bytes(value).hex()
-    if isinstance(value, Decimal):
-        whole = value == value.to_integral_value()
-        return (
-            int(value)
-            if whole
-            else float(value)
-            if len(value.as_tuple().digits) < 16
-            else str(value)
-        )
-    return str(value)
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """A value whose dicts have keys of text, and which has no NaN: JSON has neither."""
-    if isinstance(value, dict):
-        return {_json_key(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and (isnan(value) or isinf(value)):
-        return str(value)
-    return value
-
-
-def _json_key(key: Any) -> str:  # noqa: ANN401
-    return key if isinstance(key, str) else str(_json_value(key))
+    return to_json(value).encode("utf-8", "replace")
 
 
 def _quoted(value: bytes) -> bytes:
