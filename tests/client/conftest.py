@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import pytest
 
 import millstream as ms
 from millstream.testing import TIMEOUT
+
+numbers = itertools.count(1)
 
 
 class Process:
@@ -32,8 +35,12 @@ class Process:
         self.port = int(found[1])
         return self
 
+    @property
+    def is_running(self):
+        return self._child is not None and self._child.poll() is None
+
     def end(self, number=signal.SIGKILL):
-        if self._child is None or self._child.poll() is not None:
+        if not self.is_running:
             return
         self._child.send_signal(number)
         self._child.wait(TIMEOUT)
@@ -56,12 +63,23 @@ def shared(tmp_path_factory):
     process.end(signal.SIGTERM)
 
 
-@pytest.fixture
-def server(tmp_path):
-    """A server to be killed."""
-    process = Process(tmp_path / "db").start()
+@pytest.fixture(scope="session")
+def mortal(tmp_path_factory):
+    process = Process(tmp_path_factory.mktemp("mortal") / "db")
     yield process
     process.end()
+
+
+@pytest.fixture
+def server(mortal):
+    """A server to be killed, in which there is nothing yet."""
+    if not mortal.is_running:
+        mortal.start()
+    with ms.connect(mortal.url) as db:
+        for kind in ("SOURCE", "TABLE"):
+            for row in db.query(f"SHOW {kind}S").to_pylist():
+                db.execute(f"DROP {kind} {row['name']}")
+    return mortal
 
 
 @pytest.fixture
@@ -71,16 +89,16 @@ def db(shared):
 
 
 @pytest.fixture
-def s(db, request):
+def s(db):
     """The name of a source of its own, (n BIGINT, name VARCHAR)."""
-    name = re.sub(r"\W", "_", f"s_{request.node.name}")[:60].lower()
+    name = f"s{next(numbers)}"
     db.execute(f"CREATE SOURCE {name} (n BIGINT, name VARCHAR)")
     return name
 
 
 @pytest.fixture
-def t(db, request):
+def t(db):
     """The name of a table of its own, (id BIGINT PRIMARY KEY, name VARCHAR)."""
-    name = re.sub(r"\W", "_", f"t_{request.node.name}")[:60].lower()
+    name = f"t{next(numbers)}"
     db.execute(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, name VARCHAR)")
     return name

@@ -127,7 +127,6 @@ class TestConnecting:
             db.insert("s", [(1,)])
             server.restart()
             assert db.insert("s", [(2,)]) == 1
-            server.restart()
             assert db.query("SELECT n FROM s").fetchall() == [(1,), (2,)]
 
     def test_a_statement_is_never_run_twice(self, server):

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from millstream.client.http import Http, delays
+from millstream.client.http import Http, delays, ipc_stream
 from millstream.client.link import Link
+from millstream.client.source import Producer, RemoteSource
 from millstream.client.subscribing import RemoteSubscribing
 from millstream.engine.once import Insertion
 from millstream.errors import (
@@ -64,6 +65,7 @@ class Client(RemoteSubscribing):
         deadline_of(timeout)  # raises if it is no number of seconds
         self._is_closed = False
         self._schemas: dict[str, Schema] = {}
+        self._producers: dict[str, Producer] = {}
         self._http = Http(self.url, key, timeout)
         self._link = Link(self.url, key, timeout)
         try:
@@ -127,6 +129,22 @@ class Client(RemoteSubscribing):
         return found
 
     # ---- pushing in
+
+    def source(self, name: str, record: type | None = None) -> RemoteSource:
+        """A producer's handle on a source or a table; ``record`` is a dataclass of its rows.
+
+        Raises:
+            ObjectNotFoundError: there is no such source.
+            SchemaMismatchError: the dataclass does not have the source's columns.
+        """
+        schema = self.schema(name)
+        known = self._producers.get(name)
+        if known is None or known.error is not None or known.schema != schema:
+            if known is not None and known.error is None:
+                known.flush()
+                known.stop()
+            known = self._producers[name] = Producer(self._http, name, schema)
+        return RemoteSource(known, record)
 
     def insert(self, name: str, data: Any) -> int:  # noqa: ANN401 - any shape of rows
         """Add rows to a source or a table, all or none; returns how many.
@@ -200,9 +218,23 @@ class Client(RemoteSubscribing):
     ) -> Insertion:
         if not batches:
             return Insertion(0, repeated=False)
-        body = ipc_stream(schema, [batch.arrow for batch in batches])
+        body = ipc_stream(schema.arrow, [batch.arrow for batch in batches])
         done = self._http.insert(name, body, key)
         return Insertion(done["rows"], done["repeated"])
+
+    def flush(self) -> int:
+        """Wait until all that its sources were given is on the server's disk; the newest LSN.
+
+        Raises:
+            DisconnectedError: the server cannot be reached. What was pushed is kept, and sent when
+                it can be.
+        """
+        self._check()
+        for producer in list(self._producers.values()):
+            producer.flush()
+        return self.lsn
+
+    checkpoint = flush
 
     # ---- how it is
 
@@ -261,10 +293,24 @@ class Client(RemoteSubscribing):
     # ---- its end
 
     def close(self) -> None:
-        """End the subscriptions and the connection. Twice is fine."""
+        """Send what was pushed, then end the subscriptions and the connection. Twice is fine.
+
+        Raises:
+            DisconnectedError: the server cannot be reached, so rows that were pushed are not added.
+            Error: it has refused some.
+        """
+        if self._is_closed:
+            return
         self._is_closed = True
-        self._link.close()
-        self._http.close()
+        try:
+            for producer in self._producers.values():
+                if producer.pending:
+                    producer.flush()
+        finally:
+            for producer in self._producers.values():
+                producer.stop()
+            self._link.close()
+            self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -291,16 +337,6 @@ def _checked_url(url: str) -> str:
             hint='such as "http://127.0.0.1:8080"; ms.open(path) opens a directory',
         )
     return url.rstrip("/")
-
-
-def ipc_stream(schema: Schema, batches: list[pa.RecordBatch]) -> bytes:
-    """Record batches of a schema as an Arrow IPC stream."""
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, schema.arrow) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    data: bytes = out.getvalue().to_pybytes()
-    return data
 
 
 def _result(body: bytes) -> Result:

@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from millstream.client.remote_errors import error_from
 from millstream.errors import ClosedError, DisconnectedError, LimitError, MissingExtraError
 from millstream.formats.json_output import to_json
@@ -41,6 +43,16 @@ def delays() -> Iterator[float]:
 def bearer(key: str | None) -> dict[str, str]:
     """The header that carries a key."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def ipc_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
+    """Record batches of a schema as an Arrow IPC stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data: bytes = out.getvalue().to_pybytes()
+    return data
 
 
 class Http:

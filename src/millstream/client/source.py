@@ -1,0 +1,308 @@
+"""Pushing rows to a server: gathered here, sent in the background, added once each.
+
+A ``Producer`` per source sends what all handles have pushed, in order, one request at a time. Each
+request has a key that the server commits with the rows, and is sent until it is answered: what
+gathers meanwhile goes with the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
+
+from millstream.client.http import delays, ipc_stream
+from millstream.errors import (
+    ClosedError,
+    DisconnectedError,
+    Error,
+    LimitError,
+    SourceFullError,
+    TooLargeError,
+)
+from millstream.formats.batches import as_batches
+from millstream.formats.rows import RowShape
+from millstream.model.display import one_line, public_names
+from millstream.threads import Waiters, thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from millstream.client.http import Http
+    from millstream.formats.batches import ArrowStream
+    from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
+
+CAPACITY: Final = 65_536
+"""So many rows wait at most; then ``push`` waits."""
+
+_MERGED_ROWS: Final = 8_192
+_BODY_BYTES: Final = 8 << 20  # the server takes 16 MiB, unless it was started with another limit
+_PASSING: Final = (DisconnectedError, LimitError, SourceFullError)
+
+
+class Producer:
+    """Sends the rows of one source, from a thread of its own.
+
+    Args:
+        http: the requests of the client.
+        name: of the source.
+        schema: its columns.
+
+    Attributes:
+        error: why the server has refused rows; nothing is sent after them.
+    """
+
+    def __init__(self, http: Http, name: str, schema: Schema) -> None:
+        self.name = name
+        self.schema = schema
+        self.error: Error | None = None
+        self._http = http
+        self._lock = threading.Lock()
+        self._units: deque[Row | pa.RecordBatch] = deque()
+        self._pushed = self._added = 0
+        self._lsn = 0
+        self._away: DisconnectedError | None = None
+        self._is_stopped = False
+        self._work, self._progress = Waiters(), Waiters()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def pending(self) -> int:
+        """How many rows the server has not confirmed yet."""
+        return self._pushed - self._added
+
+    def check(self) -> None:
+        """Raise if rows cannot be pushed any more."""
+        if self.error is not None:
+            raise self.error.again()
+        if self._is_stopped:
+            raise ClosedError("the client is closed", hint="ms.connect again")
+
+    def add(self, unit: Row | pa.RecordBatch, rows: int) -> None:
+        """Take a row or a batch; waits while there is no room."""
+        if self.pending >= CAPACITY:
+            self._progress.wait(self._may_add)
+        with self._lock:
+            self.check()
+            self._units.append(unit)
+            self._pushed += rows
+            if self._thread is None:
+                self._thread = thread(f"push-{self.name}", self._run, self._crashed)
+                self._thread.start()
+        self._work.wake()
+
+    def _may_add(self) -> bool:
+        return self.pending < CAPACITY or self.error is not None or self._is_stopped
+
+    def flush(self) -> int:
+        """Wait until the server has all that was pushed on its disk; returns an LSN after it.
+
+        Raises:
+            DisconnectedError: it cannot be reached. What was pushed is kept, and sent when it can.
+            Error: it has refused some rows, which are not added, nor is what was pushed after them.
+        """
+        pushed, self._away = self._pushed, None
+        self._progress.wait(lambda: self._added >= pushed or self._is_stuck())
+        if self._added < pushed:
+            self.check()
+            if self._away is not None:
+                raise self._away.again()
+        return self._lsn
+
+    def _is_stuck(self) -> bool:
+        return self.error is not None or self._away is not None or self._is_stopped
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._is_stopped = True
+        self._work.wake()
+        self._progress.wake()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while self._work.wait(self._has_work) and not self._is_stopped:
+            rows, batch = self._next()
+            try:
+                for body in _bodies(batch):
+                    self._send(body)
+            except Error as error:
+                if not self._is_stopped:
+                    self.error = error
+                self._progress.wake()
+                return
+            self._added += rows
+            self._progress.wake()
+
+    def _has_work(self) -> bool:
+        return bool(self._units) or self._is_stopped
+
+    def _next(self) -> tuple[int, pa.RecordBatch]:
+        """What one request adds: a batch that was pushed as one, or rows that have gathered."""
+        units = self._units
+        first = units.popleft()
+        if not isinstance(first, tuple):
+            return first.num_rows, first
+        rows: list[Row] = [first]
+        while units and isinstance(units[0], tuple) and len(rows) < _MERGED_ROWS:
+            rows.append(units.popleft())
+        return len(rows), self.schema.rows_to_arrow(rows)
+
+    def _send(self, body: bytes) -> None:
+        """Send a request until it is answered, always with the same key."""
+        key = uuid4().hex
+        for delay in delays():
+            try:
+                self._lsn = self._http.insert(self.name, body, key)["lsn"]
+            except _PASSING as error:
+                if isinstance(error, TooLargeError):
+                    raise
+                if isinstance(error, DisconnectedError):
+                    self._away = error
+                    self._progress.wake()
+                if self._is_stopped:
+                    raise
+                self._work.wait(lambda: self._is_stopped, delay)
+            else:
+                self._away = None
+                return
+
+    def _crashed(self, error: Exception) -> None:
+        self.error = DisconnectedError(
+            f"the thread that pushes ended: {type(error).__name__}: {error}",
+            hint="db.source(name) again; this is a bug in Millstream, please report it",
+        )
+        self._progress.wake()
+
+
+def _bodies(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """A batch as an Arrow IPC stream, or as several when it is larger than servers take."""
+    body = ipc_stream(batch.schema, [batch])
+    if len(body) <= _BODY_BYTES or batch.num_rows < 2:
+        yield body
+        return
+    half = batch.num_rows // 2
+    yield from _bodies(batch.slice(0, half))
+    yield from _bodies(batch.slice(half))
+
+
+class RemoteSource:
+    """A producer's handle on a source of a server. Get one with ``db.source(name)`` of a client.
+
+    Rows are checked now, and sent in the background; ``flush`` waits until they are on the server's
+    disk. They are added once and in order, whatever happens to the server meanwhile. When it
+    refuses some, ``push`` and ``flush`` raise its error from then on.
+
+    Args:
+        producer: sends the rows.
+        record: a dataclass that rows may be.
+    """
+
+    def __init__(self, producer: Producer, record: type | None = None) -> None:
+        self._producer = producer
+        self._shape = RowShape(producer.schema, record)
+        self._is_closed = False
+
+    def push(self, row: Any) -> None:  # noqa: ANN401 - any shape of a row
+        """Push a row: a tuple, a dict, a named tuple, a dataclass; waits while there is no room.
+
+        Raises:
+            RowError: a value that does not fit; it names the column.
+        """
+        checked = self._shape.row(row)
+        self._check()
+        self._producer.add(checked, 1)
+
+    def try_push(self, row: Any) -> bool:  # noqa: ANN401 - any shape of a row
+        """Push a row if there is room; False, with nothing taken, when there is none."""
+        checked = self._shape.row(row)
+        self._check()
+        if not self.has_capacity():
+            return False
+        self._producer.add(checked, 1)
+        return True
+
+    def push_batch(self, rows: Iterable[Any]) -> int:
+        """Push many rows as one commit; returns how many. More than 8 MiB are several commits.
+
+        Raises:
+            RowError: a row that does not fit; it names the row and the column.
+        """
+        checked = self._shape.rows(rows)
+        if checked:
+            self._check()
+            self._producer.add(self.schema.rows_to_arrow(checked), len(checked))
+        return len(checked)
+
+    def push_arrow(self, data: pa.RecordBatch | ArrowStream) -> int:
+        """Push Arrow data: a record batch, a table, a frame; returns how many rows.
+
+        Raises:
+            RowError: a value that Python cannot hold; it names the row and the column.
+            SchemaMismatchError: columns that do not fit, or types that cannot be cast without loss.
+        """
+        batches = as_batches(data, self.schema)
+        self._check()
+        for batch in batches:
+            self._producer.add(batch.arrow, len(batch))
+        return sum(map(len, batches))
+
+    def flush(self) -> int:
+        """Wait until all that was pushed is on the server's disk; returns an LSN after it.
+
+        Raises:
+            DisconnectedError: the server cannot be reached. What was pushed is kept, and sent when
+                it can be.
+        """
+        return self._producer.flush()
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """The name of the source."""
+        return self._producer.name
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, as they were when the handle was made."""
+        return self._producer.schema
+
+    @property
+    def pending(self) -> int:
+        """How many rows the server has not confirmed yet."""
+        return self._producer.pending
+
+    def has_capacity(self) -> bool:
+        """Whether a push would find room."""
+        return self._producer.pending < CAPACITY
+
+    def close(self) -> None:
+        """Flush; this handle is done. Twice is fine."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        self._is_closed = True
+
+    def __repr__(self) -> str:
+        return f"<RemoteSource {self.name}: {one_line(self.schema.ddl)}>"
+
+    def __dir__(self) -> list[str]:
+        return public_names(self)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ClosedError(
+                f"this handle of {self.name} is closed", hint="get another one: db.source(name)"
+            )
