@@ -21,12 +21,13 @@ from millstream.errors import (
     ObjectNotFoundError,
     WrongObjectError,
 )
+from millstream.log import schema_from_text, schema_text
 from millstream.model.names import check_name
 from millstream.model.schema import Schema
 from millstream.sql import WatermarkSpec, create_source, create_table, duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from millstream.log import Log
     from millstream.model.schema import Column
@@ -132,15 +133,40 @@ class Catalog:
             log.create_topic(TOPIC, _SCHEMA)
         self._load(topics)
 
-    def _load(self, topics: Iterable[str]) -> None:
+    def _entries(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """By name what was written of each object last, and of each swap that did not end."""
         entries: dict[str, dict[str, Any]] = {}
+        swaps: dict[str, dict[str, Any]] = {}
         for batch in self._log.salvage(TOPIC):
             for (text,) in batch.held_rows:
                 entry = json.loads(text)
+                name = entry["name"]
+                if entry["kind"] == "swap":
+                    swaps[name] = entry
+                    continue
+                swaps.pop(name, None)
                 if entry["kind"] == "dropped":
-                    entries.pop(entry["name"], None)
-                else:
-                    entries[entry["name"]] = entry
+                    entries.pop(name, None)
+                elif entry["kind"] != "kept":
+                    entries[name] = entry
+        return entries, swaps
+
+    def _finish(self, swap: dict[str, Any]) -> None:
+        """Put an object in the place of another one, since a crash came before that was done."""
+        for name in (swap["old"], swap["name"], *swap["drops"], *swap["creates"]):
+            if name in self._log.topics:
+                self._log.drop_topic(name)
+        for name, text in swap["creates"].items():
+            self._log.create_topic(name, schema_from_text(text))
+        self._store(_from_json(swap["definition"], schema_from_text(swap["schema"])))
+
+    def _load(self, topics: Iterable[str]) -> None:
+        entries, swaps = self._entries()
+        if swaps:
+            for swap in swaps.values():
+                self._finish(swap)
+            entries, _ = self._entries()
+            topics = self._log.topics
         for name in set(topics) & entries.keys():
             topic, entry = self._log.topic(name), entries[name]
             if entry.get("topic", topic.id) == topic.id:  # else it was dropped, and made anew
@@ -223,12 +249,45 @@ class Catalog:
         self.adopt(created)
         return created
 
-    def replace(self, old: Definition, definition: Definition) -> Definition:
+    def replace(
+        self,
+        old: Definition,
+        definition: Definition,
+        *,
+        drops: Iterable[str],
+        creates: Mapping[str, Schema],
+        between: Callable[[], None],
+    ) -> Definition:
         """Put an object and its topic in the place of another one, whose rows are gone then.
 
-        That is on the disk when this returns; readers see the old definition until ``adopt``.
+        That is on the disk when this returns; after a crash it is done when the log is opened, or
+        was not begun. Readers see the old definition until ``adopt``.
+
+        Args:
+            old: what is replaced.
+            definition: what takes its place.
+            drops: further topics that go with the old one; some may not exist.
+            creates: further topics of the new one.
+            between: called when it is certain that the old one goes.
         """
-        self._log.drop_topic(old.name)
+        further = {name: schema_text(schema) for name, schema in creates.items()}
+        swap = {"kind": "swap", "name": definition.name, "old": old.name, "drops": [*drops]}
+        schema = schema_text(definition.schema)
+        entry = {**swap, "creates": further, "schema": schema, "definition": _to_json(definition)}
+        self._write(entry)
+        try:
+            between()
+            for name in entry["drops"]:
+                if name in self._log.topics:
+                    self._log.drop_topic(name)
+            for name, each in creates.items():
+                self._log.create_topic(name, each)
+            self._log.drop_topic(old.name)
+        except Error:
+            if old.name in self._log.topics:
+                with contextlib.suppress(Error):
+                    self._write({"kind": "kept", "name": definition.name})
+            raise
         return self._store(definition)
 
     def adopt(self, definition: Definition) -> None:

@@ -203,7 +203,7 @@ def _take_over(engine: Engine, old: Definition, built: RunningView) -> None:
         engine.catalog.adopt(definition)
         end_readers()  # those that have begun with the old one since
 
-    take_over(engine.views, built, old, remove=remove, show=show)
+    take_over(engine.views, built, old, late=late, remove=remove, show=show)
 
 
 def _check_unread(engine: Engine, definition: Definition) -> None:

@@ -10,7 +10,7 @@ from millstream.log.log import Log
 from millstream.log.reader import Reader
 from millstream.log.recovery import Damage, Recovery
 from millstream.log.retention import Hold, Retained
-from millstream.log.topics import Retention, Topic
+from millstream.log.topics import Retention, Topic, schema_from_text, schema_text
 
 __all__ = [
     "Damage",
@@ -22,4 +22,6 @@ __all__ = [
     "Retention",
     "Topic",
     "Transaction",
+    "schema_from_text",
+    "schema_text",
 ]

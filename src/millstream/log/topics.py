@@ -103,7 +103,7 @@ class Topic:
         return {
             "id": self.id,
             "name": self.name,
-            "schemas": [_schema_text(schema) for schema in self.schemas],
+            "schemas": [schema_text(schema) for schema in self.schemas],
             "low_lsn": self.low_lsn,
             "max_age": self.retention.max_age,
             "max_bytes": self.retention.max_bytes,
@@ -118,7 +118,7 @@ class Topic:
         return cls(
             id=data["id"],
             name=data["name"],
-            schemas=tuple(_schema_from_text(text) for text in data["schemas"]),
+            schemas=tuple(schema_from_text(text) for text in data["schemas"]),
             low_lsn=data["low_lsn"],
             retention=Retention(data["max_age"], data["max_bytes"]),
             dropped=data["dropped"],
@@ -238,9 +238,11 @@ def encode_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _schema_text(schema: Schema) -> str:
+def schema_text(schema: Schema) -> str:
+    """A schema as text, which ``schema_from_text`` reads."""
     return base64.b64encode(schema.arrow.serialize()).decode()
 
 
-def _schema_from_text(text: str) -> Schema:
+def schema_from_text(text: str) -> Schema:
+    """The schema that ``schema_text`` wrote."""
     return Schema.from_arrow(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))))

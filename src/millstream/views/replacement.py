@@ -15,11 +15,11 @@ from millstream.dispatch import make_durable, make_readable
 from millstream.model.batch import ChangeBatch
 from millstream.spark.checkpoint import move
 from millstream.state.bags import Bag
-from millstream.views.definitions import HIDDEN, drop_topics
+from millstream.views.definitions import HIDDEN
 from millstream.views.result_shapes import PENDING, STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.catalog import Definition
     from millstream.log import Log
@@ -50,6 +50,7 @@ def take_over(
     built: RunningView,
     old: Definition,
     *,
+    late: Sequence[str],
     remove: Callable[[], None],
     show: Callable[[Definition], None],
 ) -> None:
@@ -59,7 +60,8 @@ def take_over(
         views: where both run.
         built: the hidden view; nothing is left of it.
         old: the view that it replaces.
-        remove: ends the readers of the old one; called by the dispatcher's thread.
+        late: the logs of its late rows, which go with it.
+        remove: ends the readers of both; called by the dispatcher's thread.
         show: has readers see the new definition; called by the dispatcher's thread.
     """
     storage = views.storage
@@ -68,13 +70,17 @@ def take_over(
         built.runner.join()
         built.view.end()
         make_readable(storage.dispatcher, storage.log)  # raises, if the disk is full
-        views.replace(old, lambda: _store(views, built, old, remove), show)
+        views.replace(old, lambda: _store(views, built, old, late, remove), show)
     finally:
         views.shared.drop(built)
 
 
 def _store(
-    views: Views, built: RunningView, old: Definition, remove: Callable[[], None]
+    views: Views,
+    built: RunningView,
+    old: Definition,
+    late: Sequence[str],
+    remove: Callable[[], None],
 ) -> Definition:
     """Remove the old view, and store the new one with its rows, between two commits."""
     storage, shape = views.storage, built.planned.shape
@@ -89,11 +95,13 @@ def _store(
         parts[0][1].watermark = built.view.event_time.logged
 
     def store() -> Definition:
-        remove()
-        drop_topics(log, (STATE + old.name, PENDING + old.name))
-        for topic, schema in shape.topics.items():
-            log.create_topic(_named(topic, moved), schema)
-        stored = storage.catalog.replace(old, moved)
+        stored = storage.catalog.replace(
+            old,
+            moved,
+            drops=(STATE + old.name, PENDING + old.name, *late),
+            creates={_named(topic, moved): schema for topic, schema in shape.topics.items()},
+            between=remove,
+        )
         if parts:
             storage.dispatcher.commit_inside(parts)
         return stored
