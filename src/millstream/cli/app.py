@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import typer
 
 from millstream import __version__
-from millstream.cli import keys, serve
+from millstream.cli import keys, serve, sql
+from millstream.cli.help_text import flowing
 from millstream.errors import Error
 
 app = typer.Typer(
     name="millstream",
     help="A streaming database: push rows in, write SQL, have every change pushed out.",
+    epilog="millstream COMMAND --help shows examples. docs/command-line.md has them all.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("serve")(serve.serve)
+for _command in (sql.sql, serve.serve):
+    app.command(_command.__name__, help=flowing(_command.__doc__ or ""))(_command)
 app.add_typer(keys.app, name="keys")
 
 
@@ -38,8 +44,17 @@ def _main(
 
 def main() -> None:
     """Run the command that the arguments name; an error of Millstream is one text, no traceback."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except Error as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
+    except BrokenPipeError:  # as of `millstream tail ... | head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _terminate(number: int, _: object) -> None:
+    """SIGTERM closes the database, as the end of the program does."""
+    sys.exit(128 + number)

@@ -11,7 +11,6 @@ import typer
 
 import millstream
 from millstream.errors import MissingExtraError
-from millstream.server.keys import Keys
 from millstream.server.settings import Limits, Settings, parse_address
 
 if TYPE_CHECKING:
@@ -82,6 +81,8 @@ def serve(  # noqa: PLR0917 - Typer makes options of them
             workers=workers,
         ),
     )
+    from millstream.server.keys import Keys  # noqa: PLC0415 - --help loads no Arrow
+
     run = _server_module()
     sys.setswitchinterval(_SWITCH_SECONDS)
     with millstream.open(directory) as database:
