@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
 import typer
 
 from millstream import __version__
-from millstream.cli import keys, serve, sql
+from millstream.cli import keys, push, serve, sql, tail
 from millstream.cli.help_text import flowing
 from millstream.errors import Error
 
@@ -22,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (sql.sql, serve.serve):
+for _command in (sql.sql, tail.tail, push.push, serve.serve):
     app.command(_command.__name__, help=flowing(_command.__doc__ or ""))(_command)
 app.add_typer(keys.app, name="keys")
 
@@ -50,9 +49,6 @@ def main() -> None:
     except Error as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
-    except BrokenPipeError:  # as of `millstream tail ... | head`: nobody reads any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def _terminate(number: int, _: object) -> None:

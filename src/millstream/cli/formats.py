@@ -11,3 +11,11 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+
+
+class InputFormat(StrEnum):
+    """What rows are read from."""
+
+    JSON = "json"
+    CSV = "csv"
+    ARROW = "arrow"

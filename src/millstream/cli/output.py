@@ -15,7 +15,7 @@ from millstream.cli.formats import Format
 from millstream.formats.json_output import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream import Change, ChangeBatch, Result, Schema
 
@@ -108,13 +108,15 @@ class ChangePrinter:
         out: where to.
         form: JSON objects with ``op``, ``lsn``, ``row`` and ``before``; CSV with ``_op`` and
             ``_lsn`` before the columns; or aligned columns with ``+``, ``~`` and ``-``.
-        tokens: whether each line has the resume token of its batch, too.
+        token_at: gives the resume token after an LSN, for each line; None: without tokens.
     """
 
-    def __init__(self, out: Console, form: Format, *, tokens: bool = False) -> None:
+    def __init__(
+        self, out: Console, form: Format, token_at: Callable[[int], str] | None = None
+    ) -> None:
         self._out = out
         self._form = form
-        self._tokens = tokens
+        self._token_at = token_at
         self._widths: list[int] | None = None
 
     def print(self, batch: ChangeBatch, limit: int | None = None) -> int:
@@ -124,11 +126,10 @@ class ChangePrinter:
             where = f"LSN {batch.gap.first_lsn} to {batch.gap.last_lsn}"
             console(err=True).print(Text(f"gap: {count} were not delivered, {where}", "yellow"))
         printed = 0
-        token = batch.token if self._tokens else None
         for change in batch:
             if limit is not None and printed >= limit:
                 break
-            self._line(change, token)
+            self._line(change, self._token_at(change.lsn) if self._token_at else None)
             printed += 1
         return printed
 

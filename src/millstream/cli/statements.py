@@ -26,7 +26,7 @@ def split(text: str) -> tuple[list[str], str]:
     an error are those of the whole text.
 
     >>> split("SELECT ';';\nSELECT 2; SELECT")
-    (["SELECT ';'", '\nSELECT 2'], '\n          SELECT')
+    (["SELECT ';'", '           \nSELECT 2'], '\n          SELECT')
     """
     found: list[str] = []
     begin = 0
