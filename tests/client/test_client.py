@@ -62,6 +62,12 @@ class TestSql:
         assert db.metrics()["sources"][s]["pushed"] == 1
         assert db.metrics()["lsn"] <= db.lsn
         assert s in [node["name"] for node in db.topology()["nodes"]]
+        db.execute(f"CREATE MATERIALIZED VIEW v AS SELECT n FROM {s} WHERE n > 1")
+        db.insert(s, [(2, "b")])
+        assert db.wait_for("v", timeout=TIMEOUT) > 0
+        assert db.query("SELECT * FROM v").fetchall() == [(2,)]
+        with pytest.raises(errors.ViewNotReadyError):
+            db.wait_for("v", lsn=db.lsn + 1_000, timeout=0)
         with pytest.raises(errors.ObjectNotFoundError):
             db.wait_for("nothing")
 

@@ -140,6 +140,49 @@ class TestOtherStyles:
         assert asyncio.run(main()) == [[1, 2]]
 
 
+class TestMessages:
+    def test_listen_and_notify(self, db):
+        with db.listen("orders", "bills") as listener, db.listen("orders") as other:
+            db.notify("orders", "1")
+            db.notify("nobody", "2")
+            db.notify("bills")
+            got = [listener.recv(TIMEOUT) for _ in range(2)]
+            assert [(each.channel, each.payload) for each in got] == [
+                ("orders", "1"),
+                ("bills", ""),
+            ]
+            assert isinstance(got[0], ms.Notification)
+            assert 0 < got[0].lsn < got[1].lsn
+            assert other.recv(TIMEOUT).payload == "1"
+            assert other.try_recv() is None
+            listener.cancel()
+            db.notify("orders", "3")
+            assert other.recv(TIMEOUT).payload == "3"
+        with pytest.raises(errors.InvalidOptionError):
+            db.listen()
+        with pytest.raises(errors.InvalidNameError):
+            db.notify('or"ders')
+
+    def test_as_a_stream(self, db):
+        async def main():
+            async with db.listen_stream("orders") as listener:
+                await asyncio.to_thread(db.notify, "orders", "4")
+                return (await listener.recv(TIMEOUT)).payload
+
+        assert asyncio.run(main()) == "4"
+
+    def test_a_restart(self, server):
+        with ms.connect(server.url, timeout=TIMEOUT) as db:
+            listener = db.listen("orders")
+            server.restart()
+
+            def has_heard():  # messages that are sent while the server is away do not come
+                db.notify("orders", "5")
+                return listener.try_recv() is not None
+
+            wait_until(has_heard, "it listens again")
+
+
 class TestDurable:
     def test_it_goes_on_after_what_was_acknowledged(self, server):
         with ms.connect(server.url, timeout=TIMEOUT) as db:

@@ -254,13 +254,14 @@ class Client(RemoteSubscribing):
         deadline = deadline_of(timeout)
         wanted = self.lsn if lsn is None else lsn
         for delay in delays():
+            newest = wanted if lsn is None else self.lsn
             found = [row for row in self.query("SHOW VIEWS").to_pylist() if row["name"] == view]
             if not found:
                 raise ObjectNotFoundError(f"there is no view {view}", hint="SHOW VIEWS lists them")
             (row,) = found
             if row["error"]:
                 raise ViewFailedError(row["error"], view=view, hint="SHOW VIEWS says more")
-            if row["lsn"] >= wanted or row["lag_rows"] == 0:
+            if row["lsn"] >= wanted or (row["lag_rows"] == 0 and newest >= wanted):
                 return wanted
             left = time_left(deadline, min(delay, _POLL_SECONDS))
             if not left:

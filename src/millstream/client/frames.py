@@ -96,6 +96,8 @@ class FrameReader:
         found = self._snapshot(frame) if self._parts else []
         if kind == "progress":
             self._passed(frame)
+            if self._gap is not None:  # nothing follows it for now, and the token is after it
+                found.append(self._empty())
         return found
 
     def _snapshot(self, frame: dict[str, Any]) -> list[ChangeBatch]:
@@ -111,6 +113,15 @@ class FrameReader:
         if self._drops_repeated and batch.first_lsn <= before:
             batch = batch.slice(bisect_right(batch.lsns, before))
         return [batch] if len(batch) else []
+
+    def _empty(self) -> ChangeBatch:
+        """A gap that no rows follow, as a batch without rows."""
+        gap, self._gap = self._gap, None
+        first_lsn = self.lsn if gap is None else gap.first_lsn
+        origin = self.origins[-1][1:]
+        return ChangeBatch(
+            self.schema, [], None, None, first_lsn=first_lsn, lsn=self.lsn, gap=gap, origin=origin
+        )
 
     def _passed(self, frame: dict[str, Any]) -> None:
         """Note the token of a frame, and which run of the database it is of."""

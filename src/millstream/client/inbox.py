@@ -6,23 +6,29 @@ with a server as with a database in this process.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.client.frames import FrameReader
 from millstream.delivery.backpressure import Policy, slice_end
 from millstream.delivery.live_side import Progress
+from millstream.errors import SlowConsumerError
+from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import ResumeToken
+from millstream.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.errors import Error
-    from millstream.model.batch import ChangeBatch
+
+NOTIFICATION: Final = Schema.of(channel="VARCHAR NOT NULL", payload="VARCHAR NOT NULL")
+_MESSAGES: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -43,6 +49,8 @@ class _Positions:
     def token(self, lsn: int) -> str:
         """The text to resume after an LSN."""
         origins = self._frames.origins
+        if not origins:  # of a listener, which cannot resume
+            return ""
         place = bisect_right(origins, lsn, key=lambda each: each[0])
         _, database, epoch = origins[max(0, place - 1)]
         return str(ResumeToken(database, epoch, lsn))
@@ -62,8 +70,8 @@ class RemoteInbox:
     Args:
         number: its id on the connection.
         wanted: the fields of its ``subscribe`` message.
-        limit: when so many rows wait, the server is asked to pause.
         send: sends a message to the server, if it is there.
+        limit: when so many rows wait, the server is asked to pause.
 
     Attributes:
         frames: turns what the server sends into batches.
@@ -78,8 +86,9 @@ class RemoteInbox:
         self,
         number: int,
         wanted: dict[str, Any],
-        limit: int,
         send: Callable[[dict[str, Any]], None],
+        *,
+        limit: int,
     ) -> None:
         self.number = number
         self.sql: str = wanted["sql"]
@@ -103,8 +112,8 @@ class RemoteInbox:
 
     # ---- from the connection
 
-    def subscribe_message(self) -> dict[str, Any]:
-        """What opens it on a new connection, after all that has come before."""
+    def opening(self) -> list[dict[str, Any]]:
+        """The messages that open it on a new connection, after all that has come before."""
         self.is_ready = self._holds_server = False
         self.frames.connected()
         message = {"type": "subscribe", "id": self.number, **self._wanted}
@@ -112,7 +121,11 @@ class RemoteInbox:
         # A place in the past is named by the start until something of it has come.
         if token and (self.frames.has_begun or start in {None, "now", "snapshot"}):
             message["start"] = token
-        return message
+        return [message]
+
+    def closing(self) -> list[dict[str, Any]]:
+        """The messages that end it."""
+        return [{"type": "unsubscribe", "id": self.number}]
 
     def ready(self, frame: dict[str, Any]) -> None:
         """The server has opened it."""
@@ -239,3 +252,58 @@ class RemoteInbox:
             self._offer_waiters, self._call_waiters = [], []
         for wake in waiters:
             wake()
+
+
+class ListenerInbox(RemoteInbox):
+    """The messages on some channels. Those that are sent while the server is away do not come.
+
+    Args:
+        number: its id on the connection.
+        channels: which.
+        send: sends a message to the server, if it is there.
+    """
+
+    def __init__(
+        self, number: int, channels: tuple[str, ...], send: Callable[[dict[str, Any]], None]
+    ) -> None:
+        wanted = {"sql": f"LISTEN {', '.join(channels)}", "backpressure": "block"}
+        super().__init__(number, wanted, send, limit=sys.maxsize)  # a channel has no pause
+        self.frames.schema = NOTIFICATION
+        self.channels = channels
+        self._confirmed = 0
+
+    def opening(self) -> list[dict[str, Any]]:
+        """The messages that open it on a new connection."""
+        self.is_ready, self._confirmed = False, 0
+        return [
+            {"type": "listen", "id": self.number, "channel": channel} for channel in self.channels
+        ]
+
+    def closing(self) -> list[dict[str, Any]]:
+        """The messages that end it; without channels that others listen to."""
+        return [
+            {"type": "unlisten", "id": self.number, "channel": channel} for channel in self.channels
+        ]
+
+    def confirmed(self) -> None:
+        """The server listens on one channel more."""
+        self._confirmed += 1
+        if self._confirmed >= len(self.channels):
+            self.is_ready = self.was_ready = True
+            self.opened.set()
+
+    def notified(self, frame: dict[str, Any]) -> None:
+        """Take a message, if it is on one of its channels."""
+        if frame["channel"] not in self.channels:
+            return
+        row, lsn = (frame["channel"], frame["payload"]), frame["lsn"]
+        now = self.feed.clock()
+        batch = ChangeBatch(
+            NOTIFICATION, [row], None, None, first_lsn=lsn, lsn=lsn, committed_at=now
+        )
+        self.put([batch])
+        if self._rows > _MESSAGES:
+            error = SlowConsumerError(
+                f"more than {_MESSAGES:,} messages were not read", token="", hint="read them faster"
+            )
+            self.end(error)

@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from millstream.client.frames import parse_message
 from millstream.client.http import bearer, delays
-from millstream.client.inbox import RemoteInbox
+from millstream.client.inbox import ListenerInbox, RemoteInbox
 from millstream.client.remote_errors import error_from
 from millstream.errors import (
     ClosedError,
@@ -82,7 +82,13 @@ class Link:
             DisconnectedError: the server did not answer in time.
             Error: the server has refused it.
         """
-        inbox = RemoteInbox(next(self._numbers), wanted, limit, self.send)
+        return self._opened(RemoteInbox(next(self._numbers), wanted, self.send, limit=limit))
+
+    def listen(self, channels: tuple[str, ...]) -> RemoteInbox:
+        """Listen to channels; raises as ``open`` does."""
+        return self._opened(ListenerInbox(next(self._numbers), channels, self.send))
+
+    def _opened(self, inbox: RemoteInbox) -> RemoteInbox:
         is_answered = False
         try:
             self._add(inbox)
@@ -105,7 +111,10 @@ class Link:
         """End a subscription."""
         with self._lock:
             if self._inboxes.pop(inbox.number, None) is not None:
-                self.send({"type": "unsubscribe", "id": inbox.number})
+                used = {name for other in self._listeners() for name in other.channels}
+                for message in inbox.closing():
+                    if message.get("channel") not in used:
+                        self.send(message)
         inbox.end()
 
     def forget(self, inbox: RemoteInbox) -> None:
@@ -159,7 +168,8 @@ class Link:
             if self._closed.is_set():
                 raise ClosedError("the client is closed", hint="ms.connect again")
             self._inboxes[inbox.number] = inbox
-            self.send(inbox.subscribe_message())
+            for message in inbox.opening():
+                self.send(message)
             if self._thread is None:
                 self._thread = thread("client", self._run, self._crashed)
                 self._thread.start()
@@ -200,7 +210,8 @@ class Link:
             with self._lock:
                 self._socket = socket
                 for inbox in self._inboxes.values():
-                    self.send(inbox.subscribe_message())
+                    for message in inbox.opening():
+                        self.send(message)
             while not self._closed.is_set():
                 self._take(*parse_message(socket.recv()))
                 while self._forgotten:
@@ -217,6 +228,10 @@ class Link:
 
     def _take(self, frame: dict[str, Any], rows: pa.RecordBatch | None) -> None:
         kind, number = frame["type"], frame.get("id")
+        if kind == "notification":
+            for listener in self._listeners():
+                listener.notified(frame)
+            return
         inbox = self._inboxes.get(number) if isinstance(number, int) else None
         if inbox is None:
             return  # it was ended meanwhile
@@ -229,8 +244,16 @@ class Link:
             self._refused(inbox, error_from(frame["error"], sql=inbox.sql))
         elif kind == "end":
             raise _Broken  # the server stops; another one will go on
-        elif kind != "ok":
+        elif kind == "ok":
+            if isinstance(inbox, ListenerInbox):
+                self._waits = delays()
+                inbox.confirmed()
+        else:
             inbox.put(inbox.frames.read(frame, rows))
+
+    def _listeners(self) -> list[ListenerInbox]:
+        with self._lock:
+            return [each for each in self._inboxes.values() if isinstance(each, ListenerInbox)]
 
     def _is_ack(self, inbox: RemoteInbox, frame: dict[str, Any]) -> bool:
         """Whether a frame answers an acknowledgement."""

@@ -7,9 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from millstream.engine.subscribe import checked_callbacks
+from millstream.errors import InvalidOptionError
+from millstream.model.names import check_name
 from millstream.subscriptions import (
+    AsyncEvents,
     AsyncSubscription,
     CallbackSubscription,
+    Events,
+    NotificationMaker,
     SubscribedQuery,
     SubscribeOptions,
     Subscription,
@@ -19,12 +24,15 @@ from millstream.subscriptions import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.client.inbox import RemoteInbox
     from millstream.client.link import Link
     from millstream.delivery.inbox import Inbox
     from millstream.model.batch import ChangeBatch
+    from millstream.model.result import Result
     from millstream.sql import ParameterValues
-    from millstream.subscriptions import Start
+    from millstream.subscriptions import AsyncListener, Listener, Start
 
+_DEFAULTS = SubscribeOptions()
 S = TypeVar("S", bound=SubscriptionBase)
 
 
@@ -35,6 +43,10 @@ class RemoteSubscribing:
 
     def _check(self) -> None:
         """Raise when the client is closed."""
+        raise NotImplementedError
+
+    def execute(self, sql: str, parameters: ParameterValues = None) -> Result:
+        """Run statements."""
         raise NotImplementedError
 
     def subscribe(
@@ -157,6 +169,31 @@ class RemoteSubscribing:
         )
         return self._open(AsyncSubscription, query, parameters, options)
 
+    # ---- messages
+
+    def notify(self, channel: str, payload: str = "") -> None:
+        """Send a message to the listeners of a channel."""
+        check_name(channel, "channel")
+        self.execute(f'NOTIFY "{channel}", ?', [payload])
+
+    def listen(self, *channels: str) -> Listener:
+        """The messages on some channels. Those sent while the server is away do not come."""
+        return Events(self._listen(Subscription, channels), NotificationMaker())
+
+    def listen_stream(self, *channels: str) -> AsyncListener:
+        """The messages on some channels, for ``async for``."""
+        return AsyncEvents(self._listen(AsyncSubscription, channels), NotificationMaker())
+
+    def _listen(self, style: type[S], channels: tuple[str, ...]) -> S:
+        self._check()
+        if not channels:
+            raise InvalidOptionError("there is no channel", hint='db.listen("orders")')
+        for channel in channels:
+            check_name(channel, "channel")
+        return self._made(style, self._link.listen(tuple(dict.fromkeys(channels))))
+
+    # ---- opening
+
     def _open(
         self,
         style: type[S],
@@ -166,8 +203,18 @@ class RemoteSubscribing:
         **callbacks: Any,  # noqa: ANN401 - of the style
     ) -> S:
         self._check()
+        inbox = self._link.open(_message(query, parameters, options), options.buffer_rows)
+        return self._made(style, inbox, options, **callbacks)
+
+    def _made(
+        self,
+        style: type[S],
+        inbox: RemoteInbox,
+        options: SubscribeOptions = _DEFAULTS,
+        **callbacks: Any,  # noqa: ANN401 - of the style
+    ) -> S:
+        """A subscription that reads from an inbox."""
         link = self._link
-        inbox = link.open(_message(query, parameters, options), options.buffer_rows)
         is_durable = options.name is not None
         acknowledged = [inbox.frames.lsn]
 
@@ -177,7 +224,7 @@ class RemoteSubscribing:
 
         return style(
             cast("Inbox", inbox),  # it has all that subscriptions use
-            SubscribedQuery(sql=query, schema=inbox.frames.schema),
+            SubscribedQuery(sql=inbox.sql, schema=inbox.frames.schema),
             replace(options, max_delay=None),  # the server waits
             acknowledge=acknowledge if is_durable else None,
             acknowledged=(lambda: acknowledged[0]) if is_durable else None,
