@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from tests.cli.conftest import COMMAND
+
+APP = """
+-- a pipeline
+CREATE TABLE IF NOT EXISTS users (id BIGINT PRIMARY KEY, name VARCHAR);
+LIVE SELECT name FROM users;
+INSERT OR REPLACE INTO users VALUES (1, 'Ada')
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_stays_up_until_a_signal(tmp_path, end):
+    (tmp_path / "app.sql").write_text(APP)
+    with subprocess.Popen(
+        [*COMMAND, "run", "app.sql", "db", "--status", "0.1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr.readline().startswith("running app.sql on ")
+        assert "0 views, 0 rows behind; 1 subscriptions" in process.stderr.readline()
+        lines = [process.stdout.readline() for _ in range(3)]
+        (change,) = [json.loads(line) for line in lines if line.startswith("{")]
+        assert (change["op"], change["row"]) == ("insert", {"name": "Ada"})
+        os.kill(process.pid, end)
+        assert process.stderr.read().endswith("stopped\n")
+        assert process.wait(25) == 0
+
+
+def test_a_statement_that_is_refused(cli, tmp_path):
+    (tmp_path / "app.sql").write_text("CREATE SOURCE s (n BIGINT);\n\nSELECT m FROM s;\n")
+    done = cli("run", "app.sql", check=1)
+    assert "error: line 3, column 8: there is no column m" in done.stderr
+    assert "Traceback" not in done.stderr
