@@ -180,6 +180,17 @@ class TestKeys:
                 reader.insert("s", [("acme", 4)])
             with pytest.raises(errors.RoleError):
                 acme.execute("DROP SOURCE s")
+            subscription = reader.subscribe("SELECT n FROM s")
+            of_acme = acme.subscribe("SELECT n FROM s")
+            other.insert("s", [("other", 5)])
+            acme.insert("s", [("acme", 6)])
+            assert subscription.recv(TIMEOUT).rows[0] == (5,)
+            assert of_acme.recv(TIMEOUT).rows == [(6,)]
             keys.revoke("reader")
             with pytest.raises(errors.AuthenticationError):
                 reader.query("SELECT n FROM s")
+            with pytest.raises(errors.AuthenticationError):
+                while True:
+                    subscription.recv(TIMEOUT)
+            with pytest.raises(errors.AuthenticationError):
+                reader.subscribe("SELECT n FROM s")

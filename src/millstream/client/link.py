@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,12 +31,11 @@ from millstream.formats.json_output import to_json
 from millstream.threads import thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
     from websockets.sync.client import ClientConnection
 
 _OPEN_SECONDS: Final = 5.0
+_LASTING_SECONDS: Final = 2 * _OPEN_SECONDS
 _REFUSED: Final = range(400, 500)
 # What may pass when a subscription is opened again: the server starts, or has not noticed yet that
 # the connection from before is gone.
@@ -71,7 +71,6 @@ class Link:
         self._socket: ClientConnection | None = None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._waits: Iterator[float] = delays()
 
     # ---- for subscriptions
 
@@ -177,7 +176,9 @@ class Link:
     # ---- the thread
 
     def _run(self) -> None:
+        waits = delays()
         while self._has_work():
+            began = time.monotonic()
             try:
                 self._serve()
             except InvalidStatus as error:
@@ -188,7 +189,9 @@ class Link:
                 pass
             finally:
                 self._disconnected()
-            self._closed.wait(next(self._waits))
+            if time.monotonic() - began > _LASTING_SECONDS:
+                waits = delays()  # a server that refuses at once is not asked in a tight loop
+            self._closed.wait(next(waits))
 
     def _has_work(self) -> bool:
         with self._lock:
@@ -236,7 +239,6 @@ class Link:
         if inbox is None:
             return  # it was ended meanwhile
         if kind == "ready":
-            self._waits = delays()
             inbox.ready(frame)
         elif kind in {"ok", "error"} and self._is_ack(inbox, frame):
             pass
@@ -246,7 +248,6 @@ class Link:
             raise _Broken  # the server stops; another one will go on
         elif kind == "ok":
             if isinstance(inbox, ListenerInbox):
-                self._waits = delays()
                 inbox.confirmed()
         else:
             inbox.put(inbox.frames.read(frame, rows))
