@@ -82,7 +82,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.slow
 def test_the_market_is_live_on_spark():
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "market_demo.py", "--seconds", "3"],
+        [sys.executable, "-m", "millstream", "demo", "--seconds", "3"],
         capture_output=True,
         text=True,
         check=False,

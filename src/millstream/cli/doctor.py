@@ -67,9 +67,9 @@ def doctor(
     for each in findings(directory, port or [8080]):
         wrong += each.state == "wrong"
         line = Text(f"{each.state:<8}", _COLORS[each.state])
-        out.print(line.append(f"{each.name:<10}{each.found}", "default"), soft_wrap=True)
+        out.print(line.append(f"{each.name:<12}{each.found}", "default"), soft_wrap=True)
         if each.hint:
-            out.print(Text(f"{'':18}hint: {each.hint}"), soft_wrap=True)
+            out.print(Text(f"{'':20}hint: {each.hint}"), soft_wrap=True)
     out.print("all is well" if not wrong else f"{wrong} things are wrong")
     if wrong:
         raise typer.Exit(1)
