@@ -8,7 +8,7 @@ import sys
 import typer
 
 from millstream import __version__
-from millstream.cli import demo, doctor, keys, push, run, serve, sql, tail
+from millstream.cli import bench, demo, doctor, keys, push, run, serve, sql, tail
 from millstream.cli.help_text import flowing
 from millstream.errors import Error
 
@@ -21,7 +21,16 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (sql.sql, run.run, serve.serve, tail.tail, push.push, demo.demo, doctor.doctor):
+for _command in (
+    sql.sql,
+    run.run,
+    serve.serve,
+    tail.tail,
+    push.push,
+    demo.demo,
+    bench.bench,
+    doctor.doctor,
+):
     app.command(_command.__name__, help=flowing(_command.__doc__ or ""))(_command)
 app.add_typer(keys.app, name="keys")
 
