@@ -32,7 +32,7 @@ _PLACED: Final = ("changes", "progress")
 _KEPT_FRAMES: Final = 64
 _KEPT_ROWS: Final = 16_384
 _QUEUED_BYTES: Final = 4 << 20
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 8
 
 
 class Member:
