@@ -282,3 +282,8 @@ def test_an_id_that_cannot_be_sent_back_is_refused(s, ws):
     assert ws.next()["error"]["code"] == "BAD_REQUEST"
     ws.socket.send(r'{"type": "sql", "id": "\ud83d\ude00", "sql": "SELECT * FROM t"}')
     assert ws.next()["id"] == "\U0001f600"
+
+
+def test_names_of_webhooks_are_not_for_clients(s, ws):
+    ws.send(type="subscribe", id=1, sql="SELECT n FROM s", name="webhook.w")
+    assert ws.next()["error"]["code"] == "INVALID_OPTION"

@@ -25,6 +25,7 @@ from millstream.server.frames import (
 )
 from millstream.server.roles import check_sql
 from millstream.server.tails import HEARTBEAT, Member
+from millstream.server.webhooks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -187,6 +188,10 @@ class Stream:
             check_sql(identity, wanted.sql, wanted.parameters)
             if wanted.name is not None:
                 identity.require("write", "keep a durable subscription")
+                if wanted.name.lower().startswith(PREFIX):
+                    raise InvalidOptionError(
+                        f"names that begin with {PREFIX} are those of webhooks", hint="use another"
+                    )
             return session.subscribe_stream(
                 wanted.sql,
                 wanted.parameters,

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.subscriptions import Subscription
 
+PREFIX: Final = "webhook."
+"""What the names of their subscriptions begin with."""
+
 _LOOK: Final = 0.25
 _SECONDS: Final = 10.0
 _MOST: Final = 64
@@ -283,7 +286,7 @@ class Webhooks:
         self._directory.mkdir(exist_ok=True)
         subscription = self._database.subscribe(
             webhook.sql,
-            name=f"webhook.{webhook.name}",
+            name=PREFIX + webhook.name,
             max_rows=webhook.max_rows,
             tenant=webhook.tenant,
         )
@@ -314,7 +317,7 @@ class Webhooks:
             self._senders.pop(name, None)
             for suffix in (".json", ".dead"):
                 (self._directory / f"{name}{suffix}").unlink(missing_ok=True)
-        self._database.execute(f'DROP SUBSCRIPTION IF EXISTS "webhook.{name}"')
+        self._database.execute(f'DROP SUBSCRIPTION IF EXISTS "{PREFIX}{name}"')
 
     def close(self) -> None:
         """Stop them all."""
