@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from tests.cli.conftest import COMMAND
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A server in a process of its own."""
+    command = [*COMMAND, "serve", str(tmp_path / "db"), "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().split(" at ")[1].split()[0]
+        process.terminate()
+
+
+def test_commands_on_a_server(cli, url):
+    cli("sql", url, "-c", "CREATE SOURCE t (a BIGINT)", check=0)
+    done = cli("push", "t", url, given="a\n7\nno\n", check=1)
+    assert "error: line 3: column 'a'" in done.stderr
+    done = cli("tail", "t", url, "--from", "earliest", "--limit", 1, check=0)
+    assert json.loads(done.stdout)["row"] == {"a": 7}
+
+
+def test_a_key_is_for_a_url(cli):
+    assert (
+        "--key is for the URL" in cli("sql", "db", "--key", "k", "-c", "SELECT 1", check=1).stderr
+    )
