@@ -24,7 +24,7 @@ def test_commands_on_a_server(cli, url):
     assert json.loads(done.stdout)["row"] == {"a": 7}
 
 
-def test_a_key_is_for_a_url(cli):
+def test_a_key_is_for_a_url(quick):
     assert (
-        "--key is for the URL" in cli("sql", "db", "--key", "k", "-c", "SELECT 1", check=1).stderr
+        "--key is for the URL" in quick("sql", "db", "--key", "k", "-c", "SELECT 1", check=1).stderr
     )

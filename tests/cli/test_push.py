@@ -95,13 +95,13 @@ def test_keys_that_are_there_refuse_the_batch(db):
     assert len(db.query("SELECT * FROM k")) == 0
 
 
-def test_the_command(cli, db, tmp_path):
+def test_the_command(quick, db, tmp_path):
     db.close()
     (tmp_path / "rows.csv").write_bytes(CSV)
-    done = cli("push", "t", "db", "rows.csv", "--skip-bad", check=1)
+    done = quick("push", "t", "db", "rows.csv", "--skip-bad", check=1)
     assert done.stderr.startswith("line 5: column 'a': expected BIGINT, got text 'no'; skipped\n")
     assert "pushed 3 rows to t in " in done.stderr
-    done = cli("push", "t", "db", given='{"a": 1}\n', check=0)
+    done = quick("push", "t", "db", given='{"a": 1}\n', check=0)
     assert "pushed 1 rows to t" in done.stderr
-    done = cli("push", "nonsense", "db", given='{"a": 1}\n', check=1)
+    done = quick("push", "nonsense", "db", given='{"a": 1}\n', check=1)
     assert done.stderr.startswith("error: ")

@@ -36,8 +36,8 @@ def test_it_stays_up_until_a_signal(tmp_path, end):
         assert process.wait(25) == 0
 
 
-def test_a_statement_that_is_refused(cli, tmp_path):
+def test_a_statement_that_is_refused(quick, tmp_path):
     (tmp_path / "app.sql").write_text("CREATE SOURCE s (n BIGINT);\n\nSELECT m FROM s;\n")
-    done = cli("run", "app.sql", check=1)
+    done = quick("run", "app.sql", check=1)
     assert "error: line 3, column 8: there is no column m" in done.stderr
     assert "Traceback" not in done.stderr

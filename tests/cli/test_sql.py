@@ -18,8 +18,8 @@ def trades(tmp_path):
 # ---- from -c and standard input
 
 
-def test_statements_from_the_command_line(cli, trades):
-    done = cli("sql", trades, "-c", "SELECT * FROM trades; SELECT 'a;b' AS x", check=0)
+def test_statements_from_the_command_line(quick, trades):
+    done = quick("sql", trades, "-c", "SELECT * FROM trades; SELECT 'a;b' AS x", check=0)
     assert "│ MSFT   │  NULL │" in done.stdout
     assert "│ a;b │" in done.stdout
     assert "(2 rows)" in done.stdout
@@ -40,12 +40,12 @@ def test_statements_from_standard_input(cli):
         ("csv", "symbol,price\nAAPL,187.2\nMSFT,\n"),
     ],
 )
-def test_formats(cli, trades, form, shown):
-    assert cli("sql", trades, "-c", "SELECT * FROM trades", "-f", form).stdout == shown
+def test_formats(quick, trades, form, shown):
+    assert quick("sql", trades, "-c", "SELECT * FROM trades", "-f", form).stdout == shown
 
 
-def test_an_error_names_the_place_in_the_whole_text_and_ends_it(cli):
-    done = cli(
+def test_an_error_names_the_place_in_the_whole_text_and_ends_it(quick):
+    done = quick(
         "sql", given=f"{SCHEMA}\nSELECT 1 AS x; SELECT prise FROM trades;\nSELECT 2", check=1
     )
     assert "(1 row)" in done.stdout
@@ -55,14 +55,14 @@ def test_an_error_names_the_place_in_the_whole_text_and_ends_it(cli):
     assert "Traceback" not in done.stderr
 
 
-def test_what_a_terminal_would_obey_is_shown_as_text(cli):
+def test_what_a_terminal_would_obey_is_shown_as_text(quick):
     given = "CREATE TABLE t (a VARCHAR PRIMARY KEY); INSERT INTO t VALUES ('\x1b[31mred');"
-    assert "\\x1b[31mred" in cli("sql", given=given + "SELECT * FROM t").stdout
+    assert "\\x1b[31mred" in quick("sql", given=given + "SELECT * FROM t").stdout
 
 
-def test_a_directory_that_is_open_elsewhere(cli, tmp_path):
+def test_a_directory_that_is_open_elsewhere(quick, tmp_path):
     with ms.open(tmp_path / "db"):
-        done = cli("sql", tmp_path / "db", "-c", "SHOW TABLES", check=1)
+        done = quick("sql", tmp_path / "db", "-c", "SHOW TABLES", check=1)
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
 

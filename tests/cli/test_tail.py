@@ -17,8 +17,8 @@ def trades(tmp_path):
     return tmp_path / "market.db"
 
 
-def test_lines_and_tokens(cli, trades):
-    done = cli("tail", "trades", trades, "--from", "earliest", "--limit", 2, "--tokens", check=0)
+def test_lines_and_tokens(quick, trades):
+    done = quick("tail", "trades", trades, "--from", "earliest", "--limit", 2, "--tokens", check=0)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(line["op"], line["row"]["symbol"]) for line in lines] == [
         ("insert", "A"),
@@ -26,7 +26,7 @@ def test_lines_and_tokens(cli, trades):
     ]
     query = "SELECT symbol AS s, price FROM trades"
     arguments = ("--from", lines[0]["token"], "--limit", 2, "--format", "csv")
-    done = cli("tail", query, trades, *arguments, check=0)
+    done = quick("tail", query, trades, *arguments, check=0)
     assert [line.split(",", 2)[2] for line in done.stdout.splitlines()] == [
         "s,price",
         "B,2.5",
@@ -34,8 +34,8 @@ def test_lines_and_tokens(cli, trades):
     ]
 
 
-def test_a_timeout_ends_it(cli, trades):
-    done = cli("tail", "trades", trades, "--from", "now", "--timeout", "0", check=0)
+def test_a_timeout_ends_it(quick, trades):
+    done = quick("tail", "trades", trades, "--from", "now", "--timeout", "0", check=0)
     assert done.stdout == ""
 
 
@@ -58,5 +58,5 @@ def test_ctrl_c_on_a_terminal(terminal, trades):
     assert "Traceback" not in shown.text
 
 
-def test_no_directory_is_refused(cli):
-    assert "which database?" in cli("tail", "trades", check=1).stderr
+def test_no_directory_is_refused(quick):
+    assert "which database?" in quick("tail", "trades", check=1).stderr
