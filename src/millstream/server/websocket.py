@@ -216,7 +216,8 @@ class Connection:
                 lambda: self._session.listen_stream(channel)
             )
             pump = self._forward(listener)
-            self._channels[channel] = asyncio.get_running_loop().create_task(pump)
+            task = self._channels[channel] = asyncio.get_running_loop().create_task(pump)
+            task.add_done_callback(lambda _: listener.cancel())  # also if it never began
         await self._done(client_id, "listen")
 
     async def _forward(self, listener: Any) -> None:  # noqa: ANN401 - an AsyncListener
