@@ -60,9 +60,9 @@ def no_thread_left_behind():
     before = set(threading.enumerate())
 
     def left():
-        """All but the one that works for the main thread, which is the process's."""
+        """All but those that are the process's."""
         now = [t for t in threading.enumerate() if t not in before and "millstream" in t.name]
-        return [t for t in now if t.name != "millstream-helper"]
+        return [t for t in now if not t.name.startswith(("millstream-helper", "millstream-read"))]
 
     yield
     wait_until(lambda: not left())

@@ -53,6 +53,7 @@ RIGHT = {
     "source": {"name": "s"},
     "writer": {"name": "s"},
     "insert": {"name": "t", "data": []},
+    "insert_once": {"name": "s", "data": [], "key": "k"},
     "insert_json": {"name": "s", "data": "[]"},
     "insert_csv": {"name": "s", "data": "n\n1\n"},
     "wait_for": {"view": "s"},

@@ -27,9 +27,13 @@ pytestmark = pytest.mark.slow
 
 
 def ours():
-    """All but the one that works for the main thread, which is the process's."""
+    """All but those that are the process's."""
     found = [thread for thread in threading.enumerate() if "millstream" in thread.name]
-    return [thread for thread in found if thread.name != "millstream-helper"]
+    return [
+        thread
+        for thread in found
+        if not thread.name.startswith(("millstream-helper", "millstream-read"))
+    ]
 
 
 # ---- close

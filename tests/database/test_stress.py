@@ -394,7 +394,8 @@ def test_the_books_are_balanced(tmp_path):
         assert db.metrics()["sources"]["s"]["pushed"] == total
         gc.collect()  # those that were forgotten
         wait_until(lambda: db.metrics()["subscribers"] == 0)
-    now = [thread for thread in threading.enumerate() if thread.name != "millstream-helper"]
+    shared = ("millstream-helper", "millstream-read")
+    now = [each for each in threading.enumerate() if not each.name.startswith(shared)]
     left = [thread for thread in now if thread not in before]
     wait_until(lambda: not [thread for thread in left if thread.is_alive()])
     print(f"{total} rows, {len(stress.sessions)} sessions")  # noqa: T201
