@@ -122,20 +122,23 @@ def test_tokens_are_of_the_run_that_has_given_them():
     assert [lsn for lsn, *_ in reader.origins] == [0, 20]
 
 
-@pytest.mark.parametrize("kind", errors.Error.__subclasses__())
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.Error)
+    ],
+)
 def test_errors_are_rebuilt(kind):
-    todo = [kind]
-    while todo:
-        each = todo.pop()
-        todo += each.__subclasses__()
-        found = json.loads(json.dumps({"code": each.code, "message": "what", "hint": "do this"}))
-        made = error_from({**found, "line": None, "column": None})
-        assert (type(made), made.code, made.message, made.hint) == (
-            each,
-            each.code,
-            "what",
-            "do this",
-        )
+    found = json.loads(json.dumps({"code": kind.code, "message": "what", "hint": "do this"}))
+    made = error_from({**found, "line": None, "column": None})
+    assert (type(made), made.code, made.message, made.hint) == (
+        kind,
+        kind.code,
+        "what",
+        "do this",
+    )
 
 
 def test_an_unknown_error():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from millstream import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 # What the constructors of some classes want, and the server does not send.
 _DETAILS: dict[str, dict[str, Any]] = {
@@ -46,10 +46,8 @@ def error_from(found: Mapping[str, Any], *, sql: str = "", token: str = "") -> e
     return kind(message, hint=hint, **details)
 
 
-def _all(kind: type[errors.Error]) -> Iterator[type[errors.Error]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _all(child)
-
-
-_KINDS = {kind.code: kind for kind in _all(errors.Error)}
+_KINDS = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.Error)
+}
