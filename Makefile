@@ -58,8 +58,8 @@ bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/postgres.py
 
 docs: $(READY) ## the documentation as a site in site/
-	$(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html; with search: $(BIN)/python -m http.server --directory site"
 
 format: $(READY) ## fix what ruff can fix
 	$(BIN)/ruff check --fix .

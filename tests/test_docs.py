@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 
 
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    """The code of a page; what stands in a tab is indented."""
+    found = re.finditer(
+        rf"^( *)```{language}\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [textwrap.dedent(each[2]) for each in found]
 
 
 def pages_with_examples():
@@ -40,7 +45,7 @@ def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch, reque
         scope: dict[str, object] = {}
         for code in blocks(page, "python"):
             exec(compile(code, str(page), "exec", dont_inherit=True), scope)
-    if page.name == "README.md":
+    if page.name in {"README.md", "tutorial.md"}:
         assert printed.getvalue() == blocks(page, "text")[0]
 
 
@@ -77,6 +82,27 @@ def test_examples_pass_a_strict_type_check(tmp_path):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+@pytest.mark.slow
+def test_the_site_needs_nothing_from_elsewhere(tmp_path):
+    """It is built without a warning, and no page loads anything from another host."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text()
+        loaded = re.findall(r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?([^"'\s>]+)""", text)
+        for link in re.findall(r"<link\b[^>]*>", text):
+            if not re.search(r"""rel=["']?(?:canonical|prev|next|alternate)""", link):
+                loaded += re.findall(r"""href=["']?([^"'\s>]+)""", link)
+        assert not [each for each in loaded if re.match(r"(https?:)?//", each)], page
 
 
 @pytest.mark.slow
