@@ -6,11 +6,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millstream.engine.once import Insertion, RepeatedInsert
-from millstream.errors import InvalidOptionError, JavaNotFoundError, SqlError
+from millstream.errors import (
+    InvalidOptionError,
+    JavaNotFoundError,
+    SqlError,
+    SqlUnsupportedError,
+)
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.sources import Source
-from millstream.sql import plan_insert, plan_update, plan_where
+from millstream.sql import as_query, plan_insert, plan_update, plan_where
 from millstream.sql.adhoc import plan_adhoc
 from millstream.threads import deadline_of, time_left
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.model.weighted_rows import Row
     from millstream.sql import Delete, Insert, Query, Select, Update
     from millstream.tables import Conflict
+    from millstream.views.planning import PlannedView
 
 
 # ---- adding rows
@@ -145,8 +151,13 @@ def delete(context: Context, statement: Delete) -> Result:
 def select(context: Context, statement: Select) -> Result:
     """SELECT of one relation, with WHERE and columns."""
     definition = context.find(statement.target)
-    plan = context.plan(definition, statement)
-    return context.engine.relations.select(definition, plan, as_of(context.engine, statement))
+    moment = as_of(context.engine, statement)
+    try:
+        plan = context.plan(definition, statement)
+    except SqlUnsupportedError as refused:
+        planned = plan_on_spark(context, as_query(statement), refused)
+        return context.engine.relations.on_spark(planned, moment)
+    return context.engine.relations.select(definition, plan, moment)
 
 
 def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None) -> int:
@@ -182,18 +193,29 @@ def _wait_through(engine: Engine, name: str, lsn: int, deadline: float | None) -
 
 def query(context: Context, statement: Query) -> Result:
     """SELECT with joins, groups, an order and so on."""
-    relations, tenant = context.engine.relations, context.tenant
+    relations = context.engine.relations
     moment = as_of(context.engine, statement)
     try:
         plan = plan_adhoc(statement, context.inputs())
-    except SqlError as refused:
-        if moment is None:
-            raise
-        try:  # of the past, what a view could answer is answered, too
-            return relations.on_spark(statement, context.inputs(), tenant, moment)
-        except (SqlError, JavaNotFoundError):
-            raise refused from None
-    return relations.adhoc(plan, tenant, moment)
+    except SqlUnsupportedError as refused:
+        return relations.on_spark(plan_on_spark(context, statement, refused), moment)
+    return relations.adhoc(plan, context.tenant, moment)
+
+
+def plan_on_spark(context: Context, query: Query, refused: SqlUnsupportedError) -> PlannedView:
+    """What a view could answer is answered by Spark, if not in this process.
+
+    Raises:
+        SqlUnsupportedError: a view could not: why the query is refused in this process.
+    """
+    if query.emit is not None:
+        raise refused
+    for name in query.tables:
+        context.find(name)
+    try:
+        return context.engine.relations.plan_on_spark(query, context.tenant)
+    except (SqlError, JavaNotFoundError):
+        raise refused from None
 
 
 def as_of(engine: Engine, statement: Select | Query) -> int | None:

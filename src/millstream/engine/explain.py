@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from millstream.engine.ddl import check_replacement
 from millstream.engine.dml import as_of
-from millstream.errors import SqlError
+from millstream.errors import SqlError, SqlUnsupportedError
 from millstream.model.result import Result
 from millstream.model.schema import Schema
-from millstream.sql import CreateView, Emit, Query, Select, duration_text, plan_query
+from millstream.sql import (
+    CreateView,
+    Emit,
+    Query,
+    Select,
+    ViewPlan,
+    duration_text,
+    plan_query,
+)
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.inputs import CLOCK
 
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Definition
     from millstream.engine.context import Context
-    from millstream.sql import Explain, SelectPlan, ViewPlan
+    from millstream.sql import Explain, SelectPlan
     from millstream.sql.adhoc import AdhocPlan
     from millstream.views.planning import PlannedView
 
@@ -98,7 +106,9 @@ def _explain_view(planned: PlannedView) -> Result:
 
 def _explain_query(adhoc: AdhocPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
     """EXPLAIN of a query with joins, groups and so on, ad hoc and subscribed to."""
-    if isinstance(adhoc, SqlError):
+    if isinstance(adhoc, SqlUnsupportedError) and isinstance(view, ViewPlan):
+        lines = [f"ad hoc: a Spark batch: {adhoc.message} in process"]
+    elif isinstance(adhoc, SqlError):
         lines = [f"ad hoc: refused: {adhoc.message}"]
     else:
         lines = [

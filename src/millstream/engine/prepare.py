@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.errors import Error
-from millstream.sql import Query, Select, parameter_types, parse
+from millstream.engine.dml import plan_on_spark
+from millstream.errors import Error, SqlUnsupportedError
+from millstream.sql import Query, Select, as_query, parameter_types, parse
 from millstream.sql.adhoc import plan_adhoc
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ def columns(context: Context, statement: Statement) -> Schema | None:
         SqlError: it is refused.
         ObjectNotFoundError: it reads what is not there.
     """
-    if isinstance(statement, Select):
-        return context.plan(context.find(statement.target), statement).schema
-    if isinstance(statement, Query):
+    if not isinstance(statement, Select | Query):
+        return None
+    try:
+        if isinstance(statement, Select):
+            return context.plan(context.find(statement.target), statement).schema
         return plan_adhoc(statement, context.inputs()).schema
-    return None
+    except SqlUnsupportedError as refused:
+        return plan_on_spark(context, as_query(statement), refused).definition.schema

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from millstream.log import Log, Reader
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
-    from millstream.sql import Input, Predicate, Query, SelectPlan
+    from millstream.sql import Predicate, Query, SelectPlan
     from millstream.sql.adhoc import AdhocPlan
     from millstream.tables import Table, Tables
+    from millstream.views.planning import PlannedView
     from millstream.views.running import RunningView
     from millstream.views.views import Views
 
@@ -112,19 +113,29 @@ class Relations:
         """End the query with joins, groups or an order that a thread runs, if it runs one."""
         self._adhoc.interrupt(thread)
 
-    def on_spark(
-        self, query: Query, inputs: Callable[[str], Input], tenant: str | None, as_of: int
-    ) -> Result:
-        """The rows that any query of a view gives, at an LSN.
+    def plan_on_spark(self, query: Query, tenant: str | None) -> PlannedView:
+        """A query of any kind that a view may have, as Spark answers it in batch.
 
         Args:
             query: the query.
-            inputs: what it may read; raises when a tenant may not.
             tenant: whose rows it reads; None: all rows.
-            as_of: the LSN.
+
+        Raises:
+            SqlError: a view cannot have it.
         """
-        schema, table = self._past.answer(query, inputs, tenant, as_of)
-        return Result(schema, table.to_batches(), lsn=as_of)
+        return self._past.plan(query, tenant)
+
+    def on_spark(self, planned: PlannedView, as_of: int | None = None) -> Result:
+        """The rows that such a query gives now, those just pushed included.
+
+        Args:
+            planned: the query.
+            as_of: the LSN at which what it reads has the rows that are read; None: now.
+        """
+        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        stored = partial(self._stored, lsn=lsn) if as_of is None else None
+        table = self._past.answer(planned, lsn, stored)
+        return Result(planned.definition.schema, table.to_batches(), lsn=lsn)
 
     def _relation(
         self,
@@ -229,9 +240,9 @@ class Relations:
         if definition.name in self._views:
             running = self._views[definition.name]
             if running.planned.keeps_rows or running.planned.retracts:
-                schema = definition.schema
+                schema, name = definition.schema, definition.name
                 for part in self._view_rows(running).to_batches():
-                    yield ChangeBatch(schema, None, schema.conform(part), None)
+                    yield ChangeBatch(schema, None, schema.conform(part), None, topic=name)
                 return
         table = self._tables.get(definition.name)
         if table is None:
@@ -239,7 +250,7 @@ class Relations:
             return
         rows, _, schema = table.snapshot(predicate)
         if rows:
-            yield ChangeBatch(schema, rows, None, None)
+            yield ChangeBatch(schema, rows, None, None, topic=definition.name)
 
     def _view_rows(self, running: RunningView) -> pa.Table:
         """The rows of a view; of a stream that keeps none, the sum of the changes in its log."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from millstream.dispatch import make_readable, select
 from millstream.errors import (
@@ -34,18 +36,18 @@ from millstream.views.beginning import rows_at
 from millstream.views.definitions import HIDDEN, replan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import pyarrow as pa
 
     from millstream.catalog import Definition
-    from millstream.model.schema import Schema
-    from millstream.sql import Input, Query, ViewPlan
+    from millstream.sql import Query, ViewPlan
     from millstream.views.planning import PlannedView
     from millstream.views.views import Views
 
 _NO_VALUE: Final = "some row of that time has no value: use try_divide, try_cast or a WHERE"
 _numbers: Final = itertools.count(1)
+
+Read: TypeAlias = Callable[["Definition"], Iterator[ChangeBatch]]
+"""Gives the rows of a table or a view."""
 
 
 class Past:
@@ -190,25 +192,16 @@ class Past:
 
     # ---- queries on Spark
 
-    def answer(
-        self, query: Query, inputs: Callable[[str], Input], tenant: str | None, lsn: int
-    ) -> tuple[Schema, pa.Table]:
-        """What a query of any kind that a view may have gives: its columns and its rows.
+    def plan(self, query: Query, tenant: str | None) -> PlannedView:
+        """A query of any kind that a view may have, as Spark answers it in batch.
 
         Args:
             query: the query.
-            inputs: what it may read; raises when a tenant may not.
             tenant: whose rows it reads; None: all rows.
-            lsn: as of which LSN.
 
         Raises:
-            SqlError: a view cannot have it, or not of the past.
+            SqlError: a view cannot have it, or not without its log.
         """
-        for name in query.tables:
-            read = self._storage.catalog[inputs(name).name]
-            if not read.query:
-                self._check_exists(read, lsn)
-                self._check_kept(read.name, lsn)
         statement = CreateView(name="", kind="view", query=query, sql=query.sql)
         planned = replace(self._views.plan(statement, HIDDEN + "past", tenant), tenant=tenant)
         if planned.plan is None or _goes_by_log(planned.plan):
@@ -219,16 +212,34 @@ class Past:
                 column=query.column,
                 hint="Write the time; or create a view, and query that.",
             )
-        with self._kept():
-            return planned.definition.schema, self._answer(planned, lsn, all_rows=True)
+        return planned
 
-    def _answer(self, planned: PlannedView, lsn: int, *, all_rows: bool = False) -> pa.Table:
+    def answer(self, planned: PlannedView, lsn: int, read: Read | None = None) -> pa.Table:
+        """The rows that a query gives as of an LSN.
+
+        Args:
+            planned: the query.
+            lsn: as of which LSN.
+            read: gives the rows of tables and views, if not those that they had at the LSN.
+        """
+        for name in planned.inputs if read is None else ():
+            definition = self._storage.catalog[name]
+            if not definition.query:
+                self._check_exists(definition, lsn)
+                self._check_kept(name, lsn)
+        with self._kept():
+            return self._answer(planned, lsn, all_rows=True, read=read)
+
+    def _answer(
+        self, planned: PlannedView, lsn: int, *, all_rows: bool = False, read: Read | None = None
+    ) -> pa.Table:
         """The rows of a query on Spark.
 
         Args:
             planned: the query; its shape has no rows.
             lsn: as of which LSN.
             all_rows: also those that come too late for a view.
+            read: see ``answer``.
         """
         plan, spark = planned.plan, self._views.spark_views
         if plan is None:
@@ -239,10 +250,10 @@ class Past:
             inputs = replace(inputs, window=None)
         elif plan.line and any(each is not None for each in inputs.event_times):
             inputs.timed.update(query.lowered().timed)
-        held = self._held(plan, inputs, lsn)
-        read = PastInputs(inputs, plan, self._storage.log, lsn, held)
+        held = self._held(plan, inputs, read or partial(self._rows, lsn=lsn))
+        logs = PastInputs(inputs, plan, self._storage.log, lsn, held)
         try:
-            found = query.answer(read.relations())
+            found = query.answer(logs.relations())
         except SparkError as error:
             message, name = spark_message(str(error)), planned.definition.name
             if all_rows:
@@ -250,7 +261,7 @@ class Past:
             raise view_failure(name, error, message, _NO_VALUE) from error
         return _shown(planned, plan, found, lsn)
 
-    def _held(self, plan: ViewPlan, inputs: FeedInputs, lsn: int) -> dict[int, list[ChangeBatch]]:
+    def _held(self, plan: ViewPlan, inputs: FeedInputs, read: Read) -> dict[int, list[ChangeBatch]]:
         """By its place, the rows of each input that Spark's tasks do not read from its log."""
         held: dict[int, list[ChangeBatch]] = {}
         for place, name in enumerate(plan.inputs):
@@ -261,7 +272,7 @@ class Past:
                 continue
             if definition.query:
                 self._check_order(plan, definition)
-            rows = self._rows(definition, lsn)
+            rows = read(definition)
             held[place] = list(rows if inputs.keep is None else map(inputs.keep, rows))
         return held
 
