@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -26,8 +27,8 @@ class World:
     own steps call ``meanwhile`` wherever another thread could come in between.
     """
 
-    def __init__(self, draw, commits):
-        self.draw = draw
+    def __init__(self, dice, commits):
+        self.dice = dice
         self.inbox = None
         self.steps = [
             step for size in commits for step in (("place", size), ("offer", size), ("write", size))
@@ -38,7 +39,7 @@ class World:
         self.oldest = 1
         fan_out = SimpleNamespace(handed=[], wakes=[])
         self.dispatcher = SimpleNamespace(fan_out=fan_out)
-        self.log = SimpleNamespace(origin=None)
+        self.log = SimpleNamespace(origin=None, clock=lambda: 1)
         self.plan = SimpleNamespace(schema=SCHEMA, target="t")
         self.is_trimmed = False
 
@@ -55,11 +56,11 @@ class World:
             self.written.append(self.placed[-1])
 
     def meanwhile(self):
-        for _ in range(self.draw(st.integers(0, 4))):
+        for _ in range(self.dice.randint(0, 4)):
             if self.steps:
                 self.step()
-        if self.is_trimmed and self.written and self.draw(st.integers(0, 9)) == 0:
-            self.trim(self.draw(st.integers(self.oldest, self.written[-1].lsn + 1)))
+        if self.is_trimmed and self.written and self.dice.randint(0, 9) == 0:
+            self.trim(self.dice.randint(self.oldest, self.written[-1].lsn + 1))
 
     def trim(self, oldest):
         """Retention: remove rows before an LSN."""
@@ -159,12 +160,13 @@ def drain(inbox, world, limit):
 
 
 commit_sizes = st.lists(st.integers(1, 4), max_size=10)
+dices = st.integers(0, 1 << 32).map(Random)  # to draw each step takes a hundred times as long
 
 
-@settings(max_examples=120)
-@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), st.data())
-def test_now_misses_nothing_and_repeats_nothing(commits, limit, most, data):
-    world = World(data.draw, commits)
+@settings(max_examples=500)
+@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), dices)
+def test_now_misses_nothing_and_repeats_nothing(commits, limit, most, dice):
+    world = World(dice, commits)
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox  # it joins the routes
@@ -176,10 +178,10 @@ def test_now_misses_nothing_and_repeats_nothing(commits, limit, most, data):
     assert inbox.progress.position == world.newest
 
 
-@settings(max_examples=120)
-@given(commit_sizes, st.integers(1, 6), st.integers(1, 8), st.data())
-def test_everything_from_an_lsn_on_comes_once(commits, limit, first, data):
-    world = World(data.draw, commits)
+@settings(max_examples=500)
+@given(commit_sizes, st.integers(1, 6), st.integers(1, 8), dices)
+def test_everything_from_an_lsn_on_comes_once(commits, limit, first, dice):
+    world = World(dice, commits)
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox
@@ -189,10 +191,10 @@ def test_everything_from_an_lsn_on_comes_once(commits, limit, first, data):
     assert got == list(range(first, world.newest + 1))
 
 
-@settings(max_examples=120)
-@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), st.data())
-def test_a_snapshot_and_what_follows_are_complete(commits, limit, most, data):
-    world = TableWorld(data.draw, commits)
+@settings(max_examples=500)
+@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), dices)
+def test_a_snapshot_and_what_follows_are_complete(commits, limit, most, dice):
+    world = TableWorld(dice, commits)
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox
@@ -203,15 +205,15 @@ def test_a_snapshot_and_what_follows_are_complete(commits, limit, most, data):
     assert kinds == sorted(kinds, reverse=True), "the snapshot comes first"
 
 
-@settings(max_examples=120)
+@settings(max_examples=500)
 @given(
     commit_sizes,
     st.integers(1, 6),
     st.sampled_from(["drop_oldest", "drop_newest"]),
-    st.data(),
+    dices,
 )
-def test_only_what_a_policy_drops_is_missing(commits, limit, policy, data):
-    world = World(data.draw, commits)
+def test_only_what_a_policy_drops_is_missing(commits, limit, policy, dice):
+    world = World(dice, commits)
     inbox = Inbox(world, Policy(policy), limit)
     world.inbox = inbox
     inbox.start("now")
@@ -224,15 +226,15 @@ def test_only_what_a_policy_drops_is_missing(commits, limit, policy, data):
     assert inbox.progress.delivered + inbox.backlog.dropped == world.newest - start
 
 
-@settings(max_examples=80)
-@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), st.data())
-def test_only_what_retention_removes_is_missing(commits, limit, most, data):
-    world = World(data.draw, commits)
+@settings(max_examples=500)
+@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), dices)
+def test_only_what_retention_removes_is_missing(commits, limit, most, dice):
+    world = World(dice, commits)
     world.is_trimmed = True
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox
-    start = data.draw(st.sampled_from(["now", "earliest", "first"]))
+    start = dice.choice(["now", "earliest", "first"])
     inbox.start(1 if start == "first" else start)
     first = inbox.progress.position + 1 if start == "now" else 1
     batches = drain(inbox, world, most)
@@ -253,7 +255,7 @@ def test_only_what_retention_removes_is_missing(commits, limit, most, data):
 
 def test_two_resets_in_a_row_report_one_gap():
     """Retention overtakes the reader again before the first batch after a reset."""
-    world = World(lambda _: 0, [3] * 6)
+    world = World(SimpleNamespace(randint=lambda *_: 0), [3] * 6)
     while world.steps:
         world.step()
     inbox = Inbox(world, Policy("block"), 10)
