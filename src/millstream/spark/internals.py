@@ -43,6 +43,28 @@ ASYNC_PROGRESS: Final = "spark.sql.streaming.realTimeMode.asyncProgressTrackingB
 """The setting, not documented, by which queries without state write their progress later."""
 
 
+class JavaNames:
+    """Packages and classes of Java, each looked up once: py4j asks Java for every name anew."""
+
+    def __init__(self, found: Any) -> None:  # noqa: ANN401
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        from py4j.java_gateway import JavaClass, JavaPackage  # noqa: PLC0415
+
+        found = getattr(self._found, name)
+        is_package = isinstance(found, JavaPackage)
+        if is_package or isinstance(found, JavaClass):
+            found = JavaNames(found)
+        if not is_package or name.islower():  # else a class that is not loaded yet
+            setattr(self, name, found)
+        return found
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401
+        """Make an object of a class."""
+        return self._found(*arguments)
+
+
 # ---- sessions
 
 
@@ -67,9 +89,22 @@ def line_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN40
     return None if size is None else (int(size[0]), int(size[1]))
 
 
-def jvm_of(session: Any) -> Any:  # noqa: ANN401 - a SparkSession, a JVMView
+def jvm_of(session: Any) -> Any:  # noqa: ANN401 - a SparkSession, JavaNames
     """The Java classes of a session's process, by name (``SparkContext._jvm``)."""
-    return session.sparkContext._jvm  # noqa: SLF001
+    jvm = session.sparkContext._jvm  # noqa: SLF001
+    if "millstream_names" not in vars(jvm):
+        jvm.millstream_names = JavaNames(jvm)
+    return jvm.millstream_names
+
+
+def class_name(found: Any) -> str:  # noqa: ANN401
+    """The name of the class of an object in Java, without its package, by one call."""
+    from py4j.java_gateway import JavaClass  # noqa: PLC0415
+
+    client = found._gateway_client  # noqa: SLF001
+    if "millstream_kind" not in vars(client):
+        client.millstream_kind = JavaClass("millstream.line.Plans", client).kind
+    return str(client.millstream_kind(found))
 
 
 def java_session(session: Any) -> Any:  # noqa: ANN401

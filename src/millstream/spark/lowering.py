@@ -125,10 +125,9 @@ def lower(
     lowering.line.fingerprint = fingerprint_of(
         f"{_LAYOUT} {sorted(logs.values())}{closing or ''}\n{plan.toString()}"
     )
-    for leaf, places in jvm.millstream.line.Plans.used(plan):
-        if kind_of(leaf) == "LogicalRDD":
-            log = logs[leaf.rdd().id()].number
-            lowering.line.used.setdefault(log, set()).update(places)
+    for used in str(jvm.millstream.line.Plans.used(plan)).splitlines():
+        rdd, *places = map(int, used.split())
+        lowering.line.used.setdefault(logs[rdd].number, set()).update(places)
     return lowering.line
 
 

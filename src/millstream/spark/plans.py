@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.errors import SqlUnsupportedError
+from millstream.spark.internals import class_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,7 @@ def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
     Raises:
         SqlUnsupportedError: it has not.
     """
-    for name in jvm.millstream.line.Plans.expressions(plan):
+    for name in str(jvm.millstream.line.Plans.expressions(plan)).split():
         if name in _UNREPEATABLE:
             raise SqlUnsupportedError(
                 f"{_UNREPEATABLE[name]} gives another value each time",
@@ -156,7 +157,7 @@ def parts_of(items: Any) -> list[Any]:  # noqa: ANN401
 
 def kind_of(node: Any) -> str:  # noqa: ANN401
     """The name of the class of a node, or of an expression."""
-    return str(node.getClass().getSimpleName())
+    return class_name(node)
 
 
 def text_of(expressions: list[Any]) -> str:

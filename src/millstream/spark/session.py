@@ -46,7 +46,10 @@ _START: Final = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-UsePerfData",
+    # A heap that grows by and by is searched as a whole each time; what is not used takes no memory.
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData"
+    ),
 }
 """What can be set only before Spark starts."""
 

@@ -3,7 +3,6 @@ package millstream.line;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashSet;
-import java.util.List;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -17,21 +16,27 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
 import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.execution.LogicalRDD;
 import scala.collection.Iterator;
 
 /** What is asked of a plan, in one call each. */
 public final class Plans {
   private Plans() {}
 
-  /** The names of the classes of all expressions in a plan, and in its subqueries. */
-  public static List expressions(LogicalPlan plan) {
+  /** The name of an object's class, without its package. */
+  public static String kind(Object object) {
+    return object.getClass().getSimpleName();
+  }
+
+  /** The names of the classes of all expressions in a plan and its subqueries, spaces between. */
+  public static String expressions(LogicalPlan plan) {
     TreeSet names = new TreeSet();
     ArrayList plans = all(plan);
     for (int i = 0; i < plans.size(); i++) {
       Iterator each = ((LogicalPlan) plans.get(i)).expressions().iterator();
       while (each.hasNext()) add((Expression) each.next(), names);
     }
-    return new ArrayList(names);
+    return String.join(" ", names);
   }
 
   private static void add(Expression expression, TreeSet names) {
@@ -84,8 +89,8 @@ public final class Plans {
     while (each.hasNext()) add((Expression) each.next(), names);
   }
 
-  /** Which columns of each leaf of a plan are used: a list of {leaf, places}. */
-  public static List used(LogicalPlan plan) {
+  /** Which columns of each RDD of a plan are used: in a line for each its id and their places. */
+  public static String used(LogicalPlan plan) {
     HashSet ids = new HashSet();
     addAll(plan.output().iterator(), ids);
     ArrayList plans = all(plan);
@@ -102,17 +107,17 @@ public final class Plans {
         addAll(((LogicalPlan) subqueries.next()).output().iterator(), ids);
       }
     }
-    ArrayList found = new ArrayList();
+    StringBuilder found = new StringBuilder();
     for (int i = 0; i < plans.size(); i++) {
-      LogicalPlan leaf = (LogicalPlan) plans.get(i);
-      if (leaf.children().size() > 0) continue;
-      ArrayList places = new ArrayList();
+      if (!(plans.get(i) instanceof LogicalRDD)) continue;
+      LogicalRDD leaf = (LogicalRDD) plans.get(i);
+      found.append(leaf.rdd().id());
       for (int j = 0; j < leaf.output().size(); j++) {
-        if (ids.contains(idOf(leaf.output().apply(j)))) places.add(Integer.valueOf(j));
+        if (ids.contains(idOf(leaf.output().apply(j)))) found.append(' ').append(j);
       }
-      found.add(new Object[] {leaf, places});
+      found.append('\n');
     }
-    return found;
+    return found.toString();
   }
 
   private static void addAll(Iterator attributes, HashSet ids) {

@@ -27,8 +27,12 @@ public class Range implements Serializable {
   private final Seq bounds;
   private final Seq other;
   private final DataType type;
-  private final ArrayList isUpper = new ArrayList();
+  private final ArrayList uppers = new ArrayList();
   private final ArrayList shifts = new ArrayList();
+  private transient boolean isDouble;
+  private transient int size;
+  private transient boolean[] isUpper;
+  private transient long[] shiftOf;
   private transient UnsafeProjection valueOf;
   private transient UnsafeProjection boundsOf;
 
@@ -58,11 +62,19 @@ public class Range implements Serializable {
    * @param shift how much is added to it, of times.
    */
   public void addBound(boolean upper, long shift) {
-    isUpper.add(Boolean.valueOf(upper));
+    uppers.add(Boolean.valueOf(upper));
     shifts.add(Long.valueOf(shift));
   }
 
   void open() {
+    isDouble = type.typeName().equals("double");
+    size = type.defaultSize();
+    isUpper = new boolean[uppers.size()];
+    shiftOf = new long[uppers.size()];
+    for (int i = 0; i < isUpper.length; i++) {
+      isUpper[i] = ((Boolean) uppers.get(i)).booleanValue();
+      shiftOf[i] = ((Long) shifts.get(i)).longValue();
+    }
     valueOf = UnsafeProjection.create(value, input);
     boundsOf = UnsafeProjection.create(bounds, other);
   }
@@ -79,10 +91,10 @@ public class Range implements Serializable {
     UnsafeRow found = boundsOf.apply(row);
     low = Long.MIN_VALUE;
     high = Long.MAX_VALUE;
-    for (int i = 0; i < shifts.size(); i++) {
+    for (int i = 0; i < isUpper.length; i++) {
       if (found.isNullAt(i)) return false;
-      long at = sum(number(found, i), ((Long) shifts.get(i)).longValue());
-      if (((Boolean) isUpper.get(i)).booleanValue()) {
+      long at = sum(number(found, i), shiftOf[i]);
+      if (isUpper[i]) {
         high = Math.min(high, at);
       } else {
         low = Math.max(low, at);
@@ -109,8 +121,7 @@ public class Range implements Serializable {
   }
 
   private long number(UnsafeRow row, int at) {
-    int size = type.defaultSize();
-    if (type.typeName().equals("double")) return ordered(row.getDouble(at));
+    if (isDouble) return ordered(row.getDouble(at));
     if (size == 1) return (long) row.getByte(at);
     if (size == 2) return (long) row.getShort(at);
     return size == 4 ? (long) row.getInt(at) : row.getLong(at);
