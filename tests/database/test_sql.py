@@ -159,7 +159,6 @@ def test_refused_by_what_there_is(users, sql, error):
         ),
         ("SELECT age, UUID() AS c FROM users ORDER BY age", errors.SqlUnsupportedError, 1, 13),
         ("SELECT * FROM users ORDER BY nope", errors.SqlColumnError, 1, 30),
-        ("SELECT a.id FROM users a NATURAL JOIN users b", errors.SqlError, 1, None),
         ("SELECT 1; SELEC 2", errors.SqlError, 1, None),
         ("INSERT INTO users VALUES ('x', 'y', 1)", errors.SqlTypeError, 1, 27),
         ("INSERT INTO users (id, nope) VALUES (9, 1)", errors.SqlColumnError, 1, 24),

@@ -46,7 +46,7 @@ _START: Final = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
-    # A heap that grows by and by is searched as a whole each time; what is not used takes no memory.
+    # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
     "spark.driver.extraJavaOptions": (
         "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData"
     ),
