@@ -451,7 +451,7 @@ def test_topology_and_metrics(users):
     with users.subscribe("SELECT id FROM users", name="mine"):
         drawn = users.topology()
         assert {"name": "users", "kind": "table"} in drawn["nodes"]
-        assert {"from": "users", "to": "mine"} in drawn["edges"]
+        assert {"from": "users", "to": "mine", "rows": 0} in drawn["edges"]
         counted = users.metrics()
         assert counted["subscribers"] == 1
         assert counted["subscriptions"][0]["name"] == "mine"

@@ -2,7 +2,7 @@
 
 A thread pushes trades. A view on Spark, in the live gear, turns each into a change of its symbol's
 minute; a callback is given the change. What a trade was pushed at travels with it, so the table
-prints how long it took from the push to the change.
+prints how long it took from the push to the change. The console shows the same in a browser.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,13 @@ from rich.live import Live
 from rich.table import Table
 
 import millstream as ms
+from millstream.cli.serve import server_module
+from millstream.errors import MissingExtraError
+from millstream.server.settings import Settings, parse_address
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream import ChangeBatch, Database
 
 SYMBOLS = ("AAPL", "AMZN", "GOOG", "META", "MSFT", "NVDA", "TSLA")
@@ -108,8 +114,44 @@ def table_of(meter: Meter, pushed: int, gear: str) -> Table:
     return table
 
 
-def run_market(seconds: float) -> None:
-    """Run the market for some seconds, show it, sum it up."""
+@contextmanager
+def served(db: Database, http: str) -> Iterator[str]:
+    """Serve a database meanwhile; gives the address of the console, or what it lacks."""
+    try:
+        run = server_module()
+    except MissingExtraError as error:
+        yield f"no console: {error.message}; {error.hint}"
+        return
+    server = run.Server(db, Settings(http=parse_address(http)))
+    ready = threading.Event()
+    thread = threading.Thread(target=server.run, args=(lambda _: ready.set(),), name="server")
+    thread.start()
+    try:
+        while not ready.wait(0.1) and thread.is_alive():
+            pass
+        yield f"console: {server.http}/"
+    finally:
+        server.stop()
+        thread.join()
+
+
+def show(
+    console: Console, db: Database, meter: Meter, market: Market, seconds: float | None
+) -> None:
+    """Show the newest rows for some seconds, or until Ctrl-C."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    with (
+        suppress(KeyboardInterrupt),
+        Live(console=console, auto_refresh=False, transient=True) as live,
+    ):
+        while time.monotonic() < until:
+            time.sleep(0.25)
+            gear = db.metrics()["views"]["ohlc"]["state"]
+            live.update(table_of(meter, market.pushed, gear), refresh=True)
+
+
+def run_market(seconds: float, *, keep: bool = False, http: str = "127.0.0.1:0") -> None:
+    """Run the market for some seconds, or until Ctrl-C, show and serve it, sum it up."""
     console = Console()
     if not sys.stderr.isatty():
         console.print("starting Spark, about ten seconds ...")
@@ -120,13 +162,12 @@ def run_market(seconds: float) -> None:
         meter, market = Meter(), Market(db)
         db.subscribe_callback("SELECT * FROM ohlc", meter.take)
         market.start()
-        until = time.monotonic() + seconds
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-            while time.monotonic() < until:
-                time.sleep(0.25)
-                gear = db.metrics()["views"]["ohlc"]["state"]
-                live.update(table_of(meter, market.pushed, gear), refresh=True)
-        market.stop()
+        with served(db, http) as address:
+            console.print(address, soft_wrap=True)
+            try:
+                show(console, db, meter, market, None if keep else seconds)
+            finally:
+                market.stop()
         db.wait_for("ohlc", timeout=60)
         gear = db.metrics()["views"]["ohlc"]["state"]
         console.print(table_of(meter, market.pushed, gear))

@@ -83,7 +83,7 @@ def serve(  # noqa: PLR0917 - Typer makes options of them
     )
     from millstream.server.keys import Keys  # noqa: PLC0415 - --help loads no Arrow
 
-    run = _server_module()
+    run = server_module()
     sys.setswitchinterval(_SWITCH_SECONDS)
     with millstream.open(directory) as database:
         found = Keys(keys or database.path)
@@ -96,7 +96,12 @@ def _announce(server: Server, path: Path) -> None:
     typer.echo(f"millstream serves {path} at {addresses}")
 
 
-def _server_module() -> ModuleType:
+def server_module() -> ModuleType:
+    """``millstream.server.run``, which is loaded only when something is served.
+
+    Raises:
+        MissingExtraError: what it needs is not installed.
+    """
     try:
         return importlib.import_module("millstream.server.run")
     except ModuleNotFoundError as error:

@@ -389,11 +389,15 @@ def _counters(context: Context, kind: ShowKind, names: tuple[str, ...]) -> dict[
 
 
 def topology(context: Context) -> dict[str, Any]:
-    """What flows where: nodes, and edges between their names."""
+    """What flows where: nodes, and edges between their names.
+
+    ``rows`` of an edge counts what went that way since the database was opened: to a view, all
+    that its input has emitted; to a subscription, what was handed over.
+    """
     engine = context.engine
     nodes = [{"name": each.name, "kind": each.kind} for each in engine.catalog]
     edges = [
-        {"from": log, "to": running.view.name}
+        {"from": log, "to": running.view.name, "rows": _emitted(log, engine)}
         for running in engine.views
         for log in running.planned.inputs
         if log != CLOCK
@@ -403,5 +407,16 @@ def topology(context: Context) -> dict[str, Any]:
             continue
         name = each.name or f"subscription {each.id}"
         nodes.append({"name": name, "kind": "subscription"})
-        edges.append({"from": each.target, "to": name})
+        edges.append({"from": each.target, "to": name, "rows": each.metrics.delivered})
     return {"nodes": nodes, "edges": edges}
+
+
+def _emitted(name: str, engine: Engine) -> int:
+    """How many rows a log was given since the database was opened, old and new ones."""
+    definition = engine.catalog.get(name)
+    if definition is not None and definition.kind == "table":
+        table = engine.tables.get(name)
+        return 0 if table is None else table.written
+    if definition is not None and definition.kind == "source":
+        return 0 if definition.broken else engine.inlets[definition].pushed
+    return engine.views[name].view.changes if name in engine.views else 0

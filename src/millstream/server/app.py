@@ -24,6 +24,7 @@ from millstream.server import (
     websocket,
 )
 from millstream.server.answers import error_answer, error_json, json_answer
+from millstream.server.console import pages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -66,6 +67,7 @@ def make_app(service: Service) -> ASGIApp:
         Route(path, _keyed(service, path, call), methods=[method]) for method, path, call in keyed
     ]
     routes += [Route(path, _free(service, path, call), methods=["GET"]) for path, call in free]
+    routes += pages.routes()
     routes.append(WebSocketRoute("/v1/ws", partial(websocket.websocket, service)))
     handlers = {HTTPException: _no_route, Exception: _failed}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), service)
@@ -140,7 +142,7 @@ class Guard:
             return
         headers = Headers(scope=scope)
         try:
-            self._gate.check_origin(headers)
+            self._gate.check_origin(headers, may_link=scope["path"] == pages.PAGE)
         except Error as error:
             await _refuse(scope, receive, send, error)
             return

@@ -69,11 +69,15 @@ class Gate:
 
     # ---- whose page it is
 
-    def check_origin(self, headers: Headers) -> None:
+    def check_origin(self, headers: Headers, *, may_link: bool = False) -> None:
         """Raise if a web page of another site makes the request, or it is for another machine.
 
         Without keys, whoever can reach the server may use it; a page that a user of this machine
         looks at must not be able to, directly or under a name of its own (DNS rebinding).
+
+        Args:
+            headers: of the request.
+            may_link: whether pages of other sites may have a link that leads here.
 
         Raises:
             OriginError: it is one of these.
@@ -87,7 +91,8 @@ class Gate:
                 "pages of this origin may not use the server",
                 hint="start it with --origin https://that.site",
             )
-        if not origins and headers.get("sec-fetch-site") == "cross-site":
+        is_link = may_link and headers.get("sec-fetch-mode") == "navigate"
+        if not origins and headers.get("sec-fetch-site") == "cross-site" and not is_link:
             raise OriginError("the request comes from a page of another site")
         if not self._settings.auth and not self._is_ours(host):
             raise OriginError(

@@ -33,7 +33,12 @@ class Measures:
         self.seconds[route] += seconds  # type: ignore[assignment]
 
     def delivered(self, target: str, committed_at: int) -> None:
-        """Count a batch of changes of a relation, committed at a time in microseconds."""
+        """Count a batch of changes of a relation, committed at a time in microseconds.
+
+        A snapshot, which was committed at no time (0), is not counted.
+        """
+        if not committed_at:
+            return
         kept = self._latencies.get(target)
         if kept is None:
             if len(self._latencies) >= _TARGETS:

@@ -235,7 +235,8 @@ class Stream:
                 except ReceiveTimeoutError:
                     yield progress_frame(subscription)
                     continue
-            self._service.measures.delivered(batch.topic, batch.committed_at)
+            if has_told:  # what came before it had caught up is old, or a snapshot
+                self._service.measures.delivered(batch.topic, batch.committed_at)
             was_snapshot, self._in_snapshot = self._in_snapshot, batch.kind == "snapshot"
             for frame in batch_frames(batch, resets=self._has_rows and not was_snapshot):
                 yield frame
