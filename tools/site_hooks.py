@@ -1,11 +1,13 @@
-"""Examples in docstrings as code blocks: an extension of Griffe, which mkdocs.yml names.
+"""What mkdocs.yml hooks into the making of the site.
 
-Our examples stand where they explain something, not under a heading of their own; without this,
-Markdown takes their prompts for quotations.
+Examples in docstrings become code blocks: ours stand where they explain something, not under a
+heading of their own, and Markdown takes their prompts for quotations. Pipes in the code of a table
+lose the backslash that GitHub needs and MkDocs shows.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import griffe
@@ -33,3 +35,16 @@ class DocstringExamples(griffe.Extension):
         """Rewrite one."""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
+
+
+_CODE = re.compile(r"`[^`]+`")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:  # noqa: ANN401 - as MkDocs calls it
+    """A page as MkDocs is to read it."""
+    lines = markdown.split("\n")
+    return "\n".join(_unescaped(line) if line.startswith("|") else line for line in lines)
+
+
+def _unescaped(line: str) -> str:
+    return _CODE.sub(lambda code: code[0].replace(r"\|", "|"), line)
