@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.engine.context import Context
     from millstream.model.batch import ChangeBatch
     from millstream.model.cut import Cut
+    from millstream.notebook import LiveTable
     from millstream.sql import ParameterValues
     from millstream.subscriptions import (
         AsyncListener,
@@ -284,6 +285,39 @@ class Subscribing:
             check_queries(query, parameters)
             return subscribe.cut(context, AsyncCutSubscription, query, options)
         return subscribe.query(context, AsyncSubscription, query, parameters, options)
+
+    def watch(
+        self,
+        query: str,
+        parameters: ParameterValues = None,
+        *,
+        limit: int = 100,
+        start: Start = None,
+        backpressure: str = "block",
+        tenant: str | None = None,
+    ) -> LiveTable:
+        """A table in a notebook that changes as the result of a query does.
+
+        It shows rows, rows a second and lag, and runs until ``stop()``, or its button. A result
+        without a key, such as that of a source, is shown by its newest rows.
+
+        Args:
+            query: a SELECT, as for ``subscribe``.
+            parameters: the values of ``?`` or ``:name`` in it.
+            limit: how many rows are shown, up to 10,000.
+            start: as for ``subscribe``: without it a source is shown from now on.
+            backpressure: what happens when the notebook is too slow, as for ``subscribe``.
+            tenant: only this tenant's rows.
+
+        Raises:
+            MissingExtraError: anywidget is not installed.
+        """
+        from millstream.notebook import watch  # noqa: PLC0415 - an extra, and its widgets are slow
+
+        subscription = self.subscribe(
+            query, parameters, start=start, backpressure=backpressure, tenant=tenant
+        )
+        return watch(subscription, limit=limit)
 
     # ---- the change bus
 
