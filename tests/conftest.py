@@ -1,14 +1,16 @@
 """For all tests: what is slow the first time only is done before any of them is timed.
 
-And one Spark, started by the first test that needs it.
+And one Spark, started by the first test that needs it; a Chromium for those that look at pages.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 
 import pyarrow as pa
 import pytest
+from playwright.sync_api import sync_playwright
 
 from millstream.spark.session import Spark
 
@@ -18,6 +20,7 @@ pa.array([0])  # imports pandas
 # Each Java of the tests lives for seconds or minutes: compiling it well takes longer than it saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 load_profile()
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pytest_report_header():
@@ -31,3 +34,17 @@ def spark_owner(tmp_path_factory):
     assert owner.session is not None
     yield owner
     owner.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A Chromium for the tests of a module: its event loop must not outlive them."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert found, "there is no Chromium: make browser"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=found,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+        )
+        yield browser
+        browser.close()

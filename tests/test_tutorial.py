@@ -6,7 +6,6 @@ import http.server
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 import millstream as ms
 from millstream.testing import wait_until
@@ -103,16 +101,11 @@ def tutorial(tmp_path):
 
 
 @pytest.fixture
-def page():
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(SECONDS * 1000)
-        yield page
-        browser.close()
+def page(chromium):
+    page = chromium.new_page()
+    page.set_default_timeout(SECONDS * 1000)
+    yield page
+    page.close()
 
 
 def all_symbols(tutorial):
@@ -122,6 +115,7 @@ def all_symbols(tutorial):
         wait_until(lambda: db.query(query).fetchall() == [(4,)], "each symbol has a price")
 
 
+@pytest.mark.slow
 def test_trades_are_pushed_and_followed(tutorial):
     with tutorial.serve(), tutorial.market():
         all_symbols(tutorial)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import millstream as ms
 from millstream.server.keys import Keys
@@ -19,24 +18,9 @@ from millstream.server.run import Server
 from millstream.server.settings import Settings
 from millstream.testing import TIMEOUT
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 60_000
 EXPECTED = ("Failed to load resource", "WebSocket connection to")
 expect.set_options(timeout=PATIENCE)
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A Chromium for the tests of a module: its event loop must not outlive them."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    assert found, "there is no Chromium: make browser"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=found,
-            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 import millstream as ms
 import millstream.notebook
@@ -42,20 +40,9 @@ PAGE = """
 TRAITS = ("sql", "columns", "rows", "status")
 
 
-@pytest.fixture(scope="module")
-def browser():
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(browser):
-    page, errors = browser.new_page(), []
+def page(chromium):
+    page, errors = chromium.new_page(), []
     page.on("pageerror", lambda error: errors.append(error))  # noqa: PLW0108 - it needs a function
     css, js = ((FOLDER / f"live_table.{end}").read_text() for end in ("css", "js"))
     page.set_content(PAGE.format(css=css, js=json.dumps(js)))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from millstream.testing import TIMEOUT
 
@@ -75,13 +73,8 @@ def lab(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_table_is_live_in_a_notebook(lab):
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
+def test_the_table_is_live_in_a_notebook(lab, chromium):
+    with chromium.new_page() as page:
         page.set_default_timeout(TIMEOUT * 1000)
         page.goto(f"{lab}/tree/watch.ipynb?reset")
         page.wait_for_function("document.querySelectorAll('.jp-CodeCell').length === 2")
@@ -96,4 +89,3 @@ def test_the_table_is_live_in_a_notebook(lab):
         page.wait_for_function("/rows\\/s/.test(document.querySelector('.ms-facts').innerText)")
         page.locator(".ms-watch .ms-stop").click()
         page.wait_for_function("document.querySelector('.ms-state').innerText === 'stopped'")
-        browser.close()
