@@ -8,6 +8,7 @@ import pytest
 
 from millstream.errors import ExpressionError, SqlUnsupportedError, TenantError
 from millstream.model import Schema
+from millstream.testing import Background, engine_of, wait_until
 
 from .exact import Plain, bag
 from .observing import settle
@@ -94,6 +95,20 @@ def test_what_has_no_one_answer_is_refused_as_before(made, sql):
 def test_a_row_without_a_value(made):
     with pytest.raises(ExpressionError, match="zero"):
         made.query("SELECT MEDIAN(1 / k) AS m FROM t")
+
+
+def test_a_query_that_takes_too_long_is_ended(made, spark):
+    made.insert("s", [(n, n, NOON) for n in range(3000)])
+    tracker, relations = spark.sparkContext.statusTracker(), engine_of(made).relations
+    live = len(tracker.getActiveJobsIds())
+    asked = Background(lambda: made.query("SELECT MEDIAN(a.n * b.n + c.n) AS m FROM s a, s b, s c"))
+    [thread] = wait_until(lambda: list(relations._past._running))
+    wait_until(lambda: len(tracker.getActiveJobsIds()) > live)
+    relations.interrupt(thread)
+    with pytest.raises(ExpressionError, match=r"(?i)cancel"):
+        asked.result()
+    wait_until(lambda: len(tracker.getActiveJobsIds()) == live)
+    assert made.query("SELECT MEDIAN(k) AS m FROM t").fetchall() == [(1.5,)]
 
 
 def test_tenants_read_their_own_rows(db):

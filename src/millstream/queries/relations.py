@@ -112,6 +112,7 @@ class Relations:
     def interrupt(self, thread: int) -> None:
         """End the query with joins, groups or an order that a thread runs, if it runs one."""
         self._adhoc.interrupt(thread)
+        self._past.interrupt(thread)
 
     def plan_on_spark(self, query: Query, tenant: str | None) -> PlannedView:
         """A query of any kind that a view may have, as Spark answers it in batch.

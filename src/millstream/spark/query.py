@@ -321,7 +321,7 @@ class SparkQuery:
                 ).load().createOrReplaceTempView(name)
             result = _sql(session, self.plan.spark_sql)
             columns = arrow_of(result.schema, self.plan.spark_sql)
-            found = _value(_calls(session).arrow(internals.java_frame(result)))
+            found = _value(_calls(session).arrow(internals.java_frame(result), self.feed))
         except SparkError:
             for each in relations.values():
                 if each.error is not None:
@@ -331,6 +331,10 @@ class SparkQuery:
             for name in relations:
                 server.remove(f"{self.feed}/{name}")
         return _table(found, columns)
+
+    def cancel(self) -> None:
+        """End the batch that answers it in another thread, with an error there."""
+        _calls(self.session).cancel(internals.java_session(self.session), self.feed)
 
     def reads_clock(self) -> bool:
         """Whether its value depends on the time of day, by a function or by a text like 'now'."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.catalog import Definition
+    from millstream.spark.query import SparkQuery
     from millstream.sql import Query, ViewPlan
     from millstream.views.planning import PlannedView
     from millstream.views.views import Views
@@ -60,6 +62,7 @@ class Past:
     def __init__(self, views: Views) -> None:
         self._views = views
         self._storage = views.storage
+        self._running: dict[int, SparkQuery] = {}  # by the thread that waits for its answer
 
     def rows(self, definition: Definition, lsn: int) -> Iterator[ChangeBatch]:
         """The rows that a relation had at an LSN.
@@ -230,6 +233,12 @@ class Past:
         with self._kept():
             return self._answer(planned, lsn, all_rows=True, read=read)
 
+    def interrupt(self, thread: int) -> None:
+        """End the Spark batch whose answer a thread waits for, if there is one, with an error."""
+        query = self._running.get(thread)
+        if query is not None:
+            query.cancel()
+
     def _answer(
         self, planned: PlannedView, lsn: int, *, all_rows: bool = False, read: Read | None = None
     ) -> pa.Table:
@@ -252,6 +261,7 @@ class Past:
             inputs.timed.update(query.lowered().timed)
         held = self._held(plan, inputs, read or partial(self._rows, lsn=lsn))
         logs = PastInputs(inputs, plan, self._storage.log, lsn, held)
+        self._running[threading.get_ident()] = query
         try:
             found = query.answer(logs.relations())
         except SparkError as error:
@@ -259,6 +269,8 @@ class Past:
             if all_rows:
                 raise ExpressionError(message, hint=_NO_VALUE) from error
             raise view_failure(name, error, message, _NO_VALUE) from error
+        finally:
+            del self._running[threading.get_ident()]
         return _shown(planned, plan, found, lsn)
 
     def _held(self, plan: ViewPlan, inputs: FeedInputs, read: Read) -> dict[int, list[ChangeBatch]]:

@@ -1,6 +1,7 @@
 package millstream.bridge;
 
 import java.io.ByteArrayOutputStream;
+import org.apache.spark.SparkContext;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
@@ -51,8 +52,14 @@ public final class Attempt {
     }
   }
 
-  /** All rows of a result, as Arrow record batches one after the other. */
-  public static Attempt arrow(Dataset rows) {
+  /**
+   * All rows of a result, as Arrow record batches one after the other.
+   *
+   * @param tag by which it can be cancelled.
+   */
+  public static Attempt arrow(Dataset rows, String tag) {
+    SparkContext context = rows.sparkSession().sparkContext();
+    context.addJobTag(tag);
     try {
       Object[] batches = (Object[]) ((org.apache.spark.sql.classic.Dataset) rows).toArrowBatchRdd().collect();
       ByteArrayOutputStream all = new ByteArrayOutputStream();
@@ -61,7 +68,14 @@ public final class Attempt {
     } catch (Throwable thrown) {
       boolean ofJob = thrown.getCause() instanceof SparkThrowable;
       return new Attempt(null, ofJob ? thrown.getCause() : thrown);
+    } finally {
+      context.removeJobTag(tag);
     }
+  }
+
+  /** End what has a tag. */
+  public static void cancel(SparkSession session, String tag) {
+    session.sparkContext().cancelJobsWithTag(tag);
   }
 
   /** A streaming query, started. */
