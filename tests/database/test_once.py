@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 import pytest
 
 import millstream as ms
+from millstream.dispatch.route import FanOut
 from millstream.engine import once
 from millstream.errors import DuplicateKeyError, InvalidOptionError, TenantError
+from millstream.testing import engine_of
 
 
 @pytest.fixture
@@ -32,6 +34,22 @@ def test_a_repeated_insert_adds_nothing(db, name):
     assert sorted(db.query(f"SELECT * FROM {name}")) == [(1,), (2,)]
     assert not db.insert_once(name, [(3,)], "b").repeated
     assert len(db.query(f"SELECT * FROM {name}")) == 3
+
+
+@pytest.mark.parametrize("kind", ["SOURCE r (n BIGINT)", "TABLE r (n BIGINT PRIMARY KEY)"])
+def test_rows_of_a_sync_log_are_on_the_disk_before_they_are_seen(db, monkeypatch, kind):
+    db.execute(f"CREATE {kind} WITH (wal_mode = 'sync')")
+    log, deliver, ahead = engine_of(db).log, FanOut.deliver, []
+
+    def delivered(self, batches):
+        ahead.extend(batch.lsn - log.durable_lsn for name, batch in batches if name == "r")
+        deliver(self, batches)
+
+    monkeypatch.setattr(FanOut, "deliver", delivered)
+    for n in range(5):
+        db.insert_once("r", [(n,)], str(n))
+    assert len(ahead) == 5
+    assert max(ahead) <= 0
 
 
 def test_subscribers_see_the_rows_once_and_the_key_never(db):

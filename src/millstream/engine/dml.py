@@ -111,7 +111,7 @@ def _commit_once(
         stamp.applied()
 
     shown = [batch.copy() for batch in batches] if inlet.inline else []
-    engine.dispatcher.commit(with_key, applied)
+    engine.dispatcher.commit(with_key, applied, sync=inlet.sync)
     for each in inlet.inline:
         for batch in shown:
             each.batch(batch)
