@@ -348,6 +348,77 @@ def test_thousands_of_changes_do_not_stop_the_page(served, browse):
     assert page.evaluate("most") <= 201  # with the head; not one was built that is not shown
 
 
+def test_which_statements_are_followed(served, browse):
+    page = browse(served.url)
+    found = page.evaluate(
+        """async () => {
+          const { followed, split } = await import("/console/editor.js");
+          return [
+            "LIVE SELECT 1", "live\\nselect 1", "SUBSCRIBE TO t", "SUBSCRIBE SELECT 1 -- why",
+            "/* ; */ LIVE SELECT ';'", "SELECT 1", "LIVE t", "SELECT 'LIVE SELECT 1'",
+          ].map(followed).concat(Object.values(split("A ';'; B; ; -- C;")));
+        }"""
+    )
+    assert found == [
+        *("     SELECT 1", "    \nselect 1", "SELECT * FROM t", "          SELECT 1"),
+        *("             SELECT ';'", None, None, None, "A ';';", "       B"),
+    ]
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_live_rows_are_what_the_changes_add_up_to(served, browse, is_keyed):
+    """Random changes, drawn now and then: what is shown is right, and all of it if it fits."""
+    page = browse(served.url)
+    wrong = page.evaluate(
+        """async (isKeyed) => {
+          const { LiveRows } = await import("/console/live_rows.js");
+          let seed = 7;
+          const dice = (n) => (seed = (seed * 48271) % 2147483647) % n;
+          for (let round = 0; round < 300; round++) {
+            const rows = new LiveRows({ cap: 5, kept: 50 });
+            if (isKeyed) rows.ready([{ name: "k" }, { name: "v" }], ["k"]);
+            const [truth, drawn] = [[], new Map()];
+            for (let step = 0; step < 60; step++) {
+              const changes = [];
+              for (let n = dice(12); n > 0; n--) {
+                const at = dice(truth.length + 1);
+                const k = dice(9);
+                if (at === truth.length && !(isKeyed && truth.some((row) => row[0] === k))) {
+                  changes.push({ op: "insert", row: [k, dice(4)], before: null });
+                  truth.push(changes.at(-1).row);
+                } else if (at < truth.length && dice(2)) {
+                  const [before] = truth.splice(at, 1);
+                  changes.push({ op: "delete", row: before, before });
+                } else if (at < truth.length) {
+                  const before = truth[at];
+                  truth[at] = [before[0], dice(4)];
+                  changes.push({ op: "update", row: truth[at], before });
+                }
+              }
+              rows.apply({ kind: "changes", changes, gap: null });
+              if (dice(2)) continue;
+              const { isCleared, evicted, changes: shown } = rows.take();
+              if (isCleared) drawn.clear();
+              for (const id of evicted) drawn.delete(id);
+              for (const { id, op, row } of shown)
+                op === "delete" ? drawn.delete(id) : drawn.set(id, row);
+              const left = truth.map(String);
+              for (const row of drawn.values()) {
+                const place = left.indexOf(String(row));
+                if (place < 0) return `${row} is shown, and not there: ${truth.join(" ")}`;
+                left.splice(place, 1);
+              }
+              if (rows.total !== truth.length) return `${rows.total} for ${truth.length}`;
+              const most = Math.min(5, truth.length);
+              if (drawn.size !== most) return `${drawn.size} of ${truth.length}`;
+            }
+          }
+        }""",
+        is_keyed,
+    )
+    assert wrong is None
+
+
 def test_light_and_dark(served, browse):
     light = browse(served.url, color_scheme="light")
     dark = browse(served.url, color_scheme="dark")

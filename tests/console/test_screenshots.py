@@ -124,7 +124,9 @@ def test_screenshots(market, browse, take):
     expect(page.locator(".live .pill")).to_have_text("live")
     page.get_by_role("tab", name="Topology").click()
     expect(page.locator(".label:not(.none)")).to_have_count(4)
+    page.set_viewport_size({"width": 1280, "height": 660})
     take(page, "topology")
+    page.set_viewport_size(size)
 
     page.get_by_role("tab", name="SQL").click()
     page.get_by_role("button", name="Stop").click()

@@ -53,7 +53,7 @@ const TIME = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|\+00:00)?$/;
 /** A value of a row as text. */
 export function valueText(value) {
   if (value === null || value === undefined) return "NULL";
-  if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(12)));
+  if (typeof value === "number") return String(Math.abs(value) < 1e6 ? Number(value.toPrecision(10)) : value);
   if (typeof value === "bigint" || typeof value === "boolean") return String(value);
   if (typeof value === "string") {
     const time = TIME.exec(value);

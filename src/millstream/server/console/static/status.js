@@ -3,6 +3,7 @@
 const EVERY = 1000;
 const WINDOW = 4;
 export const HISTORY = 120;
+export const HIDDEN = "hidden view";
 const LATENCY = /^millstream_delivery_seconds\{relation="(.*)",quantile="(0\.5|0\.99)"\} (\S+)$/gm;
 const KINDS = ["sources", "tables", "views", "streams"];
 
@@ -28,7 +29,7 @@ class Rates {
 function unnamed(nodes, edges) {
   const known = new Set(nodes.map(({ name }) => name));
   const names = new Set(edges.flatMap(({ from, to }) => [from, to]).filter((name) => !known.has(name)));
-  return [...names].map((name) => ({ name, kind: "hidden view" }));
+  return [...names].map((name) => ({ name, kind: HIDDEN }));
 }
 
 /** An event "sample" comes with each answer. */

@@ -2,10 +2,12 @@
 
 import { el, plural, rate, setData, setText, short, svg } from "./dom.js";
 import { BEHIND, trouble } from "./catalog.js";
+import { HIDDEN } from "./status.js";
 
 const BOX = { width: 172, height: 54 };
 const GAP = { x: 98, y: 22 };
 const SMALLEST = 0.75;
+const PICKABLE = new Set(["source", "table", "view", "stream"]);
 const MARGIN = 16;
 
 /** The layer of each node: one more than the highest that it reads from. */
@@ -125,7 +127,7 @@ export class Topology {
   }
 
   #box(node, { x, y }) {
-    const isPickable = node.kind !== "subscription";
+    const isPickable = PICKABLE.has(node.kind);
     const note = svg("text", { x: 16, y: 40, class: "note" });
     const title = svg("title", null, node.name);
     const pick = () => isPickable && this.#onPick(node.name);
@@ -143,7 +145,7 @@ export class Topology {
       title,
       svg("rect", { width: BOX.width, height: BOX.height, rx: 9, class: "box" }),
       svg("rect", { x: 0, y: 10, width: 3.5, height: BOX.height - 20, rx: 1.75, class: "stripe" }),
-      svg("text", { x: 16, y: 22, class: "name" }, fitted(node.name)),
+      svg("text", { x: 16, y: 22, class: "name" }, fitted(node.kind === HIDDEN ? "a followed query" : node.name)),
       note,
     );
     this.#boxes.set(node.name, { group, note });
@@ -169,12 +171,17 @@ export class Topology {
     const box = this.#boxes.get(node.name);
     if (!box) return;
     const why = relation ? trouble(relation) : "";
-    const note = relation ? described(node.kind, relation) : node.kind;
+    const note = relation ? described(node.kind, relation) : this.#reader(node, status);
     setText(box.note, note);
     setData(box.group, "state", why ? "failed" : "calm");
     const flow = status.rate(node.name);
     const label = [`${node.kind} ${node.name}`, note, flow > 0 && `${rate(flow)}`, why].filter(Boolean).join(", ");
     if (box.group.getAttribute("aria-label") !== label) box.group.setAttribute("aria-label", label);
+  }
+
+  #reader({ name, kind }, status) {
+    const rows = status.edges.find(({ to }) => to === name)?.rows;
+    return kind === "subscription" && rows !== undefined ? `${short(rows)} delivered` : kind;
   }
 
   #flow(edge, perSecond) {
