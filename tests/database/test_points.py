@@ -40,6 +40,10 @@ _TEXTS = [
     "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, NULL)",
     "INSERT OR IGNORE INTO items (id, kind, small) VALUES (?, ?, ?), (?, ?, ?)",
     "INSERT OR IGNORE INTO items (id, kind) VALUES (?, ?) ",
+    "SELECT COUNT(*) FROM items",
+    "SELECT COUNT(*) AS n FROM Items AS i",
+    "SELECT COUNT(*) AS n FROM items LIMIT 0",
+    "SELECT DISTINCT COUNT(*) FROM items WHERE id = ?",
 ]
 _VALUES = st.one_of(
     st.integers(-2, 2),
@@ -100,6 +104,7 @@ def test_the_usual_ones_are_remembered() -> None:
             ("SELECT name FROM t WHERE id = ?", [1]),
             ("SELECT name FROM t WHERE id = :id", {"id": 1}),
             ("DELETE FROM t WHERE id = ?", [1]),
+            ("SELECT COUNT(*) FROM t", None),
         ]
         for text, parameters in texts:
             db.execute(text, parameters)
@@ -121,6 +126,7 @@ def test_a_table_that_was_altered_or_made_anew() -> None:
         for _ in range(2):
             db.execute("INSERT OR REPLACE INTO t VALUES (?, ?)", [1, 10])
             assert db.query("SELECT * FROM t WHERE id = ?", [1]).fetchall() == [(1, 10)]
+            assert db.query("SELECT COUNT(*) AS n FROM t").fetchall() == [(1,)]
         db.execute("ALTER TABLE t ADD COLUMN m VARCHAR")
         assert db.query("SELECT * FROM t WHERE id = ?", [1]).fetchall() == [(1, 10, None)]
         with pytest.raises(errors.SqlError):
@@ -130,6 +136,7 @@ def test_a_table_that_was_altered_or_made_anew() -> None:
             db.query("SELECT * FROM t WHERE id = ?", [1])
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n VARCHAR)")
         assert db.query("SELECT * FROM t WHERE id = ?", [1]).fetchall() == []
+        assert db.query("SELECT COUNT(*) AS n FROM t").fetchall() == [(0,)]
 
 
 def test_a_tenant_sees_no_other_rows() -> None:

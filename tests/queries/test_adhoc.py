@@ -10,6 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+import millstream as ms
 from millstream.errors import ClosedError, ExpressionError, LogCorruptError, SqlUnsupportedError
 from millstream.model import Schema
 from millstream.model.result import Result
@@ -229,3 +230,41 @@ assert "duckdb" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_query_of_a_table_converts_the_columns_that_it_reads(monkeypatch):
+    with ms.open() as db:
+        db.execute(
+            "CREATE TABLE t (org VARCHAR, id BIGINT, v DOUBLE, PRIMARY KEY (org, id)) "
+            "WITH (tenant = 'org')"
+        )
+        db.insert("t", [("a", 1, 0.5), ("b", 2, 1.5), ("b", 3, None)])
+        db.flush()  # the log converts rows, too
+        read = []
+        convert = Schema.column_to_arrow
+
+        def noted(self, name, rows):
+            read.append(name)
+            return convert(self, name, rows)
+
+        def refused(*_):
+            raise AssertionError("all columns were converted")
+
+        monkeypatch.setattr(Schema, "column_to_arrow", noted)
+        monkeypatch.setattr(Schema, "rows_to_arrow", refused)
+        for sql in ("SELECT COUNT(*) FROM t", "SELECT COUNT(*), 1 AS one FROM t"):
+            assert db.query(sql).fetchall()[0][0] == 3
+        assert read == []
+        for _ in range(2):  # the second time they are there
+            assert db.query("SELECT SUM(v) AS s, COUNT(*) AS n FROM t").fetchall() == [(2.0, 3)]
+        assert read == ["v"]
+        assert db.query("SELECT COUNT(*) FROM t", tenant="b").fetchall() == [(2,)]
+        assert db.query("SELECT SUM(v) AS s FROM t", tenant="a").fetchall() == [(0.5,)]
+        assert db.query("SELECT COUNT(*) FROM t", tenant="c").fetchall() == [(0,)]
+        assert read == ["v", "org"]
+        monkeypatch.undo()
+        db.execute("DELETE FROM t WHERE id = 3")
+        assert db.query("SELECT COUNT(*) AS n, MAX(id) AS m FROM t").fetchall() == [(2, 2)]
+        db.execute("ALTER TABLE t ADD COLUMN w VARCHAR")
+        assert db.query("SELECT COUNT(w) AS w, COUNT(*) AS n FROM t").fetchall() == [(0, 2)]
+        assert db.query("SELECT FIRST(id) AS f, LAST(id) AS l FROM t").fetchall() == [(1, 2)]

@@ -301,3 +301,32 @@ def test_only_equality_with_every_column_of_the_key_pins_it():
         "NOT a = 1",
     ):
         assert pinned(sql) is None
+
+
+class TestColumns:
+    def test_they_follow_every_change(self):
+        made = Committed((1, 10), (2, None))
+        assert _columns(made.table, "v") == ([10, None], 2)
+        made.commit(dml.insert(made.table, [(3, 30)]))
+        assert _columns(made.table, "v") == ([10, None, 30], 3)
+        made.commit(dml.delete(made.table, where("id = 2")))
+        assert _columns(made.table, "id") == ([1, 3], 2)
+        made.table.evolve(SCHEMA.with_column(Column("w", parse_type("VARCHAR"))))
+        assert _columns(made.table, "w") == ([None, None], 2)
+        made.table.clear()
+        assert _columns(made.table, "id") == ([], 0)
+
+    def test_they_are_made_once_for_each_state(self):
+        made = Committed((1, 10))
+        (one, _), (two, _) = made.table.columns(["v"]), made.table.columns(["v", "id"])
+        assert one["v"] is two["v"]
+        made.commit(dml.insert(made.table, [(3, 30)]))
+        assert made.table.columns(["v"])[0]["v"] is not one["v"]
+
+    def test_none_of_them(self):
+        assert Committed((1, 10), (2, 20)).table.columns([]) == ({}, 2)
+
+
+def _columns(table, name):
+    arrays, count = table.columns([name])
+    return arrays[name].to_pylist(), count

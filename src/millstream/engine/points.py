@@ -1,4 +1,4 @@
-"""Runs statements about one row again, without parsing them: see ``sql.points``."""
+"""Runs statements about one row, and counts, again without parsing them: see ``sql.points``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.engine import dml
 from millstream.model.batch import ChangeBatch
 from millstream.model.result import Result
-from millstream.sql import point_of
+from millstream.sql import Query, point_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +20,14 @@ _KEPT: Final = 1024
 
 
 def remember(context: Context, statements: Sequence[Statement]) -> None:
-    """Keep what a text was found to do, if it is one statement about one row."""
+    """Keep what a text was found to do, if it is one statement about one row, or a count."""
     if context.tenant is not None or len(statements) != 1:
         return
     [statement] = statements
-    definition = context.engine.catalog.get(getattr(statement, "target", ""))
+    target = getattr(statement, "target", "")
+    if isinstance(statement, Query) and len(statement.tables) == 1:
+        [target] = statement.tables
+    definition = context.engine.catalog.get(target)
     point = None if definition is None else point_of(statement, definition.schema)
     if point is not None:
         points = context.engine.points
@@ -44,10 +47,10 @@ def run(
         parameters: its parameters.
         reads: whether it may only read.
     """
-    if parameters is None or context.tenant is not None or type(sql) is not str:
+    if context.tenant is not None or type(sql) is not str:
         return None
     point = context.engine.points.get(sql)
-    if point is None or (reads and point.kind != "select") or not point.takes(parameters):
+    if point is None or (reads and not point.reads) or not point.takes(parameters):
         return None
     definition = context.engine.catalog.get(point.target)
     if definition is None or definition.schema is not point.schema:
@@ -74,12 +77,14 @@ def _by_key(
     context: Context, definition: Definition, point: Point, key: tuple[Any, ...], given: list[Any]
 ) -> Result | None:
     tables = context.engine.tables
-    if point.kind == "select":
+    if point.reads:
         table = tables.get(definition.name)
         if table is None or table.born != definition.born:
             return None
         lsn = context.engine.dispatcher.lsn  # what was committed before is in the table's rows
         table.check()
+        if point.kind == "count":
+            return Result.of_rows(point.result, [(len(table),)], lsn=lsn)
         row = table.rows.get(key)
         found = [] if row is None else [tuple([row[place] for place in point.selected])]
         return Result.of_rows(point.result, found, lsn=lsn)

@@ -247,6 +247,15 @@ class Schema:
         arrays = [_column_array(each, column.type.arrow) for each, column in pairs]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
+    def column_to_arrow(self, name: str, rows: Sequence[Row]) -> pa.Array:
+        """Return one column of rows, which ``check_rows`` has passed, as an Arrow array.
+
+        >>> Schema.of(n="INT", s="VARCHAR").column_to_arrow("s", [(1, "a"), (2, None)]).to_pylist()
+        ['a', None]
+        """
+        place = self.names.index(name)
+        return _column_array([row[place] for row in rows], self.columns[place].type.arrow)
+
     def arrow_to_rows(self, batch: pa.RecordBatch, *, lenient: bool = False) -> list[Row]:
         """Return the rows of an Arrow batch as tuples of canonical Python values.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.catalog.tenants import find
 from millstream.dispatch import select
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millstream.catalog import Catalog, Definition
+    from millstream.catalog.tenants import OwnRows
     from millstream.dispatch import Dispatcher
     from millstream.log import Log, Reader
     from millstream.model.schema import Schema
@@ -101,9 +102,8 @@ class Relations:
             as_of: the LSN at which the relations have the rows that are read; None: now.
         """
         lsn = self._dispatcher.barrier() if as_of is None else as_of
-        read = self._stored if as_of is None else self._past.rows
         relations = {
-            name: self._relation(name, plan.columns[name], partial(read, lsn=lsn), tenant)
+            name: self._relation(name, plan.columns[name], tenant, lsn, is_past=as_of is not None)
             for name in plan.tables
         }
         table = self._adhoc.run(plan, relations)
@@ -139,14 +139,14 @@ class Relations:
         return Result(planned.definition.schema, table.to_batches(), lsn=lsn)
 
     def _relation(
-        self,
-        name: str,
-        columns: Sequence[str],
-        read: Callable[[Definition], Iterator[ChangeBatch]],
-        tenant: str | None,
+        self, name: str, columns: Sequence[str], tenant: str | None, lsn: int, *, is_past: bool
     ) -> pa.Table:
-        """The rows of a relation as one Arrow table; of a source with their LSNs."""
+        """Some columns of a relation as one Arrow table; of a source with their LSNs."""
         definition, own = find(self._catalog, name, tenant)
+        table = None if is_past else self._tables.get(definition.name)
+        if table is not None and {*columns} <= {*table.schema.names, _LSN.name}:
+            self._views.check(definition)
+            return _table_columns(table, columns, own)
         plan = None
         if own is not None:
             plan = plan_all(definition.name, definition.schema, own.equality)
@@ -155,7 +155,7 @@ class Relations:
             pa.RecordBatch.from_arrays(
                 [*definition.schema.conform(batch.arrow).columns, batch.lsns_arrow()], schema=schema
             )
-            for stored in read(definition)
+            for stored in (self._past.rows if is_past else self._stored)(definition, lsn)
             for batch in [stored if plan is None else select(stored, plan)]
             if batch is not None
         ]
@@ -297,6 +297,18 @@ class Relations:
     def close(self) -> None:
         """Close DuckDB, once the queries that run are finished."""
         self._adhoc.close()
+
+
+def _table_columns(table: Table, columns: Sequence[str], own: OwnRows | None) -> pa.Table:
+    """Some columns of a table's rows; those of one tenant only, if it is said which they are."""
+    names = [name for name in columns if name != _LSN.name]
+    made, count = table.columns(names if own is None else [*names, own.equality[0]])
+    if not made or _LSN.name in columns:  # without any column the number of rows would be lost
+        made[_LSN.name] = pa.arange(0, count)
+    rows = pa.table(made)
+    if own is not None:
+        rows = rows.filter(pc.equal(rows[own.equality[0]], own.equality[1]))
+    return rows.select(list(columns) or rows.column_names[:1])
 
 
 def _first_rows(batch: ChangeBatch, until: int) -> ChangeBatch:

@@ -1,8 +1,9 @@
-"""Statements about one row, named by its key, whose values are all parameters.
+"""Statements about one row, named by its key, whose values are all parameters; and a count of all.
 
 ``UPDATE items SET price = ? WHERE id = ?`` means the same each time it is run, whatever its
 parameters are: so it need not be parsed, bound and compiled again. Only where each value is of the
 very class that its column holds: then no type is converted, and nothing else could be meant.
+``SELECT COUNT(*) FROM items`` has no values at all.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlglot import exp
 
 from millstream.errors import SchemaMismatchError
-from millstream.model.schema import Schema
+from millstream.model.schema import Column, Schema
+from millstream.model.types import BIGINT
 from millstream.sql.filter import plan_select
-from millstream.sql.statements.statement import Delete, Insert, Select, Update
+from millstream.sql.statements.statement import Delete, Insert, Query, Select, Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,7 +47,7 @@ _NOTHING: Final = Schema.of(nothing="BOOLEAN")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A statement about one row, and where its values are.
+    """A statement about one row, and where its values are; or a count of all rows.
 
     Attributes:
         kind: what it does.
@@ -54,11 +56,11 @@ class Point:
         given: the columns that get a value (INSERT, UPDATE), by their places, and their slots.
         key: the columns of the key, in its order, and their slots; empty for an INSERT.
         selected: the places of the columns that a SELECT gives.
-        result: the columns that it gives.
+        result: the columns that a SELECT gives.
         conflict: what an INSERT does about a key that is there.
     """
 
-    kind: Literal["select", "insert", "update", "delete"]
+    kind: Literal["select", "insert", "update", "delete", "count"]
     target: str
     schema: Schema
     given: tuple[tuple[int, Slot], ...] = ()
@@ -66,6 +68,11 @@ class Point:
     selected: tuple[int, ...] = ()
     result: Schema = _NOTHING
     conflict: Conflict = "error"
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.kind in {"select", "count"}
 
     def values(
         self, columns: tuple[tuple[int, Slot], ...], parameters: ParameterValues
@@ -86,6 +93,8 @@ class Point:
     def takes(self, parameters: ParameterValues) -> bool:
         """Whether there is a value for each slot, and no other."""
         slots = {slot for _, slot in (*self.given, *self.key)}
+        if parameters is None:
+            return not slots
         if isinstance(parameters, dict):
             return parameters.keys() == slots
         return isinstance(parameters, (list, tuple)) and slots == set(range(len(parameters)))
@@ -147,11 +156,30 @@ def _select(statement: Select, schema: Schema) -> Point | None:
     return Point("select", statement.target, schema, (), key, selected, result)
 
 
+def _count(statement: Query, schema: Schema) -> Point | None:
+    """COUNT(*) of all rows of one relation, and nothing else."""
+    if statement.live or statement.emit is not None or statement.as_of is not None:
+        return None
+    tree = statement.tree
+    said = {name for name, part in tree.args.items() if part}
+    if not isinstance(tree, exp.Select) or said != {"expressions", "from_"}:
+        return None
+    table, items = tree.args["from_"].this, tree.expressions
+    if not isinstance(table, exp.Table) or len(items) != 1 or table.args.get("joins"):
+        return None
+    counted = items[0].unalias()
+    if not isinstance(counted, exp.Count) or not _is_star(counted.this):
+        return None
+    column = Column(items[0].alias or "_c0", BIGINT, nullable=False)
+    return Point("count", statement.tables[0], schema, result=Schema((column,)))
+
+
 _POINTS: Final[dict[type[Statement], Callable[[Any, Schema], Point | None]]] = {
     Insert: _insert,
     Update: _update,
     Delete: _delete,
     Select: _select,
+    Query: _count,
 }
 
 

@@ -12,7 +12,7 @@ from millstream.errors import LogCorruptError
 from millstream.state.saved import NEVER, SavedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
@@ -54,6 +54,7 @@ class Table:
         self.on_due: Callable[[], None] = lambda: None
         self.error: LogCorruptError | None = None
         self.rows: dict[Key, Row] = {}
+        self._columns: dict[str, pa.Array] = {}  # of the rows as they are now, as far as asked for
         self._lock = threading.Lock()
         self.evolve(schema)
 
@@ -65,6 +66,7 @@ class Table:
         with self._lock:
             self.schema = schema
             self._key = tuple(schema.names.index(name) for name in schema.key)
+            self._columns = {}
             width = len(schema.columns)
             self.rows = {key: row + (None,) * (width - len(row)) for key, row in self.rows.items()}
 
@@ -102,6 +104,7 @@ class Table:
         """Forget all rows."""
         with self._lock:
             self.rows.clear()
+            self._columns = {}
 
     def salvage(self, log: Log) -> None:
         """Take in what can be read of its log, over every damaged place."""
@@ -127,6 +130,7 @@ class Table:
                     rows[self.key_of(row)] = row
                 elif _same(rows.get(self.key_of(row)), row):
                     del rows[self.key_of(row)]
+            self._columns = {}
             self.lsn = batch.lsn
             self.written += len(batch)
         if self.written >= self.due:
@@ -147,6 +151,20 @@ class Table:
         with self._lock:
             rows, lsn, schema = self.candidates(predicate), self.lsn, self.schema
         return (copy.deepcopy(rows) if schema.is_nested else rows), lsn, schema
+
+    def columns(self, names: Sequence[str]) -> tuple[dict[str, pa.Array], int]:
+        """Some columns of the rows as Arrow, and how many rows there are.
+
+        They are kept until the table changes, so that the queries in between share them.
+        """
+        self.check()
+        with self._lock:
+            held, schema, count = self._columns, self.schema, len(self.rows)
+            rows = [] if held.keys() >= set(names) else list(self.rows.values())
+        for name in names:
+            if name not in held:
+                held[name] = schema.column_to_arrow(name, rows)
+        return {name: held[name] for name in names}, count
 
     def key_of(self, row: Row) -> Key:
         """The values of a row's key columns."""
