@@ -171,7 +171,6 @@ def test_different_plans_have_different_fingerprints():
         ("SELECT x.id FROM t", SqlColumnError, "no table or alias x"),
         ("SELECT t.id FROM t x", SqlColumnError, "no table or alias t"),
         ("SELECT x.* FROM t", SqlColumnError, "no table or alias x"),
-        ("SELECT id + 1 FROM t", SqlColumnError, "needs a name"),
         ("SELECT id, ID FROM t", SqlColumnError, "two columns are named"),
         ("SELECT id AS _lsn FROM t", SqlColumnError, "_lsn"),
         ("SELECT NULL AS x FROM t", SqlTypeError, "NULL of no type"),
@@ -183,6 +182,11 @@ def test_a_select_that_cannot_be(sql, error, message):
         select(sql)
     assert caught.value.sql == sql
     assert caught.value.hint
+
+
+def test_what_has_no_name_has_that_of_its_place():
+    """As in views and in queries with groups."""
+    assert select("SELECT id + 1, n, UPPER(symbol) FROM t").schema.names == ("_c0", "n", "_c2")
 
 
 def test_a_failing_row_fails_in_both_forms():

@@ -278,7 +278,7 @@ def _equality(part: Node) -> Equality | None:
 def _projection(binder: Binder, select: Select, schema: Schema) -> Projection:
     pairs: list[tuple[str, Node]] = []
     for item in select.items:
-        pairs.extend(_item(binder, item, schema))
+        pairs.extend(_item(binder, item, schema, len(pairs)))
     nodes = [node for _, node in pairs]
     columns = []
     for name, node in pairs:
@@ -301,7 +301,8 @@ def _projection(binder: Binder, select: Select, schema: Schema) -> Projection:
     return Projection(nodes, made, is_identity=identity)
 
 
-def _item(binder: Binder, item: exp.Expr, schema: Schema) -> list[tuple[str, Node]]:
+def _item(binder: Binder, item: exp.Expr, schema: Schema, place: int) -> list[tuple[str, Node]]:
+    """Return the columns of an item, by name; one without a name has that of its place."""
     if item.is_star:
         binder.check_table(item)
         return [(column.name, column) for column in columns_of(schema)]
@@ -311,11 +312,7 @@ def _item(binder: Binder, item: exp.Expr, schema: Schema) -> list[tuple[str, Nod
     if isinstance(node, ColumnRef):
         return [(node.name, node)]
     name = item.name if isinstance(item, (exp.Column, exp.Dot)) else ""
-    if not name:
-        binder.error(
-            SqlColumnError, item, "this column needs a name", "Write it as: expression AS name."
-        )
-    return [(name, node)]
+    return [(name or f"_c{place}", node)]
 
 
 def _output(binder: Binder, select: Select, name: str, node: Node) -> Column:
