@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
 import time
-from contextlib import nullcontext
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,8 +14,10 @@ import typer
 
 from millstream.cli.formats import Format
 from millstream.cli.place import open_place
+from millstream.cli.serve import served
 from millstream.cli.statements import split, subscribed
-from millstream.errors import ViewFailedError
+from millstream.errors import InvalidOptionError, ViewFailedError
+from millstream.server.settings import Settings, parse_address
 
 if TYPE_CHECKING:
     from millstream import Database
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.5
 
 
-def run(
+def run(  # noqa: PLR0917 - Typer makes options of them
     file: Annotated[Path, typer.Argument(help="The SQL.", exists=True, dir_okay=False)],
     directory: Annotated[
         str | None, typer.Argument(metavar="[DIR]", help="The database; without, a temporary one.")
@@ -31,6 +33,13 @@ def run(
     status: Annotated[
         float, typer.Option(min=0.1, help="Seconds between status lines, without a terminal.")
     ] = 10.0,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Also serve it, as millstream serve.")
+    ] = None,
+    pg: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="And over PostgreSQL's protocol.")
+    ] = None,
+    auth: Annotated[bool, typer.Option("--auth", help="Ask for keys: millstream keys.")] = False,
 ) -> None:
     """Run a file of SQL and stay up: sources, tables, views, subscriptions.
 
@@ -40,14 +49,16 @@ def run(
 
     The status is on standard error: rows pushed, rows/s, and how far views are behind. Ctrl-C or
     SIGTERM stops it and closes the database: exit code 0. A statement that is refused, or a view
-    that fails, ends it with exit code 1.
+    that fails, ends it with exit code 1. With --http it is served once its statements have run.
 
     Examples:
         millstream run app.sql market.db
+        millstream run app.sql market.db --http 127.0.0.1:8080 --pg 127.0.0.1:5432
         millstream run app.sql market.db --status 60 >> changes.jsonl
     """
     stop = threading.Event()
     failures: list[BaseException] = []
+    settings = _settings(http, pg, auth=auth)
     statements, rest = split(file.read_text(encoding="utf-8"))
     with open_place(directory) as database:
         for each in (signal.SIGINT, signal.SIGTERM):
@@ -57,11 +68,31 @@ def run(
             if stop.is_set():
                 return
             pipeline.start(statement)
-        typer.echo(f"running {file} on {database.path}; Ctrl-C stops it", err=True)
-        _stay_up(database, stop, status)
+        with _served(pipeline, settings) as addresses:
+            at = f" at {addresses}" if addresses else ""
+            typer.echo(f"running {file} on {database.path}{at}; Ctrl-C stops it", err=True)
+            _stay_up(database, stop, status)
     if failures:
         raise failures[0]
     typer.echo("stopped", err=True)
+
+
+def _settings(http: str | None, pg: str | None, *, auth: bool) -> Settings | None:
+    """How it is served; None: it is not."""
+    if http is None and (pg is not None or auth):
+        raise InvalidOptionError("--pg and --auth need --http", hint="--http 127.0.0.1:8080")
+    if http is None:
+        return None
+    postgres = None if pg is None else parse_address(pg)
+    return Settings(http=parse_address(http), postgres=postgres, auth=auth)
+
+
+def _served(
+    pipeline: _Pipeline, settings: Settings | None
+) -> contextlib.AbstractContextManager[str]:
+    if settings is None:
+        return contextlib.nullcontext("")
+    return served(pipeline.database, settings, pipeline.fail)
 
 
 class _Pipeline:
@@ -72,6 +103,7 @@ class _Pipeline:
     ) -> None:
         from millstream.cli.shell import Runner  # noqa: PLC0415 - loads Arrow
 
+        self.database = database
         self._runner = Runner(database, Format.TABLE)
         self._stop = stop
         self._failures = failures
@@ -91,9 +123,10 @@ class _Pipeline:
             printer.print(batch)
             sys.stdout.flush()
 
-        self._runner.database.subscribe_callback(query, show, on_error=self._fail)
+        self.database.subscribe_callback(query, show, on_error=self.fail)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Stop everything, and end with an error."""
         self._failures.append(error)
         self._stop.set()
 
@@ -108,7 +141,7 @@ def _stay_up(database: Database, stop: threading.Event, every: float) -> None:
 
     err = console(err=True)
     rows, then = _pushed(database), time.monotonic()
-    with err.status("starting") if err.is_terminal else nullcontext() as line:
+    with err.status("starting") if err.is_terminal else contextlib.nullcontext() as line:
         while not stop.wait(_LOOK_SECONDS if line is not None else every):
             _check_views(database)
             now, before = time.monotonic(), rows

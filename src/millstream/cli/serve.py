@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+import threading
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +16,10 @@ from millstream.errors import MissingExtraError
 from millstream.server.settings import Limits, Settings, parse_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
+    from millstream import Database
     from millstream.server.run import Server
 
 _SWITCH_SECONDS = 0.0005
@@ -91,9 +95,47 @@ def serve(  # noqa: PLR0917 - Typer makes options of them
         server.run(lambda ready: _announce(ready, database.path))
 
 
+@contextlib.contextmanager
+def served(
+    database: Database, settings: Settings, failed: Callable[[BaseException], None]
+) -> Iterator[str]:
+    """Serve a database from a thread of its own; gives the addresses.
+
+    Args:
+        database: it.
+        settings: how; keys are those in the database's directory.
+        failed: called with what ends it early.
+    """
+    from millstream.server.keys import Keys  # noqa: PLC0415 - --help loads no Arrow
+
+    server = _server_module().Server(database, settings, Keys(database.path))
+    ready = threading.Event()
+
+    def run() -> None:
+        try:
+            server.run(lambda _: ready.set())
+        except BaseException as error:  # noqa: BLE001 - raised by the main thread
+            failed(error)
+        finally:
+            ready.set()
+
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    thread = threading.Thread(target=run, name="millstream-serve")
+    thread.start()
+    try:
+        ready.wait()
+        yield _addresses(server)
+    finally:
+        server.stop()
+        thread.join()
+
+
+def _addresses(server: Server) -> str:
+    return " ".join(filter(None, (server.http, server.postgres)))
+
+
 def _announce(server: Server, path: Path) -> None:
-    addresses = " ".join(filter(None, (server.http, server.postgres)))
-    typer.echo(f"millstream serves {path} at {addresses}")
+    typer.echo(f"millstream serves {path} at {_addresses(server)}")
 
 
 def server_module() -> ModuleType:
