@@ -281,7 +281,6 @@ def test_refused_without_a_tenant_column(two):
         "ALTER TABLE t ADD COLUMN x BIGINT",
         "SHOW SUBSCRIPTIONS",
         "SHOW CREATE t",
-        "DROP SUBSCRIPTION x",
         "LISTEN x",
         "UNLISTEN *",
         "SHOW CHANNELS",
@@ -308,11 +307,64 @@ def test_notifications(two):
     assert [all_of_them.recv(60).payload for _ in range(3)] == ["for a", "for b", "for nobody"]
 
 
-def test_a_durable_name_belongs_to_its_tenant(two):
-    two.subscribe("SELECT * FROM s", name="mine", tenant="a").cancel()
-    for tenant in ("b", None):
-        with pytest.raises(errors.SubscriptionExistsError):
-            two.subscribe("SELECT * FROM s", name="mine", tenant=tenant)
+def test_each_tenant_has_durable_names_of_its_own(two):
+    readers = {
+        tenant: two.subscribe("SELECT * FROM s", name="mine", tenant=tenant)
+        for tenant in ("a", "b", None)
+    }
+    two.insert("s", [("a", 1), ("b", 2)])
+    for reader in readers.values():
+        reader.ack(reader.recv(60))
+    with pytest.raises(errors.SubscriptionExistsError, match="open already"):
+        two.subscribe("SELECT * FROM s", name="mine", tenant="a")
+    for reader in readers.values():
+        reader.cancel()
+    two.insert("s", [("a", 3), ("b", 4)])
+    with two.subscribe("SELECT * FROM s", name="mine", tenant="b") as reader:
+        assert reader.recv(60).rows == [("b", 4)]
+    with pytest.raises(errors.SubscriptionExistsError, match="another query"):
+        two.subscribe("SELECT n FROM s", name="mine", tenant="a")
+    shown = two.query("SHOW SUBSCRIPTIONS").to_pylist()
+    assert {(each["name"], each["tenant"]) for each in shown} == {
+        ("mine", "a"),
+        ("mine", "b"),
+        ("mine", None),
+    }
+
+
+def test_durable_names_of_tenants_survive_a_restart(tmp_path):
+    with ms.open(tmp_path) as db:
+        db.execute("CREATE SOURCE s (org VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'org')")
+        for tenant in ("a", "b"):
+            db.subscribe("SELECT n FROM s", name="mine", tenant=tenant).cancel()
+        db.insert("s", [("a", 1), ("b", 2)])
+        with db.subscribe("SELECT n FROM s", name="mine", tenant="a") as reader:
+            reader.ack(reader.recv(60))
+    with ms.open(tmp_path) as db:
+        db.insert("s", [("a", 3)])
+        for tenant, rows in (("a", [(3,)]), ("b", [(2,)])):
+            with db.subscribe("SELECT n FROM s", name="mine", tenant=tenant) as reader:
+                assert reader.recv(60).rows == rows
+
+
+def test_a_tenant_drops_durable_subscriptions_of_its_own(two):
+    for tenant in ("a", "b"):
+        two.subscribe("SELECT * FROM s", name="mine", tenant=tenant).cancel()
+    two.subscribe("SELECT * FROM s", name="other", tenant="b").cancel()
+    with two.session(tenant="a") as a:
+        with pytest.raises(errors.SubscriptionNotFoundError) as missing:
+            a.execute("DROP SUBSCRIPTION other")
+        assert missing.value.hint == "available: mine"
+        with pytest.raises(errors.TenantError):
+            a.execute("DROP SOURCE s")
+    with pytest.raises(errors.InvalidOptionError, match="2 tenants"):
+        two.execute("DROP SUBSCRIPTION mine")
+    two.execute("DROP SUBSCRIPTION mine", tenant="a")
+    left = [(each["name"], each["tenant"]) for each in two.query("SHOW SUBSCRIPTIONS").to_pylist()]
+    assert left == [("mine", "b"), ("other", "b")]
+    two.execute("DROP SUBSCRIPTION mine")  # only one tenant uses the name
+    two.execute("DROP SUBSCRIPTION other", tenant="b")
+    assert not two.query("SHOW SUBSCRIPTIONS").fetchall()
 
 
 def test_a_token_of_another_tenant_opens_nothing(two):

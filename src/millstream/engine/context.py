@@ -12,6 +12,7 @@ from millstream.model.result import Result
 from millstream.sql import (
     Delete,
     Describe,
+    Drop,
     Explain,
     Insert,
     Notify,
@@ -105,6 +106,8 @@ class Context:
         """
         if self.tenant is None or isinstance(statement, _FOR_TENANTS):
             return
+        if isinstance(statement, Drop) and statement.kind == "subscription":
+            return  # one of its own
         if not (isinstance(statement, Show) and statement.kind in _SHOWN_TO_TENANTS):
             raise TenantError(
                 f"a tenant cannot run: {statement.text}",

@@ -240,12 +240,13 @@ def drop(context: Context, statement: Drop) -> Result:
 
 def _drop_subscription(context: Context, statement: Drop) -> Result:
     engine = context.engine
-    if engine.registry.is_open(statement.name):
+    key = engine.positions.find(context.tenant, statement.name)
+    if engine.registry.is_open(key):
         raise SubscriptionExistsError(
             f"the subscription {statement.name!r} is open", hint="cancel it first"
         )
-    if not (statement.if_exists and statement.name not in engine.positions):
-        engine.positions.drop(statement.name)
+    if not (statement.if_exists and key not in engine.positions):
+        engine.positions.drop(key)
     return context.done("DROP SUBSCRIPTION")
 
 

@@ -93,6 +93,7 @@ _SUBSCRIPTIONS: Final = Schema.of(
     lag_seconds="DOUBLE",
     position="BIGINT",
     acknowledged="BIGINT",
+    tenant="VARCHAR",
 )
 _GAPS: Final = Schema.of(
     first_lsn="BIGINT NOT NULL", last_lsn="BIGINT NOT NULL", lost_rows="BIGINT"
@@ -248,20 +249,20 @@ def _not_running(definition: Definition, engine: Engine) -> Row:
 def _subscriptions(engine: Engine) -> Iterator[Row]:
     for each in engine.registry.all():
         if each.style == "inline":
-            yield (None, None, "inline", each.state, each.sql, None, each.delivered) + (None,) * 6  # type: ignore[union-attr]
+            yield (None, None, "inline", each.state, each.sql, None, each.delivered) + (None,) * 7  # type: ignore[union-attr]
             continue
         m = each.metrics  # type: ignore[union-attr]
         yield (
             *(each.id, each.name, each.style, each.state, each.sql, each.backpressure),  # type: ignore[union-attr]
             *(m.delivered, m.dropped, m.conflated, m.lag_rows, m.lag_seconds, m.position),
-            m.acknowledged,
+            *(m.acknowledged, each.tenant),  # type: ignore[union-attr]
         )
     for durable in engine.positions.all():
-        if not engine.registry.is_open(durable.name):
+        if not engine.registry.is_open(durable.key):
             lag = max(0, engine.dispatcher.lsn - max(0, durable.lsn))
             yield (
                 *(None, durable.name, None, "closed", durable.sql, None, None, None, None),
-                *(lag, None, None, max(0, durable.lsn)),
+                *(lag, None, None, max(0, durable.lsn), durable.tenant),
             )
 
 
@@ -389,30 +390,38 @@ def _counters(context: Context, kind: ShowKind, names: tuple[str, ...]) -> dict[
 
 
 def topology(context: Context) -> dict[str, Any]:
-    """What flows where: nodes, and edges between their names.
+    """What flows where: nodes, and edges between their names; of a tenant, what it may see.
 
     ``rows`` of an edge counts what went that way since the database was opened: to a view, all
-    that its input has emitted; to a subscription, what was handed over.
+    that its input has emitted (0 for a tenant, since the rows are of all); to a subscription, what
+    was handed over.
     """
-    engine = context.engine
-    nodes = [{"name": each.name, "kind": each.kind} for each in engine.catalog]
+    engine, seen = context.engine, set(context.names())
+    nodes = [{"name": each.name, "kind": each.kind} for each in engine.catalog if each.name in seen]
     edges = [
-        {"from": log, "to": running.view.name, "rows": _emitted(log, engine)}
+        {"from": log, "to": running.view.name, "rows": _emitted(log, context)}
         for running in engine.views
         for log in running.planned.inputs
-        if log != CLOCK
+        if log != CLOCK and (context.tenant is None or {log, running.view.name} <= seen)
     ]
     for each in engine.registry.all():
         if isinstance(each, InlineSubscription) or not each.target:
             continue
+        if context.tenant not in {None, each.tenant}:
+            continue
         name = each.name or f"subscription {each.id}"
+        if each.name and each.tenant != context.tenant:  # another one may use the name, too
+            name = f"{each.name} of {each.tenant}"
         nodes.append({"name": name, "kind": "subscription"})
         edges.append({"from": each.target, "to": name, "rows": each.metrics.delivered})
     return {"nodes": nodes, "edges": edges}
 
 
-def _emitted(name: str, engine: Engine) -> int:
+def _emitted(name: str, context: Context) -> int:
     """How many rows a log was given since the database was opened, old and new ones."""
+    engine = context.engine
+    if context.tenant is not None:
+        return 0
     definition = engine.catalog.get(name)
     if definition is not None and definition.kind == "table":
         table = engine.tables.get(name)

@@ -21,7 +21,7 @@ from millstream.subscriptions.notifications import (
     NotificationMaker,
 )
 from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
-from millstream.subscriptions.positions import DurablePosition, Positions
+from millstream.subscriptions.positions import DurablePosition, OwnedName, Positions
 from millstream.subscriptions.registry import Registry
 from millstream.subscriptions.stream import AsyncSubscription
 from millstream.subscriptions.subscription import Subscription
@@ -43,6 +43,7 @@ __all__ = [
     "Listener",
     "Notification",
     "NotificationMaker",
+    "OwnedName",
     "Positions",
     "Registry",
     "Start",

@@ -82,6 +82,7 @@ class SubscriptionBase:
         schema: the columns that it gives.
         target: the source, table or view that it reads; empty for all of them.
         name: the name of a durable one, else None.
+        tenant: whose rows it reads, and whose its name is; None: all rows.
         backpressure: its policy.
     """
 
@@ -103,6 +104,7 @@ class SubscriptionBase:
         self.schema = query.schema
         self.target = query.target
         self.name = options.name
+        self.tenant = query.tenant
         self.errors = 0
         self._inbox = inbox
         self._reader = PacedReader(

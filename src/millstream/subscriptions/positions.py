@@ -10,9 +10,14 @@ import json
 import logging
 import threading
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from millstream.errors import LogFullError, SubscriptionExistsError, SubscriptionNotFoundError
+from millstream.errors import (
+    InvalidOptionError,
+    LogFullError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+)
 from millstream.log import Retention
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
@@ -26,6 +31,10 @@ if TYPE_CHECKING:
 TOPIC: Final = "__positions"
 _logger = logging.getLogger("millstream.subscriptions")
 _SCHEMA: Final = Schema.of(state="VARCHAR NOT NULL")
+
+OwnedName: TypeAlias = tuple[str | None, str]
+"""The tenant that a durable subscription belongs to, or None, and its name: each tenant has names
+of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,11 @@ class DurablePosition:
     target: str
     tenant: str | None
     lsn: int
+
+    @property
+    def key(self) -> OwnedName:
+        """Its tenant and its name."""
+        return self.tenant, self.name
 
 
 class Positions:
@@ -69,8 +83,8 @@ class Positions:
         self._is_posted = False
         self._last = '{"subscriptions": [], "watermarks": {}}'
         self._hold: Hold | None = None
-        self._durable: dict[str, DurablePosition] = {}
-        self._holds: dict[str, Hold] = {}
+        self._durable: dict[OwnedName, DurablePosition] = {}
+        self._holds: dict[OwnedName, Hold] = {}
         self.loaded_watermarks: dict[str, int] = {}
         self.loaded_lsn = 0
         if TOPIC not in log.topics:
@@ -96,29 +110,49 @@ class Positions:
         for each in state.get("subscriptions", []):
             durable = DurablePosition(**each)
             if durable.target in self._log.topics:
-                self._durable[durable.name] = durable
+                self._durable[durable.key] = durable
                 self._take_hold(durable)
 
     def _take_hold(self, durable: DurablePosition) -> None:
-        self._holds[durable.name] = self._log.hold(durable.target, lsn=durable.lsn + 1, kept=True)
+        self._holds[durable.key] = self._log.hold(durable.target, lsn=durable.lsn + 1, kept=True)
 
     # ---- what there is
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._durable
+    def __contains__(self, key: OwnedName) -> bool:
+        return key in self._durable
 
-    def __getitem__(self, name: str) -> DurablePosition:
-        found = self._durable.get(name)
+    def __getitem__(self, key: OwnedName) -> DurablePosition:
+        found = self._durable.get(key)
         if found is None:
+            tenant, name = key
+            own = sorted(each for owner, each in self._durable if owner == tenant)
             raise SubscriptionNotFoundError(
                 f"there is no durable subscription {name!r}",
-                hint=f"available: {', '.join(sorted(self._durable)) or 'none'}",
+                hint=f"available: {', '.join(own) or 'none'}",
             )
         return found
 
+    def find(self, tenant: str | None, name: str) -> OwnedName:
+        """The key of the subscription that a tenant means by a name; it need not exist.
+
+        Without a tenant, a name that only one tenant uses means that one's.
+
+        Raises:
+            InvalidOptionError: several tenants use the name.
+        """
+        if tenant is not None or (None, name) in self._durable:
+            return tenant, name
+        owners = [owner for owner, each in list(self._durable) if each == name]
+        if len(owners) > 1:
+            raise InvalidOptionError(
+                f"{len(owners)} tenants have a durable subscription {name!r}",
+                hint="say whose: db.execute(..., tenant='...')",
+            )
+        return (owners[0] if owners else None), name
+
     def all(self) -> list[DurablePosition]:
         """All durable subscriptions, by name."""
-        return sorted(self._durable.values(), key=lambda each: each.name)
+        return sorted(self._durable.values(), key=lambda each: (each.name, each.tenant or ""))
 
     # ---- what changes
 
@@ -129,35 +163,34 @@ class Positions:
             SubscriptionExistsError: the name belongs to another query.
         """
         with self._lock:
-            known = self._durable.get(wanted.name)
+            known = self._durable.get(wanted.key)
             if known is not None:
                 if replace(known, lsn=wanted.lsn) != wanted:
-                    other = f": {known.sql}" if known.tenant == wanted.tenant else ""
                     raise SubscriptionExistsError(
-                        f"the subscription {known.name!r} is for another query{other}",
+                        f"the subscription {known.name!r} is for another query: {known.sql}",
                         hint=f"use another name, or first: DROP SUBSCRIPTION {known.name}",
                     )
                 return known
-            self._durable[wanted.name] = wanted
+            self._durable[wanted.key] = wanted
             self._take_hold(wanted)
         try:
             self.write()
         except BaseException:
             with self._lock:
-                self._durable.pop(wanted.name, None)
-                self._holds.pop(wanted.name).release()
+                self._durable.pop(wanted.key, None)
+                self._holds.pop(wanted.key).release()
             raise
         return wanted
 
-    def drop(self, name: str) -> None:
+    def drop(self, key: OwnedName) -> None:
         """Remove a durable subscription; retention may then remove what was kept for it.
 
         On a full disk that is what frees space, so it does not fail there: it is written later.
         """
         with self._lock:
-            self[name]
-            del self._durable[name]
-            self._holds.pop(name).release()
+            self[key]
+            del self._durable[key]
+            self._holds.pop(key).release()
         try:
             self.write()
         except LogFullError:
@@ -167,16 +200,16 @@ class Positions:
         """Remove the durable subscriptions of a log that is dropped."""
         for each in self.all():
             if each.target == target:
-                self.drop(each.name)
+                self.drop(each.key)
 
-    def acknowledge(self, name: str, lsn: int) -> None:
+    def acknowledge(self, key: OwnedName, lsn: int) -> None:
         """Save an LSN as acknowledged, if it is a later one; on the disk within milliseconds."""
         with self._lock:
-            known = self._durable.get(name)
+            known = self._durable.get(key)
             # LSN 0 is a part of a snapshot: with only that, a reader starts over.
             if known is None or lsn <= max(known.lsn, 0):
                 return
-            self._durable[name] = replace(known, lsn=lsn)
+            self._durable[key] = replace(known, lsn=lsn)
             posted, self._is_posted = self._is_posted, True
         if not posted:
             self._dispatcher.post(self._newest, self._written, sync=False)
@@ -211,6 +244,6 @@ class Positions:
         self._hold.advance(lsn)
         state = json.loads(self._last)
         for each in state["subscriptions"]:
-            hold = self._holds.get(each["name"])
+            hold = self._holds.get((each["tenant"], each["name"]))
             if hold is not None:
                 hold.advance(each["lsn"] + 1)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.delivery.feed import LogFeed
     from millstream.log import Log
     from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
-    from millstream.subscriptions.positions import Positions
+    from millstream.subscriptions.positions import OwnedName, Positions
     from millstream.views.cuts import ViewCuts
 
 R = TypeVar("R", bound=SubscriptionBase)
@@ -51,7 +51,7 @@ class Registry:
         self._open: dict[Inbox, weakref.ref[SubscriptionBase]] = {}
         self._callbacks: dict[Inbox, CallbackSubscription] = {}  # kept alive here
         self._inline: list[InlineSubscription] = []
-        self._names: dict[str, Inbox] = {}
+        self._names: dict[OwnedName, Inbox] = {}
         self._is_over = False  # the database closes
 
     # ---- opening
@@ -80,7 +80,7 @@ class Registry:
         """
         inbox = Inbox(feed, options.policy(query.schema), options.buffer_rows, tenant=query.tenant)
         if options.name is not None:
-            self._reserve(options.name, inbox)
+            self._reserve((query.tenant, options.name), inbox)
         inbox.open()
         try:
             query.check_exists()
@@ -147,7 +147,7 @@ class Registry:
                 options,
                 leave=self._left,
                 forgotten=self._forgotten,
-                **self._acknowledging(options.name),
+                **self._acknowledging(query.tenant, options.name),
                 **callbacks,
             )
         except BaseException:
@@ -170,14 +170,14 @@ class Registry:
             self._inline = [each for each in self._inline if each.state == "active"]
             self._inline.append(subscription)
 
-    def _reserve(self, name: str, inbox: Inbox) -> None:
+    def _reserve(self, key: OwnedName, inbox: Inbox) -> None:
         with self._lock:
-            if name in self._names:
+            if key in self._names:
                 raise SubscriptionExistsError(
-                    f"the subscription {name!r} is open already",
+                    f"the subscription {key[1]!r} is open already",
                     hint="cancel the other one first; a durable subscription has one reader",
                 )
-            self._names[name] = inbox
+            self._names[key] = inbox
 
     def _begin(self, inbox: Inbox, query: SubscribedQuery, options: SubscribeOptions) -> None:
         """Place a reader: after what a durable one has acknowledged, else where it wants to be."""
@@ -186,7 +186,7 @@ class Registry:
             self._start(inbox, start, query)
             return
         durable = DurablePosition(name, query.sql, query.target, query.tenant, -1)
-        if name in self._positions:
+        if durable.key in self._positions:
             lsn = self._positions.open(durable).lsn
             if lsn < 0:
                 self._start(inbox, start, query)
@@ -253,14 +253,14 @@ class Registry:
         else:
             inbox.start(lsn + 1)
 
-    def _acknowledging(self, name: str | None) -> dict[str, Any]:
+    def _acknowledging(self, tenant: str | None, name: str | None) -> dict[str, Any]:
         """The arguments with which a durable subscription acknowledges."""
-        positions = self._positions
         if name is None:
             return {}
+        positions, key = self._positions, (tenant, name)
         return {
-            "acknowledge": lambda lsn: positions.acknowledge(name, lsn),
-            "acknowledged": lambda: max(0, positions[name].lsn) if name in positions else 0,
+            "acknowledge": lambda lsn: positions.acknowledge(key, lsn),
+            "acknowledged": lambda: max(0, positions[key].lsn) if key in positions else 0,
         }
 
     # ---- ending
@@ -278,12 +278,12 @@ class Registry:
         with self._lock:
             self._open.pop(inbox, None)
             self._callbacks.pop(inbox, None)
-            for name in [name for name, used in self._names.items() if used is inbox]:
-                del self._names[name]
+            for key in [key for key, used in self._names.items() if used is inbox]:
+                del self._names[key]
 
-    def is_open(self, name: str) -> bool:
+    def is_open(self, key: OwnedName) -> bool:
         """Whether a durable subscription has a reader."""
-        return name in self._names
+        return key in self._names
 
     def all(self) -> list[SubscriptionBase | InlineSubscription]:
         """The subscriptions that are open."""
