@@ -106,13 +106,13 @@ def test_dead_letters_are_put_aside_and_replayed(db, hooks, receiver):
     db.insert("s", [(1,)])
     wait_until(lambda: hooks.shown(None)[0]["dead"] == 1)
     assert len(receiver.deliveries) == 2
-    assert hooks["h"].replay() == (0, 1)
+    assert hooks[None, "h"].replay() == (0, 1)
     receiver.status = 200
     db.insert("s", [(2,)])
     wait_until(lambda: receiver.rows() == [[2]])
-    assert hooks["h"].replay() == (1, 0)
+    assert hooks[None, "h"].replay() == (1, 0)
     assert receiver.rows() == [[2], [1]]
-    assert hooks["h"].dead_letters() == []
+    assert hooks[None, "h"].dead_letters() == []
 
 
 def test_it_goes_on_after_a_restart(tmp_path, receiver):
@@ -128,7 +128,7 @@ def test_it_goes_on_after_a_restart(tmp_path, receiver):
         hooks = Webhooks(db)
         hooks.start()
         wait_until(lambda: receiver.rows() == [[1], [2]])
-        hooks.remove("h")
+        hooks.remove((None, "h"))
         assert db.query("SHOW SUBSCRIPTIONS").fetchall() == []
         hooks.close()
 
@@ -163,3 +163,77 @@ def test_over_http(serve, receiver):
         assert replayed.json() == {"accepted": 0, "left": 0}
         assert served.client.delete("/v1/webhooks/h", headers=admin).status_code == 200
         assert served.client.delete("/v1/webhooks/h", headers=admin).status_code == 404
+
+
+TENANTS = "CREATE SOURCE s (org VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'org')"
+
+
+def test_each_tenant_has_names_of_its_own(serve, receiver):
+    with serve(auth=True) as served:
+        served.db.execute(TENANTS)
+        keys = {
+            tenant: bearer(served.keys.create(f"k{tenant}", role="admin", tenant=tenant))
+            for tenant in ("a", "b", None)
+        }
+        post, get, delete = served.client.post, served.client.get, served.client.delete
+        for tenant, sql in (("a", "SELECT n FROM s"), ("b", "SELECT n + 10 AS n FROM s")):
+            wanted = {"name": "h", "sql": sql, "url": receiver.url}
+            assert post("/v1/webhooks", json=wanted, headers=keys[tenant]).status_code == 201
+            assert post("/v1/webhooks", json=wanted, headers=keys[tenant]).status_code == 409
+        served.db.insert("s", [("a", 1), ("b", 2)])
+        wait_until(lambda: sorted(receiver.rows()) == [[1], [12]])
+        listed = get("/v1/webhooks", headers=keys["b"]).json()["webhooks"]
+        assert [each["tenant"] for each in listed] == ["b"]
+        assert len(get("/v1/webhooks", headers=keys[None]).json()["webhooks"]) == 2
+        ambiguous = delete("/v1/webhooks/h", headers=keys[None])
+        assert ambiguous.status_code == 400
+        assert "?tenant=" in ambiguous.json()["error"]["hint"]
+        # Whose it is, a tenant cannot choose.
+        assert delete("/v1/webhooks/h?tenant=b", headers=keys["a"]).status_code == 200
+        assert delete("/v1/webhooks/h", headers=keys["a"]).status_code == 404
+        served.db.insert("s", [("a", 3), ("b", 4)])
+        wait_until(lambda: sorted(receiver.rows()) == [[1], [12], [14]])
+        assert post("/v1/webhooks/h/replay?tenant=b", headers=keys[None]).status_code == 200
+        assert delete("/v1/webhooks/h", headers=keys[None]).status_code == 200
+        assert served.db.query("SHOW SUBSCRIPTIONS").fetchall() == []
+
+
+def test_webhooks_of_tenants_go_on_after_a_restart(tmp_path, receiver):
+    with ms.open(tmp_path / "db") as db:
+        db.execute(TENANTS)
+        hooks = Webhooks(db)
+        for tenant in ("a", "B/../x", None):
+            hooks.add(Webhook("h", "SELECT n FROM s", receiver.url, "x", tenant))
+        hooks.close()
+        # Where earlier versions have kept those of tenants.
+        directory = tmp_path / "db" / "webhooks"
+        (old,) = [each for each in directory.glob("*/h.json") if '"a"' in each.read_text()]
+        old.rename(directory / "old.json")
+        (directory / "h.json").rename(directory / "later.json")
+        (directory / "old.json").rename(directory / "h.json")
+        (directory / "later.json").unlink()
+        db.insert("s", [("a", 1), ("B/../x", 2)])
+    with ms.open(tmp_path / "db") as db:
+        hooks = Webhooks(db)
+        hooks.start()
+        wait_until(lambda: sorted(receiver.rows()) == [[1], [2]])
+        hooks.add(Webhook("g", "SELECT n FROM s", receiver.url, "x"))
+        for key in (("a", "h"), ("B/../x", "h"), (None, "g")):
+            hooks.remove(key)
+        assert not list(directory.glob("**/*.json"))
+        hooks.close()
+
+
+def test_the_topology_shows_no_subscription_of_another_tenant(serve):
+    with serve(auth=True) as served:
+        served.db.execute(TENANTS)
+        a = bearer(served.keys.create("ka", tenant="a"))
+        with (
+            served.db.subscribe("SELECT n FROM s", name="s", tenant="b"),
+            served.db.subscribe("SELECT n FROM s", name="own", tenant="a"),
+        ):
+            drawn = served.client.get("/v1/topology", headers=a).json()
+            everything = served.db.topology()
+        assert [each["name"] for each in drawn["nodes"]] == ["s", "own"]
+        assert drawn["edges"] == [{"from": "s", "to": "own"}]
+        assert "s of b" in [each["name"] for each in everything["nodes"]]

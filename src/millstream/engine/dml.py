@@ -70,7 +70,11 @@ def insert_batches(
 
 
 def insert_once(
-    context: Context, definition: Definition, batches: list[ChangeBatch], key: str
+    context: Context,
+    definition: Definition,
+    batches: list[ChangeBatch],
+    key: str,
+    conflict: Conflict = "error",
 ) -> Insertion:
     """Add checked batches, unless that was done before with the same key; on the disk by then."""
     engine, own = context.engine, context.own_rows(definition)
@@ -85,7 +89,7 @@ def insert_once(
             _commit_once(engine, definition, batches, stamp)
         else:
             rows = [row for batch in batches for row in batch.held_rows]
-            engine.tables.insert(definition, rows, "error", own, stamp)
+            engine.tables.insert(definition, rows, conflict, own, stamp)
     except RepeatedInsert:
         repeated = True
     engine.flush()

@@ -185,6 +185,7 @@ class Session(Subscribing):
         data: Any,  # noqa: ANN401 - any shape of rows
         key: str,
         *,
+        replace: bool = False,
         tenant: str | None = None,
     ) -> Insertion:
         """Add rows, all or none, unless an earlier insert with this key has done so.
@@ -202,6 +203,13 @@ class Session(Subscribing):
         Insertion(rows=2, repeated=False)
         Insertion(rows=2, repeated=True)
 
+        Args:
+            name: the source or table.
+            data: as for ``insert``.
+            key: a text, a new one for each insert.
+            replace: for a table: rows whose primary key is there replace the old ones.
+            tenant: raise unless all rows are this tenant's.
+
         Raises:
             InvalidOptionError: the key was used for another number of rows, or is no text.
             RowError: a value that does not fit; it names the row and the column.
@@ -209,7 +217,8 @@ class Session(Subscribing):
         """
         context = self._context_of(tenant)
         definition = context.find(name)
-        return dml.insert_once(context, definition, as_batches(data, definition.schema), key)
+        batches = as_batches(data, definition.schema)
+        return dml.insert_once(context, definition, batches, key, "replace" if replace else "error")
 
     def insert_json(self, name: str, data: TextInput, *, tenant: str | None = None) -> int:
         """Add rows from JSON: an array of objects, one object, or one object a line.

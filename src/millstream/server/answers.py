@@ -43,6 +43,11 @@ _STATUS: Final[tuple[tuple[type[errors.Error], int], ...]] = (
     (errors.KeyFileError, 500),
     (errors.MissingExtraError, 500),
 )
+_DETAILS: Final = (
+    *("row", "column", "key", "oldest", "token", "view"),
+    *("segment", "offset", "next_lsn", "files", "missing", "count", "rows_lost"),
+)
+"""The attributes of errors that clients get."""
 JSON: Final = "application/json"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 
@@ -67,6 +72,7 @@ def error_json(error: BaseException) -> dict[str, Any]:
             "line": None,
             "column": None,
         }
+    details = _details(error)
     return {
         "code": error.code,
         "message": error.message,
@@ -75,7 +81,15 @@ def error_json(error: BaseException) -> dict[str, Any]:
         "column": (getattr(error, "column", None) or None)
         if isinstance(error, errors.SqlError)
         else None,
+        **({"details": details} if details else {}),
     }
+
+
+def _details(error: errors.Error) -> dict[str, Any]:
+    """What an error knows besides its message: the row, the key, the token, the view."""
+    if isinstance(error, errors.SqlError):  # its text is the client's, its place is beside it
+        return {}
+    return {name: value for name, value in vars(error).items() if name in _DETAILS}
 
 
 def columns_json(schema: Schema) -> list[dict[str, Any]]:

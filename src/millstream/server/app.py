@@ -48,6 +48,7 @@ def make_app(service: Service) -> ASGIApp:
     keyed: list[tuple[str, str, Endpoint]] = [
         ("POST", "/v1/sql", sql.sql),
         ("POST", "/v1/sources/{name}", ingest.push),
+        ("POST", "/v1/sources/{name}/watermark", ingest.watermark),
         ("GET", "/v1/subscribe", subscribe.subscribe),
         ("GET", "/v1/poll", subscribe.poll),
         ("GET", "/v1/webhooks", hooking.listed),
@@ -56,6 +57,7 @@ def make_app(service: Service) -> ASGIApp:
         ("POST", "/v1/webhooks/{name}/replay", hooking.replay),
         ("GET", "/v1/catalog", looking.catalog),
         ("GET", "/v1/topology", looking.topology),
+        ("GET", "/v1/cause/{lsn}", looking.cause),
         ("GET", "/metrics", prometheus.metrics),
     ]
     free: list[tuple[str, OpenEndpoint]] = [

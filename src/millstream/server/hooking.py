@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.errors import ObjectNotFoundError, RequestError
+from millstream.errors import RequestError
 from millstream.server.answers import json_answer
 from millstream.server.bodies import json_object, read_body, taken
 from millstream.server.roles import check_sql
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from millstream.server.roles import Identity
     from millstream.server.service import Service
+    from millstream.subscriptions import OwnedName
 
 
 async def listed(service: Service, _: Request, identity: Identity) -> Response:
@@ -47,27 +48,30 @@ async def add(service: Service, request: Request, identity: Identity) -> Respons
         check_sql(identity, sql)
         return service.webhooks.add(wanted)
 
-    made = await service.statements.run(added)
+    made = await service.openings.run(added, service.owner(identity))
     return json_answer({**made.shown(), "secret": made.secret}, 201)
 
 
 async def remove(service: Service, request: Request, identity: Identity) -> Response:
     """Remove one."""
-    name = _own(service, request, identity)
-    await service.statements.run(lambda: service.webhooks.remove(name))
-    return json_answer({"removed": name})
+    key = _found(service, request, identity)
+    await service.openings.run(lambda: service.webhooks.remove(key), service.owner(identity))
+    return json_answer({"removed": key[1]})
 
 
 async def replay(service: Service, request: Request, identity: Identity) -> Response:
     """Post its dead letters once more."""
-    name = _own(service, request, identity)
-    accepted, left = await service.inserts.run(service.webhooks[name].replay)
+    key = _found(service, request, identity)
+    accepted, left = await service.inserts.run(
+        service.webhooks[key].replay, service.owner(identity)
+    )
     return json_answer({"accepted": accepted, "left": left})
 
 
-def _own(service: Service, request: Request, identity: Identity) -> str:
+def _found(service: Service, request: Request, identity: Identity) -> OwnedName:
+    """The webhook that a request names; without a tenant, ``?tenant=`` may say whose it is."""
     identity.require("admin", "change a webhook")
-    name: str = request.path_params["name"]
-    if identity.tenant not in {None, service.webhooks[name].webhook.tenant}:
-        raise ObjectNotFoundError(f"there is no webhook {name!r}"[:200])
-    return name
+    tenant = identity.tenant
+    if tenant is None:
+        tenant = request.query_params.get("tenant")
+    return service.webhooks.find(tenant, request.path_params["name"])

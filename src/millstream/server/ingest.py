@@ -1,7 +1,11 @@
-"""``POST /v1/sources/{name}``: rows in JSON, NDJSON, CSV or Arrow, all of a body or none."""
+"""``POST /v1/sources/{name}``: rows in JSON, NDJSON, CSV or Arrow, all of a body or none.
+
+``POST /v1/sources/{name}/watermark``: what the source's clock is at least.
+"""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -10,7 +14,7 @@ from millstream.errors import MediaTypeError, RequestError, SchemaMismatchError
 from millstream.formats.csv_text import csv_rows
 from millstream.formats.json_text import json_rows
 from millstream.server.answers import ARROW, json_answer
-from millstream.server.bodies import read_body
+from millstream.server.bodies import json_object, read_body, taken
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -34,19 +38,47 @@ async def push(service: Service, request: Request, identity: Identity) -> Respon
             f"cannot read {media or 'a body without Content-Type'}"[:200],
             hint=f"one of {', '.join(MEDIA_TYPES)}",
         )
-    key = _key(request)
+    key, replace = _key(request), _replaces(request)
     body = await read_body(request, service.settings.limits)
 
     def insert() -> dict[str, Any]:
         with service.session(identity) as session:
             data = rows_of(session, name, media, body)
             if key is None:
-                count = session.insert(name, data)
+                count = session.insert(name, data, replace=replace)
                 return {"rows": count}
-            done = session.insert_once(name, data, key)
+            done = session.insert_once(name, data, key, replace=replace)
             return {"rows": done.rows, "lsn": session.lsn, "repeated": done.repeated}
 
-    return json_answer(await service.inserts.run(insert))
+    return json_answer(await service.inserts.run(insert, service.owner(identity)))
+
+
+def _replaces(request: Request) -> bool:
+    given = request.query_params.get("replace", "false")
+    if given not in {"true", "false"}:
+        raise RequestError("replace is true or false")
+    return given == "true"
+
+
+async def watermark(service: Service, request: Request, identity: Identity) -> Response:
+    """Promise that no row that comes after this is older than a time."""
+    identity.require("write", "set a watermark")
+    name: str = request.path_params["name"]
+    found = json_object(await read_body(request, service.settings.limits))
+    (given,) = taken(found, watermark=(str, int))
+    if given is None:
+        raise RequestError("there is no watermark", hint='{"watermark": "2026-01-31T00:00:00Z"}')
+    try:
+        moment = datetime.fromisoformat(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise RequestError("watermark is a time in ISO 8601, or microseconds") from error
+
+    def advance() -> dict[str, Any]:
+        with service.session(identity) as session, session.source(name) as source:
+            source.watermark(moment)
+            return {"lsn": source.flush()}
+
+    return json_answer(await service.inserts.run(advance, service.owner(identity)))
 
 
 def _key(request: Request) -> str | None:

@@ -1,12 +1,16 @@
-"""What exists, and how it is: ``/v1/catalog``, ``/v1/topology``, ``/health``, ``/ready``."""
+"""What exists, and how it is: ``/v1/catalog``, ``/v1/topology``, ``/health``, ``/ready``.
+
+And why it is so: ``/v1/cause/{lsn}``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from millstream import __version__
-from millstream.errors import Error
-from millstream.server.answers import json_answer
+from millstream.engine import show
+from millstream.errors import Error, RequestError
+from millstream.server.answers import columns_json, json_answer
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,7 +35,7 @@ async def catalog(service: Service, _: Request, identity: Identity) -> Response:
                 found[kind] = rows
             return found
 
-    return json_answer(await service.statements.run(listed))
+    return json_answer(await service.statements.run(listed, service.owner(identity)))
 
 
 def _quoted(name: str) -> str:
@@ -49,21 +53,36 @@ async def topology(service: Service, _: Request, identity: Identity) -> Response
     """What flows where; to a tenant, among the relations that it may see."""
 
     def drawn() -> dict[str, Any]:
-        drawn = service.database.topology()
-        if identity.tenant is None:
-            return drawn
         with service.session(identity) as session:
-            seen = {row[0] for kind in _KINDS for row in session.query(f"SHOW {kind.upper()}")}
-        return {  # without counts, which are of all tenants
-            "nodes": [each for each in drawn["nodes"] if each["name"] in seen],
-            "edges": [
-                {"from": each["from"], "to": each["to"]}
-                for each in drawn["edges"]
-                if {each["from"], each["to"]} <= seen
-            ],
+            return show.topology(session.context)
+
+    return json_answer(await service.statements.run(drawn, service.owner(identity)))
+
+
+async def cause(service: Service, request: Request, identity: Identity) -> Response:
+    """By source and table, the changes that led to a change of a view."""
+    identity.require("read", "see causes")
+    text: str = request.path_params["lsn"]
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise RequestError("the LSN of a change is a number", hint="GET /v1/cause/42")
+
+    def led() -> dict[str, Any]:
+        with service.session(identity) as session:
+            found = session.cause(int(text))
+        return {
+            name: {
+                "columns": columns_json(changes[0].schema),
+                "key": list(changes[0].schema.key),
+                "changes": [
+                    {"op": each.op, "row": each.row, "before": each.before, "lsn": each.lsn}
+                    for each in changes
+                ],
+            }
+            for name, changes in found.items()
+            if changes
         }
 
-    return json_answer(await service.statements.run(drawn))
+    return json_answer(await service.statements.run(led, service.owner(identity)))
 
 
 async def health(_service: Service, _: Request) -> Response:

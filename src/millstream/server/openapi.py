@@ -46,6 +46,7 @@ _SCHEMAS: dict[str, Any] = {
                     "hint": {"type": "string"},
                     "line": _NULLABLE_INT,
                     "column": _NULLABLE_INT,
+                    "details": {"type": "object"},
                 },
             }
         },
@@ -105,6 +106,12 @@ _SCHEMAS: dict[str, Any] = {
             "max_rows": {"type": "integer", "minimum": 1, "maximum": 100_000},
         },
     },
+    "Watermark": {
+        "type": "object",
+        "required": ["watermark"],
+        "additionalProperties": False,
+        "properties": {"watermark": {"type": ["string", "integer"]}},
+    },
     "Object": {"type": "object"},
 }
 
@@ -163,12 +170,33 @@ def _push() -> dict[str, Any]:
                 "description": "A retry with the same key adds nothing twice.",
                 "schema": {"type": "string", "minLength": 1, "maxLength": 255},
             },
+            _query("replace", "Whether rows replace those of their key.", type="boolean"),
         ],
         "requestBody": {
             "required": True,
             "content": {each: {"schema": {}} for each in MEDIA_TYPES},
         },
         "responses": _responses("How many rows were added.", "Inserted", *_ERRORS),
+    }
+
+
+def _watermark() -> dict[str, Any]:
+    body = _content("Watermark")
+    name = {"name": "name", "in": "path", "required": True, "schema": _NAME}
+    return {
+        "summary": "Promise that no row that comes later is older than a time",
+        "parameters": [name],
+        "requestBody": {"required": True, "content": body},
+        "responses": _responses("The newest LSN.", "Object", *_ERRORS),
+    }
+
+
+def _cause() -> dict[str, Any]:
+    lsn = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
+    return {
+        "summary": "What led to the change of a view at an LSN, by source and table",
+        "parameters": [{"name": "lsn", "in": "path", "required": True, "schema": lsn}],
+        "responses": _responses("Changes.", "Object", *_ERRORS, 410),
     }
 
 
@@ -210,7 +238,10 @@ def _hook(summary: str, status: str = "200", *, named: bool = True) -> dict[str,
     answers = _responses("Done.", "Object", *errors)
     answers[status] = answers.pop("200")
     name = {"name": "name", "in": "path", "required": True, "schema": _NAME}
-    return {"summary": summary, "responses": answers} | ({"parameters": [name]} if named else {})
+    tenant = {"name": "tenant", "in": "query", "schema": {"type": "string"}}
+    return {"summary": summary, "responses": answers} | (
+        {"parameters": [name, tenant]} if named else {}
+    )
 
 
 def _webhooks() -> dict[str, Any]:
@@ -237,11 +268,13 @@ def paths() -> dict[str, Any]:
     return {
         "/v1/sql": {"post": _sql()},
         "/v1/sources/{name}": {"post": _push()},
+        "/v1/sources/{name}/watermark": {"post": _watermark()},
         "/v1/subscribe": {"get": _subscribe()},
         "/v1/poll": {"get": _poll()},
         **_webhooks(),
         "/v1/catalog": {"get": _get("What exists", 429, 503, 504)},
         "/v1/topology": {"get": _get("What flows where", 429, 503, 504)},
+        "/v1/cause/{lsn}": {"get": _cause()},
         "/metrics": {"get": metrics},
         "/health": {"get": _get("Whether the process is there") | {"security": []}},
         "/ready": {"get": _get("Whether it takes requests", 503) | {"security": []}},

@@ -50,7 +50,7 @@ async def metrics(service: Service, _: Request, identity: Identity) -> Response:
     """The counters; not for tenants, since they are of all."""
     if identity.tenant is not None:
         raise TenantError("metrics are of all tenants", hint="use a key without a tenant")
-    found = await service.statements.run(service.database.metrics)
+    found = await service.statements.run(service.database.metrics, service.owner(identity))
     text = Exposition()
     _database(text, found)
     _server(text, service)
@@ -124,7 +124,11 @@ def _server(text: Exposition, service: Service) -> None:
     text.add("websockets", "gauge", "Open WebSockets.", [({}, measures.connections)])
     open_now = service.gate.subscriptions
     text.add("client_subscriptions", "gauge", "Subscriptions of clients.", [({}, open_now)])
-    pools = {"sql": service.statements.pending, "insert": service.inserts.pending}
+    pools = {
+        "sql": service.statements.pending,
+        "open": service.openings.pending,
+        "insert": service.inserts.pending,
+    }
     text.add(
         "pending_calls",
         "gauge",

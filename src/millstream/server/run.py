@@ -125,21 +125,34 @@ class Server:
             self._uvicorn.should_exit = True
             with contextlib.suppress(Exception):
                 await serving
+            self._cut_off()
             if self._postgres is not None:
                 self._postgres.close()
                 await self._postgres.wait_closed()  # no statement runs when the database closes
             self._service.close()
+
+    def _cut_off(self) -> None:
+        """End the connections of clients that do not take what they were sent.
+
+        The event loop would wait for them before it closes.
+        """
+        for each in list(self._uvicorn.server_state.connections):
+            if each.transport is not None:
+                each.transport.abort()
 
     async def _open_postgres(self) -> None:
         address = self._settings.postgres
         if address is None:
             return
         protocol = importlib.import_module("millstream.server.postgres")
+        limits = self._settings.limits
         self._postgres = await protocol.serve_postgres(
             self._database,
             *address,
             keys=self._keys if self._settings.auth else None,
             tls=self._tls(),
+            limits=protocol.Limits(threads=limits.workers, query_seconds=limits.query_seconds),
+            gate=self._service.gate,
         )
 
     def _tls(self) -> ssl.SSLContext | None:

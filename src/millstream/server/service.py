@@ -29,6 +29,7 @@ class Service:
         settings: how.
         gate: who may use it.
         statements: the threads that run SQL.
+        openings: the threads that open subscriptions; apart, since a live query waits for Spark.
         inserts: the threads that take in rows; apart, since a full source makes them wait.
         measures: what is counted of requests and deliveries.
         tails: the newest changes of the queries that clients follow.
@@ -44,6 +45,7 @@ class Service:
         self.settings = settings
         self.gate = Gate(settings, keys)
         self.statements = Workers("sql", limits.workers, limits.query_seconds, relations.interrupt)
+        self.openings = Workers("open", limits.workers, limits.query_seconds)
         self.inserts = Workers("insert", limits.workers, limits.query_seconds)
         self.measures = Measures()
         self.tails = Tails(self.measures)
@@ -51,6 +53,10 @@ class Service:
         self.streaming: dict[asyncio.Task[Any], Identity] = {}
         self.connections: dict[asyncio.Task[Any], Identity] = {}
         self.is_stopping = False
+
+    def owner(self, identity: Identity) -> str | None:
+        """Whose share of the threads a client's calls have; without keys there are no shares."""
+        return identity.name if self.settings.auth else None
 
     def session(self, identity: Identity) -> Session:
         """The database as a client sees it; of its own, with its own channels."""
@@ -76,4 +82,5 @@ class Service:
         self.tails.close()
         self.webhooks.close()
         self.statements.close()
+        self.openings.close()
         self.inserts.close()

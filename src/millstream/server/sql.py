@@ -34,7 +34,7 @@ async def sql(service: Service, request: Request, identity: Identity) -> Respons
             result = execute(service, session, identity, text, parameters)
             return arrow_of(result) if as_arrow else to_json(result_json(result)).encode()
 
-    body = await service.statements.run(run)
+    body = await service.statements.run(run, service.owner(identity))
     return Response(body, media_type=ARROW if as_arrow else JSON)
 
 

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from millstream.errors import ClosedError, Error, InvalidOptionError, ReceiveTimeoutError
+from millstream.errors import (
+    ClosedError,
+    Error,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    ReceiveTimeoutError,
+    SubscriptionEndedError,
+)
 from millstream.formats.json_output import to_json
 from millstream.server.frames import (
     batch_frames,
@@ -178,7 +185,10 @@ class Stream:
             # It has stepped into the tail; when it comes out, it was too slow.
             async for frame in self._shared():
                 yield frame
-            subscription = await self._open(replace(self._wanted, start=self._token))
+            try:
+                subscription = await self._open(replace(self._wanted, start=self._token))
+            except ObjectNotFoundError as error:  # dropped while this client was behind
+                raise SubscriptionEndedError(error.message) from error
 
     async def _open(self, wanted: Wanted) -> AsyncSubscription:
         """A subscription of the database; opening one may wait for Spark, so not here."""
@@ -204,7 +214,7 @@ class Stream:
                 name=wanted.name,
             )
 
-        self._subscription = await self._service.statements.run(opened)
+        self._subscription = await self._service.openings.run(opened, self._service.owner(identity))
         return self._subscription
 
     def _leave(self) -> None:
@@ -259,10 +269,11 @@ class Stream:
     async def _open_tail(self) -> AsyncSubscription:
         wanted = self._wanted
         database, tenant = self._service.database, self._identity.tenant
-        return await self._service.statements.run(
+        return await self._service.openings.run(
             lambda: database.subscribe_stream(
                 wanted.sql, wanted.parameters, start="now", tenant=tenant
-            )
+            ),
+            self._service.owner(self._identity),
         )
 
     # ---- from the tail

@@ -46,7 +46,9 @@ async def subscribe(service: Service, request: Request, identity: Identity) -> R
         options["start"] = last
     wanted = _wanted(options)
     # What is refused at once has a status; what fails later is a frame.
-    await service.statements.run(lambda: check_sql(identity, wanted.sql, wanted.parameters))
+    await service.statements.run(
+        lambda: check_sql(identity, wanted.sql, wanted.parameters), service.owner(identity)
+    )
     counted = service.gate.subscription(identity)
     counted.__enter__()  # ended with the stream
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

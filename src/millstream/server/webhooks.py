@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
     from millstream.database import Database
     from millstream.model.batch import ChangeBatch
-    from millstream.subscriptions import Subscription
+    from millstream.subscriptions import OwnedName, Subscription
 
 PREFIX: Final = "webhook."
 """What the names of their subscriptions begin with."""
 
+_DEAD: Final = ".dead"
 _LOOK: Final = 0.25
 _SECONDS: Final = 10.0
 _MOST: Final = 64
@@ -53,7 +54,7 @@ class Webhook:
     """What is posted where.
 
     Attributes:
-        name: unique; its durable subscription is ``webhook.NAME``.
+        name: unique among those of its tenant; its durable subscription is ``webhook.NAME``.
         sql: the query.
         url: where its changes are posted.
         secret: what they are signed with.
@@ -69,6 +70,11 @@ class Webhook:
     tenant: str | None = None
     attempts: int = 8
     max_rows: int = 1000
+
+    @property
+    def key(self) -> OwnedName:
+        """Its tenant and its name."""
+        return self.tenant, self.name
 
     def shown(self) -> dict[str, Any]:
         """What may be shown of it: without the secret, and a password in the address."""
@@ -243,7 +249,7 @@ def _private(path: Path, mode: str) -> Any:  # noqa: ANN401 - a text file
 
 
 class Webhooks:
-    """The webhooks of a database, kept in a directory of it.
+    """The webhooks of a database, kept in a directory of it; each tenant has names of its own.
 
     Args:
         database: whose changes are posted.
@@ -255,49 +261,88 @@ class Webhooks:
         self._pause = pause
         self._directory = database.path / "webhooks"
         self._lock = threading.Lock()
-        self._senders: dict[str, Sender] = {}
+        self._senders: dict[OwnedName, Sender] = {}
 
     def start(self) -> None:
         """Start those that were added before."""
-        for path in sorted(self._directory.glob("*.json")):
+        found = (*self._directory.glob("*.json"), *self._directory.glob("*/*.json"))
+        for path in sorted(found):
             with self._lock, contextlib.suppress(Error, ValueError, TypeError):
-                self._start(Webhook(**json.loads(path.read_text(encoding="utf-8"))))
+                webhook = Webhook(**json.loads(path.read_text(encoding="utf-8")))
+                self._put_in_place(path, self._file(webhook))
+                self._start(webhook)
+
+    def _file(self, webhook: Webhook) -> Path:
+        """Where a webhook is kept; its dead letters are beside it."""
+        directory = self._directory
+        if webhook.tenant is not None:  # whose name may have any characters
+            digest = hashlib.sha256(webhook.tenant.encode("utf-8", "surrogatepass")).hexdigest()
+            directory /= f"tenant-{digest[:32]}"
+        return directory / f"{webhook.name}.json"
+
+    @staticmethod
+    def _put_in_place(path: Path, right: Path) -> None:
+        """Move the files of a tenant's webhook from where earlier versions have put them."""
+        if path == right:
+            return
+        right.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            path.with_suffix(_DEAD).replace(right.with_suffix(_DEAD))
+        path.replace(right)
 
     def add(self, webhook: Webhook) -> Webhook:
         """Add one; it posts what is committed from now on, of a view first its rows.
 
         Raises:
-            ObjectExistsError: the name is taken.
-            InvalidOptionError: there are too many.
+            ObjectExistsError: the tenant has one of that name.
+            InvalidOptionError: the tenant has too many.
         """
         webhook = checked(webhook)
         with self._lock:
-            if webhook.name in self._senders:
+            if webhook.key in self._senders:
                 raise ObjectExistsError(f"there is a webhook {webhook.name!r} already")
-            if len(self._senders) >= _MOST:
+            if sum(tenant == webhook.tenant for tenant, _ in self._senders) >= _MOST:
                 raise InvalidOptionError(f"there are {_MOST} webhooks already")
             self._start(webhook)
-            self._directory.mkdir(exist_ok=True)
-            with _private(self._directory / f"{webhook.name}.json", "w") as file:
+            with _private(self._file(webhook), "w") as file:
                 file.write(to_json(asdict(webhook)))
         return webhook
 
     def _start(self, webhook: Webhook) -> None:
-        self._directory.mkdir(exist_ok=True)
+        file = self._file(webhook)
+        file.parent.mkdir(parents=True, exist_ok=True)
         subscription = self._database.subscribe(
             webhook.sql,
             name=PREFIX + webhook.name,
             max_rows=webhook.max_rows,
             tenant=webhook.tenant,
         )
-        dead = self._directory / f"{webhook.name}.dead"
-        self._senders[webhook.name] = Sender(webhook, subscription, dead, self._pause)
+        dead = file.with_suffix(_DEAD)
+        self._senders[webhook.key] = Sender(webhook, subscription, dead, self._pause)
 
-    def __getitem__(self, name: str) -> Sender:
-        found = self._senders.get(name)
+    def __getitem__(self, key: OwnedName) -> Sender:
+        found = self._senders.get(key)
         if found is None:
-            raise ObjectNotFoundError(f"there is no webhook {name!r}"[:200])
+            raise ObjectNotFoundError(f"there is no webhook {key[1]!r}"[:200])
         return found
+
+    def find(self, tenant: str | None, name: str) -> OwnedName:
+        """The key of the webhook that a tenant means by a name.
+
+        Without a tenant, a name that only one tenant uses means that one's.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+            InvalidOptionError: several tenants use the name.
+        """
+        owners = [owner for owner, each in list(self._senders) if each == name]
+        if tenant is None and None not in owners:
+            if len(owners) > 1:
+                raise InvalidOptionError(
+                    f"{len(owners)} tenants have a webhook {name!r}", hint="say whose: ?tenant=NAME"
+                )
+            tenant = owners[0] if owners else None
+        return self[tenant, name].webhook.key
 
     def shown(self, tenant: str | None) -> list[dict[str, Any]]:
         """What there is, and how it goes; to a tenant, its own."""
@@ -309,15 +354,17 @@ class Webhooks:
             if tenant is None or each.webhook.tenant == tenant
         ]
 
-    def remove(self, name: str) -> None:
+    def remove(self, key: OwnedName) -> None:
         """Remove one, with its subscription and its dead letters."""
-        sender = self[name]
+        sender = self[key]
         sender.stop()
+        file = self._file(sender.webhook)
         with self._lock:
-            self._senders.pop(name, None)
-            for suffix in (".json", ".dead"):
-                (self._directory / f"{name}{suffix}").unlink(missing_ok=True)
-        self._database.execute(f'DROP SUBSCRIPTION IF EXISTS "{PREFIX}{name}"')
+            self._senders.pop(key, None)
+            for each in (file, file.with_suffix(_DEAD)):
+                each.unlink(missing_ok=True)
+        tenant, name = key
+        self._database.execute(f'DROP SUBSCRIPTION IF EXISTS "{PREFIX}{name}"', tenant=tenant)
 
     def close(self) -> None:
         """Stop them all."""

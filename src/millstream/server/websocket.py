@@ -198,9 +198,10 @@ class Connection:
             result = execute(self._service, self._session, self._identity, text, parameters)
             return to_json({"type": "result", "id": client_id, **result_json(result)})
 
+        owner = self._service.owner(self._identity)
         with contextlib.suppress(WebSocketDisconnect):
             try:
-                await self._client.send_text(await self._service.statements.run(run))
+                await self._client.send_text(await self._service.statements.run(run, owner))
             except Error as error:
                 await self._send({"type": "error", "id": client_id, "error": error_json(error)})
 
@@ -212,8 +213,8 @@ class Connection:
         if len(self._channels) >= limit:
             raise LimitError(f"{limit} channels are listened to on this connection already")
         if channel not in self._channels:
-            listener = await self._service.statements.run(
-                lambda: self._session.listen_stream(channel)
+            listener = await self._service.openings.run(
+                lambda: self._session.listen_stream(channel), self._service.owner(self._identity)
             )
             pump = self._forward(listener)
             task = self._channels[channel] = asyncio.get_running_loop().create_task(pump)
@@ -244,7 +245,10 @@ class Connection:
     async def _notify(self, client_id: Any, found: dict[str, Any]) -> None:  # noqa: ANN401
         channel, payload = taken(found, channel=str, payload=str)
         self._identity.require("write", "NOTIFY")
-        await self._service.inserts.run(lambda: self._session.notify(channel, payload or ""))
+        await self._service.inserts.run(
+            lambda: self._session.notify(channel, payload or ""),
+            self._service.owner(self._identity),
+        )
         await self._done(client_id, "notify")
 
 

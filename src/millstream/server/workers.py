@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from millstream.errors import LimitError, QueryTimeoutError
@@ -62,67 +63,129 @@ def _no_interrupt(_: int) -> None:
     """For calls that run no queries."""
 
 
+class Share:
+    """What one key has of a pool.
+
+    Attributes:
+        pending: its calls that run or wait.
+        threads: those that it may still take.
+    """
+
+    __slots__ = ("pending", "threads")
+
+    def __init__(self, threads: int) -> None:
+        self.pending = 0
+        self.threads = asyncio.Semaphore(threads)
+
+
 class Workers:
-    """A bounded pool with a bounded queue.
+    """A bounded pool with a bounded queue, of which one key gets half at most.
 
     Args:
         name: of the threads.
         threads: how many.
-        seconds: how long a call may take, with the time that it waits for a thread.
+        seconds: how long a call may take, with the time that it waits for a thread; None: as long
+            as it takes.
         interrupt: ends the query that a thread runs, if it runs one that can be ended.
+        most: how many calls may run or wait; None: 64 for each thread.
+
+    Attributes:
+        pending: how many run or wait.
     """
 
     def __init__(
         self,
         name: str,
         threads: int,
-        seconds: float,
+        seconds: float | None,
         interrupt: Callable[[int], None] = _no_interrupt,
+        most: int | None = None,
     ) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"millstream-{name}")
         self._seconds = seconds
         self._interrupt = interrupt
-        self._limit = threads * _PENDING
+        self._limit = threads * _PENDING if most is None else most
+        self._share_threads = max(1, threads // 2)
+        self._shares: dict[str, Share] = {}
         self.pending = 0
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(
+        self, function: Callable[[], T], owner: str | None = None, seconds: float | None = None
+    ) -> T:
         """The result of a function, called in another thread.
 
         A call that takes too long is not waited for any longer, and its query is interrupted. What
-        cannot be interrupted keeps its thread until it ends, so such calls slow down others, and
-        cost no more than the pool.
+        cannot be interrupted keeps its thread until it ends. It slows down others of the same key,
+        which has half of the threads at most, and costs no more than these.
+
+        Args:
+            function: what is called.
+            owner: the key that it is for; None: of nobody in particular.
+            seconds: how long it may take; None: what the pool allows.
 
         Raises:
             LimitError: too many wait already.
             QueryTimeoutError: it took too long.
         """
-        if self.pending >= self._limit:
-            raise LimitError("the server has too much to do", hint="try again later")
-        self.pending += 1
-        loop = asyncio.get_running_loop()
-        call = Call(function, self._interrupt)
-        running = loop.run_in_executor(self._pool, call)
-        running.add_done_callback(self._done)
+        share = self._entered(owner)
+        limit = self._seconds if seconds is None else seconds
+        call, running = Call(function, self._interrupt), None
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(limit):
+                if share is not None:
+                    await share.threads.acquire()
+                running = asyncio.get_running_loop().run_in_executor(self._pool, call)
+                running.add_done_callback(partial(self._done, owner, share))
                 return await asyncio.shield(running)
         except asyncio.CancelledError:
             call.interrupt()
             raise
         except TimeoutError as error:
-            if running.done() and not running.cancelled():  # it has raised that itself
-                raise
+            if running is not None and running.done() and not running.cancelled():
+                raise  # it has raised that itself
             call.abandon()
             raise QueryTimeoutError(
-                f"it took longer than {self._seconds:g} seconds",
+                f"it took longer than {limit or 0.0:g} seconds",
                 hint="ask for less, or start the server with a longer --query-timeout",
             ) from error
+        finally:
+            if running is None:
+                self._left(owner, share)
 
-    def _done(self, call: asyncio.Future[T]) -> None:
-        self.pending -= 1
+    def _entered(self, owner: str | None) -> Share | None:
+        """Count one call more."""
+        share = None
+        if owner is not None:
+            share = self._shares.get(owner) or Share(self._share_threads)
+        if self.pending >= self._limit or (share is not None and share.pending >= self._limit // 2):
+            raise LimitError("the server has too much to do", hint="try again later")
+        self.pending += 1
+        if share is not None and owner is not None:
+            share.pending += 1
+            self._shares[owner] = share
+        return share
+
+    def _done(self, owner: str | None, share: Share | None, call: asyncio.Future[T]) -> None:
+        if share is not None:
+            share.threads.release()
+        self._left(owner, share)
         if not call.cancelled():
             call.exception()  # somebody has looked at it, even if nobody waits any more
+
+    def _left(self, owner: str | None, share: Share | None) -> None:
+        """Count one call less."""
+        self.pending -= 1
+        if share is not None and owner is not None:
+            share.pending -= 1
+            if not share.pending:
+                self._shares.pop(owner, None)
 
     def close(self) -> None:
         """Start nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Start nothing more, and wait for what runs, at most so long."""
+        self.close()
+        ended = asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        await asyncio.wait([ended], timeout=seconds)

@@ -1,16 +1,21 @@
 import base64
+import contextlib
 import datetime
 import ssl
+import threading
 
 import psycopg
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.server.conftest import bearer, serving
 from tests.server.postgres.conftest import fields
 
 from millstream.server.keys import Keys, ScramVerifier
 from millstream.server.postgres.auth import Scram
+from millstream.server.postgres.server import Limits
+from millstream.testing import TIMEOUT, wait_until
 
 TENANTS = """CREATE TABLE own (tenant VARCHAR NOT NULL, id BIGINT, PRIMARY KEY (tenant, id))
 WITH (tenant = 'tenant'); CREATE TABLE all_ours (id BIGINT PRIMARY KEY)"""
@@ -175,3 +180,89 @@ def test_tls(serve, keys, certificate):
 def test_without_tls_it_is_refused(served):
     with pytest.raises(psycopg.OperationalError, match="SSL"):
         psycopg.connect(f"{served.dsn} sslmode=require")
+
+
+def test_a_revoked_key_ends_a_stream(guarded, keys):
+    guarded.db.execute("CREATE SOURCE s (n BIGINT)")
+    with (
+        _log_in(guarded, "key", keys.create("key")) as client,
+        pytest.raises(psycopg.OperationalError, match="the key was revoked"),
+        client.cursor() as cursor,
+        cursor.copy("COPY (SUBSCRIBE s) TO STDOUT") as copy,
+    ):
+        guarded.db.insert("s", [(1,)])
+        assert copy.read()
+        keys.revoke("key")
+        while copy.read():
+            pass
+    assert not guarded.db.query("SHOW SUBSCRIPTIONS").fetchall()
+
+
+def test_connections_of_one_key(serve, keys):
+    served = serve(keys=keys, limits=Limits(connections_per_key=2))
+    secret, other = keys.create("key"), keys.create("other")
+    clients = [_log_in(served, "key", secret) for _ in range(2)]
+    with pytest.raises(psycopg.OperationalError, match='too many connections for role "key"'):
+        _log_in(served, "key", secret)
+    _log_in(served, "other", other).close()
+    clients.pop().close()
+    wait_until(lambda: _may_log_in(served, secret))
+    clients.pop().close()
+
+
+def _may_log_in(served, secret):
+    try:
+        _log_in(served, "key", secret).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def test_a_key_that_keeps_threads_busy(serve, keys):
+    served = serve(keys=keys, limits=Limits(threads=2))
+    served.db.execute("CREATE SOURCE s (n BIGINT)")
+    served.db.insert("s", [(n,) for n in range(3000)])
+    slow = "SELECT COUNT(*) AS n FROM s a JOIN s b ON a.n <> b.n JOIN s c ON b.n <> c.n"
+    greedy, other = keys.create("greedy"), keys.create("other")
+    clients = [_log_in(served, "greedy", greedy) for _ in range(3)]
+    asking = [threading.Thread(target=_ask, args=(each, slow)) for each in clients]
+    for each in asking:
+        each.start()
+    wait_until(lambda: served.server._pools.statements.pending == len(clients))
+    with _log_in(served, "other", other) as client:
+        assert client.execute("SELECT n FROM s LIMIT 1").fetchone() == (0,)
+    for each in clients:
+        each.cancel_safe(timeout=TIMEOUT)
+    for each in asking:
+        each.join(TIMEOUT)
+        assert not each.is_alive()
+    for each in clients:
+        each.close()
+
+
+def _ask(client, sql):
+    with contextlib.suppress(psycopg.errors.QueryCanceled):
+        client.execute(sql)
+
+
+def test_limits_are_those_of_the_server(tmp_path):
+    limits = {"subscriptions_per_key": 2, "query_seconds": 0.3}
+    with serving(tmp_path / "db", auth=True, postgres=("127.0.0.1", 0), limits=limits) as served:
+        served.db.execute("CREATE SOURCE s (n BIGINT)")
+        served.db.insert("s", [(n,) for n in range(3000)])
+        secret = served.keys.create("key")
+        url = served.server.postgres.replace("//", f"//key:{secret}@")
+        slow = "SELECT COUNT(*) AS n FROM s a JOIN s b ON a.n <> b.n JOIN s c ON b.n <> c.n"
+        with psycopg.connect(url, autocommit=True) as client:
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                client.execute(slow)
+            client.execute("DECLARE a CURSOR FOR SUBSCRIBE s")
+            client.execute("DECLARE b CURSOR FOR SUBSCRIBE s")
+            for sql in ("DECLARE c CURSOR FOR SUBSCRIBE s", "SUBSCRIBE s"):
+                with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="2 subscriptions"):
+                    client.execute(sql)
+            refused = served.client.get("/v1/subscribe?sql=SELECT * FROM s", headers=bearer(secret))
+            assert refused.json()["error"]["code"] == "LIMIT"  # they are counted together
+            client.execute("CLOSE a")
+            client.execute("DECLARE c CURSOR FOR SUBSCRIBE s")
+        wait_until(lambda: not served.server._service.gate.subscriptions)

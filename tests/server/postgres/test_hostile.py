@@ -214,3 +214,24 @@ def test_frames_at_every_cut():
         found += [frames.next(), frames.next()]
         assert [each for each in found if each] == [(b"Q", b"abcd\0"), (b"S", b"")]
     assert Fields(b"abcd\0").string() == "abcd"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT repeat('x', 3000000000)",
+        "SELECT length(repeat('x', 3000 * 1000000))",
+        "SELECT lpad('x', 2000000000, 'y')",
+        "SELECT rpad('x', $$2000000000$$::int)",
+        "SELECT generate_series(1, 3000000000)",
+        "SELECT unnest(range(3000000000))",
+        "SELECT printf('%2000000000d', 1)",
+        "SELECT oid FROM pg_class WHERE relname = repeat('x', 3000000000)",
+    ],
+)
+def test_values_of_any_size(served, sql):
+    """DuckDB makes each in one step that nothing ends."""
+    with served.connect() as client:
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            client.execute(sql)
+        assert client.execute("SELECT repeat('ab', 3)").fetchone() == ("ababab",)

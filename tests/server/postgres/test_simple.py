@@ -139,3 +139,64 @@ def test_a_large_result_comes_in_pieces(served):
 def test_another_database_is_refused(served):
     with pytest.raises(psycopg.OperationalError, match='the database is "millstream"'):
         psycopg.connect(served.dsn.replace("dbname=millstream", "dbname=other"))
+
+
+def test_prepare_and_execute(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR, x DOUBLE)")
+    with served.connect() as client:
+        client.execute("PREPARE added AS INSERT INTO t VALUES ($1, $2, $3)")
+        for values in ("1, 'it''s', -0.5", "2, NULL, 1e3", "3, E'a\\n', '7'::float8"):
+            assert client.execute(f"EXECUTE added ({values})").statusmessage == "INSERT 0 1"
+        client.execute("PREPARE found (bigint) AS SELECT name, x FROM t WHERE id = $1")
+        rows = [client.execute(f"EXECUTE found({n})").fetchall() for n in (1, 2, 3)]
+        assert rows == [[("it's", -0.5)], [(None, 1000.0)], [("a\n", 7.0)]]
+        counted = "PREPARE counted AS SELECT COUNT(*) AS n FROM t"
+        client.execute(counted)
+        assert client.execute("EXECUTE counted").fetchall() == [(3,)]
+        with client.cursor(binary=True) as cursor:  # by the extended protocol
+            assert cursor.execute("EXECUTE counted").fetchall() == [(3,)]
+        for sql, error in (
+            (counted, psycopg.errors.DuplicatePreparedStatement),
+            ("EXECUTE nothing", psycopg.errors.InvalidSqlStatementName),
+            ("EXECUTE found", psycopg.errors.SyntaxError),
+            ("EXECUTE found (1, 2)", psycopg.errors.SyntaxError),
+            ("EXECUTE found ('x')", psycopg.errors.InvalidTextRepresentation),
+            ("EXECUTE found (1 + 1)", psycopg.errors.FeatureNotSupported),
+            ("PREPARE p (nonsense) AS SELECT 1", psycopg.errors.UndefinedObject),
+            ("PREPARE p SELECT 1", psycopg.errors.SyntaxError),
+            ("PREPARE p AS EXECUTE found (1)", psycopg.errors.SyntaxError),
+            ("PREPARE", psycopg.errors.SyntaxError),
+        ):
+            with pytest.raises(error):
+                client.execute(sql)
+        client.execute("DEALLOCATE counted")
+        with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+            client.execute("EXECUTE counted")
+        client.execute("DEALLOCATE ALL")
+        client.execute(counted)
+
+
+def test_returning_is_refused_with_a_hint(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    with served.connect() as client:
+        for sql in (
+            "INSERT INTO t VALUES (1) RETURNING id",
+            "UPDATE t SET id = 2 RETURNING *",
+            "DELETE FROM t RETURNING id",
+        ):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="RETURNING") as caught:
+                client.execute(sql)
+            assert "Leave it out" in caught.value.diag.message_hint
+        assert client.execute("SELECT COUNT(*) AS n FROM t").fetchall() == [(0,)]
+
+
+def test_a_column_without_a_name(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t VALUES (1)")
+    with served.connect() as client:
+        found = client.execute("SELECT id + 1, id FROM t")
+        assert [each.name for each in found.description] == ["_c0", "id"]
+        assert found.fetchall() == [(2, 1)]
+        client.execute("DECLARE c CURSOR FOR SUBSCRIBE (SELECT id + 1 FROM t)")
+        found = client.execute("FETCH 1 FROM c WITH (timeout = '10s')")
+        assert found.description[-1].name == "_c0"
+        assert found.fetchall()[0][-1] == 2

@@ -5,6 +5,6 @@ Gives: its rows in PostgreSQL's types and formats; errors with SQLSTATE, positio
 Never knows: how statements run; what it does not do itself, a ``Session`` does.
 """
 
-from millstream.server.postgres.server import PostgresServer, serve_postgres
+from millstream.server.postgres.server import Limits, PostgresServer, serve_postgres
 
-__all__ = ["PostgresServer", "serve_postgres"]
+__all__ = ["Limits", "PostgresServer", "serve_postgres"]

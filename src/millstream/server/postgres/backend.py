@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import Error
 from millstream.server.postgres import codec
+from millstream.server.postgres.answers import Answer
 from millstream.server.postgres.errors import PostgresError, ProtocolError, cancelled, fields_of
 from millstream.server.postgres.parameters import read_value
+from millstream.server.postgres.prepared import read_execute, read_prepare
 from millstream.server.postgres.runner import parameter_oids
 from millstream.server.postgres.text import Text, prepared, statements
 from millstream.server.postgres.types import JSON, JSONB, TEXT, UNKNOWN
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from millstream.model.types import SqlType
-    from millstream.server.postgres.answers import Answer, Columns
+    from millstream.server.postgres.answers import Columns
     from millstream.server.postgres.runner import Runner
     from millstream.server.postgres.wire import Wire
 
@@ -193,9 +195,38 @@ class Backend:
 
     async def _answer(self, text: Text, values: Sequence[Any]) -> Answer:
         """Run a statement."""
+        if text.words[0] == "PREPARE":
+            return self._prepare(text)
+        if text.words[0] == "EXECUTE":
+            text, values = await self._executed(text)
         if text.rewritten.count > len(values):
             raise PostgresError(f"there is no parameter ${len(values) + 1}", sqlstate="42P02")
         return self._runner.now(text, values) or await self._runner.run(text, values)
+
+    def _prepare(self, text: Text) -> Answer:
+        """PREPARE."""
+        name, types, inner = read_prepare(text)
+        self._check_new(name)
+        self._statements[name] = Statement(inner, types)
+        return Answer("PREPARE")
+
+    async def _executed(self, text: Text) -> tuple[Text, list[Any]]:
+        """What EXECUTE means: a statement and the values of its parameters."""
+        name, given = read_execute(text)
+        statement = self._statement(name)
+        if statement.text is None:
+            raise PostgresError(f'prepared statement "{name}" is empty', sqlstate="26000")
+        if len(given) != max(statement.text.rewritten.count, len(statement.given)):
+            raise PostgresError(
+                f'wrong number of parameters for prepared statement "{name}"', sqlstate="42601"
+            )
+        return statement.text, await self._values(statement, given, [0] * len(given))
+
+    def _meant(self, text: Text) -> Text:
+        """A statement; of EXECUTE, the one that was prepared."""
+        if text.words[0] != "EXECUTE":
+            return text
+        return self._statement(read_execute(text)[0]).text or text
 
     def _notices(self, answer: Answer) -> None:
         for each in answer.notices:
@@ -226,6 +257,17 @@ class Backend:
     async def _parse(self, fields: codec.Fields) -> None:
         name, query, given = fields.string(), fields.string(), fields.oids()
         fields.end()
+        self._check_new(name)
+        found = await self._read(query)
+        if len(found) > 1:
+            raise PostgresError(
+                "cannot insert multiple commands into a prepared statement", sqlstate="42601"
+            )
+        self._statements[name] = Statement(found[0] if found else None, given)
+        self._wire.send(codec.PARSE_COMPLETE)
+
+    def _check_new(self, name: str) -> None:
+        """Raise unless a statement of a name can be prepared."""
         if name and name in self._statements:
             raise PostgresError(f'prepared statement "{name}" already exists', sqlstate="42P05")
         if len(self._statements) >= _MOST:
@@ -234,13 +276,6 @@ class Backend:
                 sqlstate="53400",
                 hint=f"at most {_MOST}; close some",
             )
-        found = await self._read(query)
-        if len(found) > 1:
-            raise PostgresError(
-                "cannot insert multiple commands into a prepared statement", sqlstate="42601"
-            )
-        self._statements[name] = Statement(found[0] if found else None, given)
-        self._wire.send(codec.PARSE_COMPLETE)
 
     async def _bind(self, fields: codec.Fields) -> None:
         name, source = fields.string(), fields.string()
@@ -255,17 +290,22 @@ class Backend:
             )
         if len(self._portals) >= _MOST:
             raise PostgresError("too many portals", sqlstate="53400", hint="close some")
-        await self._find_types(statement)
         codes = codes * len(sent) if len(codes) == 1 else codes or [0] * len(sent)
-        types = statement.types or (None,) * len(sent)
-        values = [
-            read_value(data, oid, code, of)
-            for data, oid, code, of in zip(
-                sent, self._read_as(statement), codes, types, strict=False
-            )
-        ]
+        values = await self._values(statement, sent, codes)
         self._portals[name] = Portal(statement, values, formats)
         self._wire.send(codec.BIND_COMPLETE)
+
+    async def _values(
+        self, statement: Statement, sent: Sequence[bytes | None], codes: Sequence[int]
+    ) -> list[Any]:
+        """The values of parameters."""
+        await self._find_types(statement)
+        types = statement.types or (None,) * len(sent)
+        read_as = self._read_as(statement)
+        return [
+            read_value(data, oid, code, of)
+            for data, oid, code, of in zip(sent, read_as, codes, types, strict=False)
+        ]
 
     def _read_as(self, statement: Statement) -> list[int]:
         """The types that parameters are read as: JSON stays text, unless its column is nested."""
@@ -305,7 +345,7 @@ class Backend:
             if portal.statement.text is None:
                 self._wire.send(codec.NO_DATA)
                 return
-            if self._runner.gives_rows(portal.statement.text):
+            if self._runner.gives_rows(self._meant(portal.statement.text)):
                 answer = await self._run(portal)
                 self._wire.send(answer.describe(portal.formats))
             else:
@@ -330,7 +370,7 @@ class Backend:
         if statement.text is None or statement.is_described:
             return
         try:
-            statement.columns = await self._runner.describe(statement.text)
+            statement.columns = await self._runner.describe(self._meant(statement.text))
         except Error as error:
             self._failed_at(error, statement.text)
         statement.is_described = True

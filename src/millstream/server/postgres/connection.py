@@ -38,6 +38,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         process: the number that the client knows it by.
         secret: what a CancelRequest must have.
+        identity: who it is, once that is known.
     """
 
     def __init__(self, server: PostgresServer) -> None:
@@ -56,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._interrupted = False
         self._end = ("the server stops", "57P01")
+        self.identity: Identity | None = None
         self._runner: Runner | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -70,7 +72,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
+        if self._transport is not None:  # TLS makes a second one
+            self._server.transports.discard(self._transport)
         self._transport = transport  # type: ignore[assignment]
+        self._server.transports.add(transport)  # type: ignore[arg-type]
         handle = transport.get_extra_info("socket")
         if handle is not None:  # a client that is gone without a word is found after a while
             with contextlib.suppress(OSError):
@@ -78,7 +83,7 @@ class Connection(asyncio.Protocol):
         if self._server.is_overrun:
             self._is_lost = True
             self._transport.abort()  # type: ignore[union-attr]
-        elif self._task is None:  # TLS makes a second one
+        elif self._task is None:
             self._server.opened(self)
             self._task = asyncio.get_running_loop().create_task(self._main())
 
@@ -93,6 +98,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The client is gone; what runs for it is ended."""
+        if self._transport is not None:
+            self._server.transports.discard(self._transport)
         self._is_lost = True
         self._writable.set()
         self._wake()
@@ -183,8 +190,9 @@ class Connection(asyncio.Protocol):
             self._interrupted = True
             self._task.cancel()
 
-    def end(self) -> None:
-        """The server stops."""
+    def end(self, why: str = "the server stops", sqlstate: str = "57P01") -> None:
+        """End it, whatever runs."""
+        self._end = why, sqlstate
         if self._task is not None:
             self._task.cancel()
 
@@ -290,6 +298,8 @@ class Connection(asyncio.Protocol):
             )
         if identity is None:
             raise wrong_password()
+        self._server.check_share(identity)
+        self.identity = identity
         self.send(codec.AUTHENTICATION_OK)
         self._runner = runner = self._server.runner(identity, self)
         runner.settings.set("session_authorization", user)

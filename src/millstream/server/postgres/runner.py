@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.engine import points
 from millstream.engine.prepare import columns, prepare
+from millstream.errors import QueryTimeoutError
 from millstream.model.names import quote_name
 from millstream.model.result import Result
 from millstream.model.types import array_type
@@ -21,11 +22,9 @@ from millstream.server.postgres.settings import Settings, assignment
 from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
 from millstream.server.roles import check_sql
-from millstream.server.workers import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Executor
 
     from millstream.engine.session import Session
     from millstream.model.types import SqlType
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.server.postgres.text import Text
     from millstream.server.postgres.wire import Wire
     from millstream.server.roles import Identity
+    from millstream.server.workers import Workers
 
 QUERIES: Final = frozenset(
     {"SELECT", "WITH", "VALUES", "TABLE", "(", "SHOW", "EXPLAIN", "DESCRIBE"}
@@ -51,16 +51,30 @@ _COMMITS: Final = "each statement commits by itself, also between BEGIN and COMM
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Where the statements of all connections run.
+
+    Attributes:
+        statements: the threads that run them.
+        openings: those that open subscriptions; apart, since a live query waits for Spark.
+    """
+
+    statements: Workers
+    openings: Workers
+
+
 class Runner:
     """Runs the statements of a connection.
 
     Args:
         session: what they run in.
-        pool: where they run, so that the event loop goes on.
+        pools: where they run, so that the event loop goes on.
         wire: the client.
         identity: who it is, and what it may do.
         catalog: answers queries of pg_catalog.
         query_seconds: how long a query may run; None: as long as it takes.
+        owner: the key whose share of the threads it has; None: there are no shares.
 
     Attributes:
         settings: of SET.
@@ -73,22 +87,23 @@ class Runner:
     def __init__(
         self,
         session: Session,
-        pool: Executor,
+        pools: Pools,
         wire: Wire,
         *,
         identity: Identity,
         catalog: CatalogQueries,
         query_seconds: float | None = None,
+        owner: str | None = None,
     ) -> None:
         self.session = session
         self.settings = Settings()
         self.status = b"I"
         self.is_reading = False
-        self._pool = pool
-        self._relations = session.context.engine.relations
+        self._pools = pools
         self._identity = identity
         self._catalog = catalog
         self._query_seconds = query_seconds
+        self._owner = owner
         self._wire = wire
         self.deallocate: Callable[[str | None], None] = lambda _: None
         self.has_written = False
@@ -110,7 +125,7 @@ class Runner:
     # ---- at once
 
     def now(self, text: Text, values: Sequence[Any]) -> Answer | None:
-        """The answer of what takes no time: a row by its key, a setting; None for anything else.
+        """The answer of what takes no time: a row by its key, a count, a setting; else None.
 
         Raises:
             PostgresError: it is refused.
@@ -122,7 +137,7 @@ class Runner:
                 sqlstate="25P02",
                 hint="ROLLBACK",
             )
-        if word == "SELECT" and values:
+        if word == "SELECT":
             made = text.rewritten
             given = made.given(values)
             found = points.run(self.session.context, made.sql, given, reads=True)
@@ -152,29 +167,17 @@ class Runner:
             self.has_written = True
         return await self.off_loop(partial(self._execute, made.sql, given))
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Do something in the pool; what only reads ends after ``statement_timeout``."""
-        call = Call(work, self._interrupt)
-        pending = asyncio.get_running_loop().run_in_executor(self._pool, call)
+    async def off_loop(self, work: Callable[[], T], *, opens: bool = False) -> T:
+        """Do something in another thread; what only reads ends after ``statement_timeout``."""
+        workers = self._pools.openings if opens else self._pools.statements
         limits = [each for each in (self.settings.timeout, self._query_seconds) if each]
         limit = min(limits, default=None) if self.is_reading else None
         try:
-            async with asyncio.timeout(limit):
-                return await pending
-        except TimeoutError:
-            if limit is None:
-                raise
-            call.interrupt()
+            return await workers.run(work, self._owner, limit)
+        except QueryTimeoutError:
             raise cancelled("canceling statement due to statement timeout") from None
-        except asyncio.CancelledError:
-            call.interrupt()
-            raise
         finally:
             self.is_reading = False
-
-    def _interrupt(self, thread: int) -> None:
-        self._catalog.interrupt(thread)
-        self._relations.interrupt(thread)
 
     def _ask_catalog(self, text: Text, values: Sequence[Any]) -> Answer:
         name = self._identity.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -22,15 +23,18 @@ from millstream.server.postgres.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
 
     from millstream.engine.session import Session
     from millstream.server.postgres.answers import Columns
     from millstream.server.postgres.catalog import CatalogQueries
     from millstream.server.postgres.changes import Subscribe
+    from millstream.server.postgres.runner import Pools
     from millstream.server.postgres.wire import Wire
     from millstream.server.roles import Identity
     from millstream.subscriptions import AsyncSubscription
+
+    Counted = Callable[[], AbstractContextManager[None]]
 
 _MOST_CURSORS: Final = 100
 _PIECE: Final = 1000
@@ -62,11 +66,15 @@ class ChangeCursor:
     Args:
         subscription: the changes.
         subscribe: what was asked for.
+        ended: called when it is closed.
     """
 
-    def __init__(self, subscription: AsyncSubscription, subscribe: Subscribe) -> None:
+    def __init__(
+        self, subscription: AsyncSubscription, subscribe: Subscribe, ended: Callable[[], None]
+    ) -> None:
         self.columns = change_columns(subscription.schema)
         self._subscription = subscription
+        self._ended = ended
         self._rows_of = ChangeRows(subscribe, subscription.schema)
         self._held: deque[Sequence[Any]] = deque()
 
@@ -84,6 +92,7 @@ class ChangeCursor:
     def close(self) -> None:
         """End the subscription."""
         self._subscription.cancel()
+        self._ended()
 
 
 class Opening:
@@ -116,33 +125,39 @@ class Statements(Runner):
 
     Args:
         session: what they run in.
-        pool: where they run.
+        pools: where they run.
         wire: the client.
         identity: who it is, and what it may do.
         catalog: answers queries of pg_catalog.
         copy_bytes: how much one COPY may bring.
         query_seconds: how long a query may run; None: as long as it takes.
+        owner: the key whose share of the threads it has; None: there are no shares.
+        counted: counts a subscription of the client while it is open; raises at the limit.
     """
 
     def __init__(
         self,
         session: Session,
-        pool: Executor,
+        pools: Pools,
         wire: Wire,
         *,
         identity: Identity,
         catalog: CatalogQueries,
         copy_bytes: int,
         query_seconds: float | None = None,
+        owner: str | None = None,
+        counted: Counted = nullcontext,
     ) -> None:
         super().__init__(
             session,
-            pool,
+            pools,
             wire,
             identity=identity,
             catalog=catalog,
             query_seconds=query_seconds,
+            owner=owner,
         )
+        self._counted = counted
         self._copy_bytes = copy_bytes
         self._channels = ClientChannels(wire.deliver)
         self._cursors: dict[str, Cursor | ChangeCursor] = {}
@@ -207,7 +222,10 @@ class Statements(Runner):
 
     async def _stream(self, subscribe: Subscribe, copy: Copy | None) -> Answer:
         """Send changes as COPY data until the client cancels, or nothing comes for long."""
-        self.is_reading = True
+        with self._counted():
+            return await self._sent(subscribe, copy)
+
+    async def _sent(self, subscribe: Subscribe, copy: Copy | None) -> Answer:
         subscription = await self._open(subscribe)
         self.is_reading = True
         sent = 0
@@ -235,8 +253,10 @@ class Statements(Runner):
 
     async def _open(self, subscribe: Subscribe) -> AsyncSubscription:
         opening = Opening()
+        work = partial(opening.run, partial(self._opened, subscribe))
+        self.is_reading = True
         try:
-            return await self.off_loop(partial(opening.run, partial(self._opened, subscribe)))
+            return await self.off_loop(work, opens=True)
         except BaseException:
             opening.abandon()
             raise
@@ -263,14 +283,18 @@ class Statements(Runner):
                 "too many cursors", sqlstate="53000", hint=f"CLOSE some; at most {_MOST_CURSORS}"
             )
         if inner.words[0] in {"SUBSCRIBE", "LIVE"}:
-            subscribe = read_subscribe(inner, values)
-            subscription = await self._open(subscribe)
-            self._cursors[name] = ChangeCursor(subscription, subscribe)
+            self._cursors[name] = await self._change_cursor(read_subscribe(inner, values))
         elif self.gives_rows(inner):
             self._cursors[name] = Cursor(await self.run(inner, values))
         else:
             raise PostgresError("a cursor is FOR a query or SUBSCRIBE", sqlstate="42601")
         return Answer("DECLARE CURSOR")
+
+    async def _change_cursor(self, subscribe: Subscribe) -> ChangeCursor:
+        with ExitStack() as stack:
+            stack.enter_context(self._counted())
+            subscription = await self._open(subscribe)
+            return ChangeCursor(subscription, subscribe, stack.pop_all().close)
 
     async def _fetch(self, text: Text, _: Sequence[Any]) -> Answer:
         tokens, options = split_options(text.tokens)
@@ -393,7 +417,7 @@ class Statements(Runner):
             raise PostgresError("LISTEN needs a channel", sqlstate="42601")
         self._channels.names.add(name)
         if not self._channels.is_open:
-            listener = await self.off_loop(self.session.listen_stream)
+            listener = await self.off_loop(self.session.listen_stream, opens=True)
             self._channels.start(listener)
         return Answer("LISTEN")
 

@@ -56,7 +56,11 @@ _READERS: Mapping[str, Callable[[StatementReader], Statement]] = {
 """The first word of each statement, and what reads the rest of it."""
 
 _TRANSACTION = "Each statement is a transaction of its own."
-_RIGHTS = "There are no users yet; whoever opens the directory may do everything."
+_RIGHTS = "Rights are those of keys: millstream keys create DIR NAME --role read."
+_PREPARED = (
+    "Give values as parameters: db.execute(sql, [...]). PREPARE and EXECUTE are statements of "
+    "PostgreSQL's protocol."
+)
 _UNSUPPORTED = {
     "FROM": "Begin with SELECT: SELECT * FROM trades.",
     "VALUES": "Write INSERT INTO ... VALUES.",
@@ -67,7 +71,11 @@ _UNSUPPORTED = {
     "TRUNCATE": "Write DELETE FROM ... without WHERE.",
     "COPY": "Read the file yourself, and db.insert() what it holds.",
     "LOAD": "Read the file yourself, and db.insert() what it holds.",
-    "SUBSCRIBE": "Call db.subscribe(query), or write LIVE SELECT.",
+    "SUBSCRIBE": "Call db.subscribe(query), or write LIVE SELECT; over HTTP, GET /v1/subscribe. "
+    "SUBSCRIBE is a statement of the shell and of PostgreSQL's protocol.",
+    "PREPARE": _PREPARED,
+    "EXECUTE": _PREPARED,
+    "DEALLOCATE": _PREPARED,
     "BEGIN": _TRANSACTION,
     "START": _TRANSACTION,
     "COMMIT": _TRANSACTION,

@@ -28,6 +28,24 @@ _PREFIX: Final = re.compile(
 )
 _TABLES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries, exp.Unnest, exp.Explode)
 """Functions that give rows."""
+_MOST: Final = 10_000
+_GROWING: Final = {
+    **dict.fromkeys(("repeat", "lpad", "rpad", "list_resize", "array_resize"), slice(1, 2)),
+    **dict.fromkeys(("range", "generate_series"), slice(0, 2)),
+    **dict.fromkeys(("space", "bar"), slice(0, 4)),
+}
+"""Functions whose value is as large as some of their arguments say, and which these are."""
+_SERIES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
+_FORMATS: Final = {"printf", "format", "format_number"}
+_LONG_NUMBER: Final = re.compile(r"\d{4,}|\|\||\*")
+_COUNTS: Final = (
+    "array_upper(",
+    "array_lower(",
+    "array_length(",
+    "len(",
+    "length(",
+    "cardinality(",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +109,41 @@ def translate(
             tree = made
         else:
             node.replace(made)
+    _check_sizes(tree)
     return Translated(tree.sql(dialect="duckdb"), relations)
+
+
+def _check_sizes(tree: exp.Expr) -> None:
+    """Refuse what makes a value of any size: DuckDB makes it in one step that nothing ends.
+
+    Raises:
+        PostgresError: a function that does so has no small number.
+    """
+    for node in tree.find_all(exp.Func):
+        if isinstance(node.parent, exp.Table):
+            continue  # its rows come one by one
+        name, _, rest = node.sql(dialect="duckdb").partition("(")
+        name = "generate_series" if isinstance(node, _SERIES) else name.strip().lower()
+        counts = _GROWING.get(name)
+        if counts is None and name not in _FORMATS:
+            continue
+        given = [each for each in node.iter_expressions() if isinstance(each, exp.Expr)]
+        small = (
+            not _LONG_NUMBER.search(rest) if counts is None else all(map(_is_small, given[counts]))
+        )
+        if not small:
+            raise PostgresError(
+                f"{name} may make too large a value here",
+                sqlstate="54000",
+                hint=f"give a number up to {_MOST:,}",
+            )
+
+
+def _is_small(tree: exp.Expr) -> bool:
+    if isinstance(tree, exp.Literal) and not tree.is_string:
+        return len(tree.this) <= len(str(_MOST)) and float(tree.this) <= _MOST
+    # Of what there is in the catalog: arrays of a few elements.
+    return isinstance(tree, exp.Func) and tree.sql(dialect="duckdb").lower().startswith(_COUNTS)
 
 
 def _relations(tree: exp.Expr, found: dict[str, str]) -> exp.Expr:
