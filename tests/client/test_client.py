@@ -10,6 +10,7 @@ import pytest
 
 import millstream as ms
 from millstream import errors
+from millstream.client.client import Client
 from millstream.server.keys import Keys
 from millstream.testing import TIMEOUT
 
@@ -194,3 +195,93 @@ class TestKeys:
                     subscription.recv(TIMEOUT)
             with pytest.raises(errors.AuthenticationError):
                 reader.subscribe("SELECT n FROM s")
+
+
+class TestLikeADatabase:
+    def test_errors_have_their_details(self, db, t):
+        db.insert(t, [(1, "a")])
+        with pytest.raises(errors.DuplicateKeyError) as caught:
+            db.insert(t, [(2, "b"), (1, "c")])
+        assert caught.value.key == (1,)
+        with pytest.raises(errors.RowError) as misfit:
+            db.execute(f"INSERT INTO {t} VALUES (3, 'x'), (NULL, 'y')")
+        assert (misfit.value.row, misfit.value.column) == (1, "id")
+        db.execute("CREATE SOURCE texts (x VARCHAR)")
+        db.execute("CREATE MATERIALIZED VIEW fails AS SELECT CAST(x AS BIGINT) AS n FROM texts")
+        with db.subscribe("SELECT * FROM fails") as subscription:
+            db.insert("texts", [("no number",)])
+            with pytest.raises(errors.ViewFailedError) as failed:
+                while True:
+                    subscription.recv(TIMEOUT)
+            assert failed.value.view == "fails"
+        db.execute("DROP SOURCE texts CASCADE")
+
+    def test_rows_replace_others(self, db, t):
+        db.insert(t, [(1, "a"), (2, "b")])
+        assert db.insert(t, [(2, "c"), (3, "d")], replace=True) == 2
+        assert db.insert_once(t, [(3, "e")], "again", replace=True).rows == 1
+        assert db.insert_once(t, [(3, "f")], "again", replace=True).repeated
+        found = db.query(f"SELECT * FROM {t} ORDER BY id").fetchall()
+        assert found == [(1, "a"), (2, "c"), (3, "e")]
+
+    def test_a_writer(self, db, s):
+        with db.writer(s, batch_rows=10) as writer:
+            for n in range(25):
+                writer.write((n, "x"))
+        assert db.query(f"SELECT COUNT(*) AS n FROM {s}").fetchall() == [(25,)]
+
+    def test_a_watermark_comes_after_the_rows_before_it(self, db):
+        db.execute("CREATE SOURCE timed (ts TIMESTAMP, WATERMARK FOR ts AS ts)")
+        when = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+        with db.source("timed") as source:
+            source.push((when,))
+            source.watermark(when + dt.timedelta(days=1))
+            source.flush()
+            with pytest.raises(errors.InvalidOptionError):
+                source.watermark("tomorrow")
+        (shown,) = db.query("SHOW SOURCES LIKE 'timed'").to_pylist()
+        assert shown["watermark"] == when + dt.timedelta(days=1)
+        assert shown["pushed"] == 1
+        db.execute("DROP SOURCE timed")
+
+    def test_a_tenant_sets_no_watermark(self, tmp_path):
+        keys = Keys(tmp_path)
+        secret = keys.create("k", role="admin", tenant="a")
+        process = Process(tmp_path / "db", "--auth", "--keys", str(keys.path)).start()
+        try:
+            with ms.connect(process.url, key=keys.create("all", role="admin")) as db:
+                db.execute("CREATE SOURCE own (who VARCHAR NOT NULL) WITH (tenant = 'who')")
+            with ms.connect(process.url, key=secret) as db:
+                source = db.source("own")
+                source.watermark(1)
+                with pytest.raises(errors.TenantError):
+                    source.flush()
+        finally:
+            process.end()
+
+    def test_what_led_to_a_change(self, db, s):
+        db.execute(f"CREATE MATERIALIZED VIEW doubled AS SELECT n * 2 AS m FROM {s} WHERE n > 5")
+        with db.subscribe("SELECT * FROM doubled", start="now") as subscription:
+            db.insert(s, [(1, "a"), (7, "b")])
+            (change,) = subscription.recv(TIMEOUT)
+        led = db.cause(change)
+        assert [(each.op, each.row) for each in led[s]] == [
+            ("insert", (1, "a")),
+            ("insert", (7, "b")),
+        ]
+        assert led == db.cause(change.lsn)
+        assert led[s][0].schema.names == ("n", "name")
+        with pytest.raises(errors.InvalidOptionError):
+            db.cause("x")
+        db.execute("DROP VIEW doubled")
+
+    def test_a_list_of_queries_is_refused_with_a_hint(self, db, s):
+        with pytest.raises(errors.InvalidOptionError, match="one query") as caught:
+            db.subscribe([s])
+        assert caught.value.hint
+
+    def test_it_has_all_methods_but_those_that_the_docs_name(self):
+        own = {name for name in dir(ms.Database) if not name.startswith("_")}
+        has = {name for name in dir(Client) if not name.startswith("_")}
+        assert own - has == {"session", "changes", "changes_stream", "notifies", "context"}
+        assert has - own == {"catalog"}

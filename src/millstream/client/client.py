@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
 
+from millstream.client.frames import changes_from
 from millstream.client.http import Http, delays, ipc_stream
 from millstream.client.link import Link
 from millstream.client.source import Producer, RemoteSource
@@ -28,9 +29,11 @@ from millstream.errors import (
 from millstream.formats.batches import as_batches
 from millstream.formats.csv_text import csv_rows
 from millstream.formats.json_text import json_rows
+from millstream.model.change import Change
 from millstream.model.display import public_names
 from millstream.model.result import Result
 from millstream.model.schema import Column, Schema
+from millstream.sources import Writer
 from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from millstream.formats.text import TextInput
     from millstream.model.batch import ChangeBatch
+    from millstream.sources import Source
     from millstream.sql import ParameterValues
 
 _READS = re.compile(
@@ -146,7 +150,12 @@ class Client(RemoteSubscribing):
             known = self._producers[name] = Producer(self._http, name, schema)
         return RemoteSource(known, record)
 
-    def insert(self, name: str, data: Any) -> int:  # noqa: ANN401 - any shape of rows
+    def writer(self, name: str, *, batch_rows: int = 1024) -> Writer:
+        """A handle that gathers rows and pushes them in batches."""
+        source = cast("Source", self.source(name))  # it has all that a writer uses
+        return Writer(source, batch_rows)
+
+    def insert(self, name: str, data: Any, *, replace: bool = False) -> int:  # noqa: ANN401 - any shape of rows
         """Add rows to a source or a table, all or none; returns how many.
 
         They are added once, even if the server is lost meanwhile; when this returns, they are on
@@ -156,15 +165,23 @@ class Client(RemoteSubscribing):
             name: the source or table.
             data: tuples, dicts, dataclasses; a dict of columns; an Arrow table, a pandas or polars
                 frame, or anything else with ``__arrow_c_stream__``.
+            replace: for a table: rows whose key is there replace the old ones.
 
         Raises:
             RowError: a value that does not fit; it names the row and the column.
             DuplicateKeyError: a key of a table that is there already.
             TooLargeError: it is more than the server takes at a time.
         """
-        return self.insert_once(name, data, uuid4().hex).rows
+        return self.insert_once(name, data, uuid4().hex, replace=replace).rows
 
-    def insert_once(self, name: str, data: Any, key: str) -> Insertion:  # noqa: ANN401
+    def insert_once(
+        self,
+        name: str,
+        data: Any,  # noqa: ANN401 - any shape of rows
+        key: str,
+        *,
+        replace: bool = False,
+    ) -> Insertion:
         """Add rows, all or none, unless an earlier insert with this key has done so.
 
         Raises:
@@ -173,7 +190,7 @@ class Client(RemoteSubscribing):
         """
         if isinstance(data, Iterator):
             data = list(data)
-        return self._insert(name, key, lambda schema: as_batches(data, schema))
+        return self._insert(name, key, lambda schema: as_batches(data, schema), replace=replace)
 
     def insert_json(self, name: str, data: TextInput) -> int:
         """Add rows from JSON: an array of objects, one object, or one object a line.
@@ -200,26 +217,31 @@ class Client(RemoteSubscribing):
         return self._insert(name, uuid4().hex, lambda _: batches).rows
 
     def _insert(
-        self, name: str, key: str, batches_of: Callable[[Schema], list[ChangeBatch]]
+        self,
+        name: str,
+        key: str,
+        batches_of: Callable[[Schema], list[ChangeBatch]],
+        *,
+        replace: bool = False,
     ) -> Insertion:
         """Add batches that are made for the columns; they may have changed since last time."""
         self._check()
         known = self._schemas.get(name) or self.schema(name)
         try:
-            return self._insert_into(name, key, known, batches_of(known))
+            return self._insert_into(name, key, known, batches_of(known), replace=replace)
         except SchemaMismatchError:
             fresh = self.schema(name)
             if fresh == known:
                 raise
-            return self._insert_into(name, key, fresh, batches_of(fresh))
+            return self._insert_into(name, key, fresh, batches_of(fresh), replace=replace)
 
     def _insert_into(
-        self, name: str, key: str, schema: Schema, batches: list[ChangeBatch]
+        self, name: str, key: str, schema: Schema, batches: list[ChangeBatch], *, replace: bool
     ) -> Insertion:
         if not batches:
             return Insertion(0, repeated=False)
         body = ipc_stream(schema.arrow, [batch.arrow for batch in batches])
-        done = self._http.insert(name, body, key)
+        done = self._http.insert(name, body, key, replace=replace)
         return Insertion(done["rows"], done["repeated"])
 
     def flush(self) -> int:
@@ -271,6 +293,27 @@ class Client(RemoteSubscribing):
             f"the view {view} has not taken in LSN {wanted:,} within {timeout} seconds",
             hint="wait longer, or see its lag in SHOW VIEWS",
         )
+
+    def cause(self, change: Change | int) -> dict[str, list[Change]]:
+        """Why a view has changed: the rows of sources and tables that led to a change of it.
+
+        Args:
+            change: one of a subscription, or its LSN.
+
+        Raises:
+            LsnNotKeptError: retention has removed the change, or what led to it.
+            TenantError: the key is of one tenant, and the rows may be of others.
+        """
+        self._check()
+        lsn = change.lsn if isinstance(change, Change) else change
+        if type(lsn) is not int or lsn < 1:
+            raise InvalidOptionError(
+                f"expected a change with an LSN, got {change!r}",
+                hint="a change of a subscription, or its LSN",
+            )
+        return {
+            name: changes_from(each) for name, each in self._http.get(f"/v1/cause/{lsn}").items()
+        }
 
     def catalog(self) -> dict[str, Any]:
         """Sources, tables, views and streams: columns, and what SHOW says of each."""

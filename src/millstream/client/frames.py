@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.delivery.backpressure import merge_gaps
+from millstream.formats.text import json_value
 from millstream.model.batch import ChangeBatch
-from millstream.model.change import Gap
+from millstream.model.change import Change, Gap
 from millstream.model.lsn import ResumeToken
 from millstream.model.schema import Column, Schema
 
@@ -69,12 +70,7 @@ class FrameReader:
 
     def ready(self, frame: dict[str, Any]) -> None:
         """Take a ``ready``: the subscription is open."""
-        key = frame["key"]
-        columns = tuple(
-            Column.parse(name, f"{kind} NOT NULL" if name in key else kind)
-            for name, kind in ((each["name"], each["type"]) for each in frame["columns"])
-        )
-        self.schema = Schema(columns, tuple(key))
+        self.schema = _schema(frame)
         if not self.token:
             self._passed(frame)
 
@@ -153,6 +149,31 @@ class FrameReader:
             gap=gap,
             origin=self.origins[-1][1:],
         )
+
+
+def changes_from(found: dict[str, Any]) -> list[Change]:
+    """The changes of one relation in JSON: ``{"columns", "key", "changes"}``."""
+    schema = _schema(found)
+    types = [each.type for each in schema.columns]
+
+    def row(values: list[Any] | None) -> tuple[Any, ...] | None:
+        if values is None:
+            return None
+        return tuple(json_value(of, each) for of, each in zip(types, values, strict=True))
+
+    return [
+        Change(each["op"], row(each["row"]) or (), row(each["before"]), each["lsn"], schema)
+        for each in found["changes"]
+    ]
+
+
+def _schema(frame: dict[str, Any]) -> Schema:
+    key = frame["key"]
+    columns = tuple(
+        Column.parse(name, f"{kind} NOT NULL" if name in key else kind)
+        for name, kind in ((each["name"], each["type"]) for each in frame["columns"])
+    )
+    return Schema(columns, tuple(key))
 
 
 def _gap(found: dict[str, Any] | None) -> Gap | None:

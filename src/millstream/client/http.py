@@ -77,11 +77,17 @@ class Http:
         content = to_json(body).encode()
         return self._send("POST", "/v1/sql", headers, content, again=again, sql=sql)
 
-    def insert(self, name: str, rows: bytes, key: str, timeout: float | None = None) -> Any:  # noqa: ANN401
+    def insert(self, name: str, rows: bytes, key: str, *, replace: bool = False) -> Any:  # noqa: ANN401
         """Add rows in Arrow to a source or a table, once however often it is sent."""
         headers = {"Content-Type": ARROW, "Idempotency-Key": key}
-        path = f"/v1/sources/{quote(name, safe='')}"
-        return json.loads(self._send("POST", path, headers, rows, timeout=timeout))
+        path = f"/v1/sources/{quote(name, safe='')}{'?replace=true' if replace else ''}"
+        return json.loads(self._send("POST", path, headers, rows))
+
+    def watermark(self, name: str, micros: int) -> Any:  # noqa: ANN401 - JSON
+        """Set the watermark of a source; an older one than it has does nothing."""
+        path = f"/v1/sources/{quote(name, safe='')}/watermark"
+        body = json.dumps({"watermark": micros}).encode()
+        return json.loads(self._send("POST", path, {"Content-Type": "application/json"}, body))
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON
         """What is at a path."""
@@ -100,7 +106,6 @@ class Http:
         *,
         again: bool = True,
         sql: str = "",
-        timeout: float | None = None,
     ) -> bytes:
         """The body of the answer.
 
@@ -109,7 +114,7 @@ class Http:
                 connection broke after the request was sent.
             Error: what the server has answered.
         """
-        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        deadline = time.monotonic() + self._timeout
         for delay in delays():
             try:
                 answer = self._client.request(method, path, headers=headers, content=content)

@@ -9,8 +9,8 @@ from millstream import errors
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What the constructors of some classes want, and the server does not send.
-_DETAILS: dict[str, dict[str, Any]] = {
+# What an error of an older server has for what the constructors of some classes want.
+_UNKNOWN: dict[str, dict[str, Any]] = {
     "BAD_ROW": {"row": -1, "column": None},
     "DUPLICATE_KEY": {"key": ()},
     "LSN_NOT_KEPT": {"oldest": 0},
@@ -28,7 +28,7 @@ def error_from(found: Mapping[str, Any], *, sql: str = "", token: str = "") -> e
     ObjectNotFoundError('there is no t')
 
     Args:
-        found: ``{"code", "message", "hint", "line", "column"}``.
+        found: ``{"code", "message", "hint", "line", "column", "details"}``.
         sql: the statement that was sent, to show the place in it.
         token: of a subscription, where it goes on.
     """
@@ -40,10 +40,20 @@ def error_from(found: Mapping[str, Any], *, sql: str = "", token: str = "") -> e
     if issubclass(kind, errors.SqlError):
         line, column = int(found.get("line") or 0), int(found.get("column") or 0)
         return kind(message, sql=sql, line=line, column=column, hint=hint)
-    details = _DETAILS.get(code, {})
+    unknown, given = _UNKNOWN.get(code, {}), found.get("details") or {}
+    details = {name: _value(given.get(name, other)) for name, other in unknown.items()}
     if token and "token" in details:
-        details = {"token": token}
-    return kind(message, hint=hint, **details)
+        details["token"] = token
+    made = kind(message, hint=hint, **details)
+    for name in given.keys() - unknown.keys():
+        if hasattr(made, name):
+            setattr(made, name, _value(given[name]))
+    return made
+
+
+def _value(given: Any) -> Any:  # noqa: ANN401 - of any type
+    """A detail as the error has it: JSON has no tuples."""
+    return tuple(given) if isinstance(given, list) else given
 
 
 _KINDS = {

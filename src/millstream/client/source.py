@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
@@ -17,17 +20,19 @@ from millstream.errors import (
     ClosedError,
     DisconnectedError,
     Error,
+    InvalidOptionError,
     LimitError,
     SourceFullError,
     TooLargeError,
 )
 from millstream.formats.batches import as_batches
 from millstream.formats.rows import RowShape
+from millstream.model.clock import from_datetime
 from millstream.model.display import one_line, public_names
 from millstream.threads import Waiters, thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -42,6 +47,17 @@ CAPACITY: Final = 65_536
 _MERGED_ROWS: Final = 8_192
 _BODY_BYTES: Final = 8 << 20  # the server takes 16 MiB, unless it was started with another limit
 _PASSING: Final = (DisconnectedError, LimitError, SourceFullError)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A watermark that waits among rows; it counts as one of them.
+
+    Attributes:
+        micros: since 1970 UTC.
+    """
+
+    micros: int
 
 
 class Producer:
@@ -62,7 +78,7 @@ class Producer:
         self.error: Error | None = None
         self._http = http
         self._lock = threading.Lock()
-        self._units: deque[Row | pa.RecordBatch] = deque()
+        self._units: deque[Row | pa.RecordBatch | Watermark] = deque()
         self._pushed = self._added = 0
         self._lsn = 0
         self._away: DisconnectedError | None = None
@@ -82,8 +98,8 @@ class Producer:
         if self._is_stopped:
             raise ClosedError("the client is closed", hint="ms.connect again")
 
-    def add(self, unit: Row | pa.RecordBatch, rows: int) -> None:
-        """Take a row or a batch; waits while there is no room."""
+    def add(self, unit: Row | pa.RecordBatch | Watermark, rows: int) -> None:
+        """Take a row, a batch or a watermark; waits while there is no room."""
         if self.pending >= CAPACITY:
             self._progress.wait(self._may_add)
         with self._lock:
@@ -128,8 +144,12 @@ class Producer:
         while self._work.wait(self._has_work) and not self._is_stopped:
             rows, batch = self._next()
             try:
-                for body in _bodies(batch):
-                    self._send(body)
+                if isinstance(batch, Watermark):
+                    self._send(partial(self._http.watermark, self.name, batch.micros))
+                else:
+                    for body in _bodies(batch):
+                        # Each request has one key, however often it is sent.
+                        self._send(partial(self._http.insert, self.name, body, uuid4().hex))
             except Error as error:
                 if not self._is_stopped:
                     self.error = error
@@ -141,23 +161,24 @@ class Producer:
     def _has_work(self) -> bool:
         return bool(self._units) or self._is_stopped
 
-    def _next(self) -> tuple[int, pa.RecordBatch]:
+    def _next(self) -> tuple[int, pa.RecordBatch | Watermark]:
         """What one request adds: a batch that was pushed as one, or rows that have gathered."""
         units = self._units
         first = units.popleft()
+        if isinstance(first, Watermark):
+            return 1, first
         if not isinstance(first, tuple):
             return first.num_rows, first
         rows: list[Row] = [first]
         while units and isinstance(units[0], tuple) and len(rows) < _MERGED_ROWS:
-            rows.append(units.popleft())
+            rows.append(units.popleft())  # type: ignore[arg-type]
         return len(rows), self.schema.rows_to_arrow(rows)
 
-    def _send(self, body: bytes) -> None:
-        """Send a request until it is answered, always with the same key."""
-        key = uuid4().hex
+    def _send(self, request: Callable[[], Any]) -> None:
+        """Send a request until it is answered."""
         for delay in delays():
             try:
-                self._lsn = self._http.insert(self.name, body, key)["lsn"]
+                self._lsn = request()["lsn"]
             except _PASSING as error:
                 if isinstance(error, TooLargeError):
                     raise
@@ -250,6 +271,21 @@ class RemoteSource:
         for batch in batches:
             self._producer.add(batch.arrow, len(batch))
         return sum(map(len, batches))
+
+    def watermark(self, timestamp: datetime | int) -> None:
+        """Promise that no row that is pushed after this call is older than a timestamp.
+
+        A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
+        It is sent after what was pushed before; a tenant's is refused.
+        """
+        micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
+        if type(micros) is not int or not -(2**63) < micros < 2**63:
+            raise InvalidOptionError(
+                f"{timestamp!r} is not a watermark",
+                hint="give a datetime, or microseconds since 1970 UTC as an int",
+            )
+        self._check()
+        self._producer.add(Watermark(micros), 1)
 
     def flush(self) -> int:
         """Wait until all that was pushed is on the server's disk; returns an LSN after it.

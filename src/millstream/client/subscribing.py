@@ -233,6 +233,11 @@ class RemoteSubscribing:
         **callbacks: Any,  # noqa: ANN401 - of the style
     ) -> S:
         self._check()
+        if not isinstance(query, str):
+            raise InvalidOptionError(
+                f"a client subscribes to one query, got {type(query).__name__}",
+                hint="subscribe to each; or, where the database is opened, to a list",
+            )
         inbox = self._link.open(_message(query, parameters, options), options.buffer_rows)
         return self._made(style, inbox, options, **callbacks)
 
