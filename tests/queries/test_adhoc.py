@@ -267,4 +267,3 @@ def test_a_query_of_a_table_converts_the_columns_that_it_reads(monkeypatch):
         assert db.query("SELECT COUNT(*) AS n, MAX(id) AS m FROM t").fetchall() == [(2, 2)]
         db.execute("ALTER TABLE t ADD COLUMN w VARCHAR")
         assert db.query("SELECT COUNT(w) AS w, COUNT(*) AS n FROM t").fetchall() == [(0, 2)]
-        assert db.query("SELECT FIRST(id) AS f, LAST(id) AS l FROM t").fetchall() == [(1, 2)]
