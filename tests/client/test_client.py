@@ -7,10 +7,12 @@ import sys
 
 import pyarrow as pa
 import pytest
+from tests.server.conftest import serving
 
 import millstream as ms
 from millstream import errors
 from millstream.client.client import Client
+from millstream.model.clock import from_datetime
 from millstream.server.keys import Keys
 from millstream.testing import TIMEOUT
 
@@ -230,19 +232,25 @@ class TestLikeADatabase:
                 writer.write((n, "x"))
         assert db.query(f"SELECT COUNT(*) AS n FROM {s}").fetchall() == [(25,)]
 
-    def test_a_watermark_comes_after_the_rows_before_it(self, db):
-        db.execute("CREATE SOURCE timed (ts TIMESTAMP, WATERMARK FOR ts AS ts)")
+    def test_a_watermark_comes_after_the_rows_before_it(self, tmp_path):
         when = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-        with db.source("timed") as source:
-            source.push((when,))
-            source.watermark(when + dt.timedelta(days=1))
-            source.flush()
-            with pytest.raises(errors.InvalidOptionError):
-                source.watermark("tomorrow")
-        (shown,) = db.query("SHOW SOURCES LIKE 'timed'").to_pylist()
-        assert shown["watermark"] == when + dt.timedelta(days=1)
-        assert shown["pushed"] == 1
-        db.execute("DROP SOURCE timed")
+        with serving(tmp_path / "db") as served, ms.connect(served.url) as db:
+            db.execute("CREATE SOURCE timed (ts TIMESTAMP, WATERMARK FOR ts AS ts)")
+            with db.source("timed") as source:
+                for day in range(3):
+                    source.push((when + dt.timedelta(days=day),))
+                source.watermark(when + dt.timedelta(days=9))
+                source.flush()
+                with pytest.raises(errors.InvalidOptionError):
+                    source.watermark("tomorrow")
+            (micros,) = served.db.context.engine.inlets.watermarks().values()
+            assert micros == from_datetime(when + dt.timedelta(days=9))
+            assert len(served.db.query("SELECT * FROM timed")) == 3
+            body = {"watermark": "2026-02-01T00:00:00Z"}
+            assert served.client.post("/v1/sources/timed/watermark", json=body).status_code == 200
+            for wrong in ({}, {"watermark": "soon"}, {"watermark": 2**70}, {"watermark": True}):
+                answer = served.client.post("/v1/sources/timed/watermark", json=wrong)
+                assert answer.status_code == 400
 
     def test_a_tenant_sets_no_watermark(self, tmp_path):
         keys = Keys(tmp_path)
@@ -251,11 +259,10 @@ class TestLikeADatabase:
         try:
             with ms.connect(process.url, key=keys.create("all", role="admin")) as db:
                 db.execute("CREATE SOURCE own (who VARCHAR NOT NULL) WITH (tenant = 'who')")
-            with ms.connect(process.url, key=secret) as db:
+            with pytest.raises(errors.TenantError), ms.connect(process.url, key=secret) as db:
                 source = db.source("own")
                 source.watermark(1)
-                with pytest.raises(errors.TenantError):
-                    source.flush()
+                source.flush()
         finally:
             process.end()
 

@@ -83,6 +83,28 @@ def test_a_share_is_free_again_when_the_thread_is(make):
     asyncio.run(main())
 
 
+def test_a_query_that_begins_after_it_was_interrupted_is_ended(make):
+    async def main():
+        begins, ended, running = threading.Event(), threading.Event(), []
+
+        def interrupt(thread):
+            if thread in running:
+                ended.set()
+
+        def query():
+            begins.wait(TIMEOUT)  # such as to read what it needs
+            running.append(threading.get_ident())
+            assert ended.wait(TIMEOUT)
+
+        workers = make(1, interrupt=interrupt)
+        with pytest.raises(QueryTimeoutError):
+            await workers.run(query, seconds=0.01)
+        begins.set()
+        assert await workers.run(lambda: 1) == 1
+
+    asyncio.run(main())
+
+
 def test_opening_subscriptions_does_not_hold_up_statements(serve):
     with serve(limits={"workers": 1}) as served:
         served.db.execute("CREATE SOURCE s (n BIGINT)")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+_AGAIN = 0.05
 _PENDING = 64
 """For each thread, so many calls may wait for one."""
 
@@ -138,12 +139,12 @@ class Workers:
                 running.add_done_callback(partial(self._done, owner, share))
                 return await asyncio.shield(running)
         except asyncio.CancelledError:
-            call.interrupt()
+            self._end(call, running)
             raise
         except TimeoutError as error:
             if running is not None and running.done() and not running.cancelled():
                 raise  # it has raised that itself
-            call.abandon()
+            self._end(call, running)
             raise QueryTimeoutError(
                 f"it took longer than {limit or 0.0:g} seconds",
                 hint="ask for less, or start the server with a longer --query-timeout",
@@ -151,6 +152,12 @@ class Workers:
         finally:
             if running is None:
                 self._left(owner, share)
+
+    def _end(self, call: Call[T], running: asyncio.Future[T] | None) -> None:
+        """End a call's query, until it has ended: it may be about to begin one."""
+        call.abandon()
+        if running is not None and not running.done():
+            asyncio.get_running_loop().call_later(_AGAIN, self._end, call, running)
 
     def _entered(self, owner: str | None) -> Share | None:
         """Count one call more."""
