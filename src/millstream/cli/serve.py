@@ -108,7 +108,7 @@ def served(
     """
     from millstream.server.keys import Keys  # noqa: PLC0415 - --help loads no Arrow
 
-    server = _server_module().Server(database, settings, Keys(database.path))
+    server = server_module().Server(database, settings, Keys(database.path))
     ready = threading.Event()
 
     def run() -> None:
