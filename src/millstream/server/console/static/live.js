@@ -4,6 +4,10 @@ import { count, el, fillCell, headRow, isNumeric, plural, rate, setData, setText
 import { LiveRows } from "./live_rows.js";
 
 const LEAVING = 900;
+const SPARED = 2;
+const LONGEST_PAUSE = 500;
+/** When more rows than this change between two drawings, a flash of all says nothing, and costs. */
+const MOST_FLASHES = 100;
 const STATES = {
   opening: "opening …",
   live: "live",
@@ -18,7 +22,9 @@ export class LiveCard {
   #elements = new Map();
   #columns = [];
   #tick = 0;
-  #frame = 0;
+  #isScheduled = false;
+  #isClosed = false;
+  #notBefore = 0;
   #rate = { changes: 0, since: performance.now(), text: "" };
   #onError;
   #onClose;
@@ -77,7 +83,7 @@ export class LiveCard {
 
   close() {
     clearInterval(this.#timer);
-    cancelAnimationFrame(this.#frame);
+    this.#isClosed = true;
     this.subscription.close();
     this.element.remove();
     this.#onClose?.(this);
@@ -128,12 +134,23 @@ export class LiveCard {
     this.#stateChanged();
   }
 
-  // ---- drawing, once per frame however much has come
+  // ---- drawing, at most once per frame however much has come
 
   #schedule() {
-    this.#frame ||= requestAnimationFrame(() => {
-      this.#frame = 0;
-      this.#draw();
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setTimeout(() => requestAnimationFrame(() => this.#drawNow()), Math.max(0, this.#notBefore - performance.now()));
+  }
+
+  #drawNow() {
+    this.#isScheduled = false;
+    if (this.#isClosed) return;
+    const began = performance.now();
+    this.#draw();
+    // With layout and paint. Most of the time is left to the other parts of the page.
+    setTimeout(() => {
+      const now = performance.now();
+      this.#notBefore = now + Math.min(SPARED * (now - began), LONGEST_PAUSE);
     });
   }
 
@@ -143,23 +160,23 @@ export class LiveCard {
       this.body.replaceChildren();
       this.#elements.clear();
     }
-    for (const id of evicted) this.#remove(id);
+    const spare = evicted.map((id) => this.#remove(id)).filter(Boolean);
     this.#tick = 1 - this.#tick;
+    this.body.classList.toggle("still", changes.length > MOST_FLASHES);
     const added = [];
     for (const change of changes) {
       if (change.op === "delete") this.#leave(change.id);
-      else this.#show(change, added);
+      else this.#show(change, added, spare);
     }
     if (this.#rows.isKeyed) this.body.append(...added);
     else this.body.prepend(...added.reverse());
     this.#summarize();
   }
 
-  #show({ id, op, row, before, isSnapshot }, added) {
+  #show({ id, op, row, before, isSnapshot }, added, spare) {
     let element = this.#elements.get(id);
-    const isNew = !element;
-    if (isNew) {
-      element = el("tr", null, el("td", { class: "sign" }), ...row.map(() => el("td")));
+    if (!element) {
+      element = spare.pop() ?? el("tr", null, el("td", { class: "sign" }), ...row.map(() => el("td")));
       this.#elements.set(id, element);
       added.push(element);
     }
@@ -171,7 +188,11 @@ export class LiveCard {
       if (isChanged) cell.dataset.changed = String(this.#tick);
       else delete cell.dataset.changed;
     });
-    if (isSnapshot) return;
+    if (isSnapshot) {
+      delete element.dataset.op;
+      setText(element.firstChild, "");
+      return;
+    }
     element.dataset.op = op;
     element.dataset.tick = String(this.#tick);
     setText(element.firstChild, SIGNS[op]);
@@ -188,8 +209,10 @@ export class LiveCard {
   }
 
   #remove(id) {
-    this.#elements.get(id)?.remove();
+    const element = this.#elements.get(id);
+    element?.remove();
     this.#elements.delete(id);
+    return element;
   }
 
   #summarize() {
