@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import threading
 from collections import deque
 from dataclasses import replace
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from millstream.log.topics import Topic
     from millstream.model.clock import Clock
 
+_EPOCHS: Final = 1 << 24
 GROUP_BYTES: Final = 1 << 20
 """What is encoded and then written at once: as much as a core's cache holds in between."""
 
@@ -66,7 +68,8 @@ class LogWriter:
         self, directory: Path, state: LogState, *, segment_bytes: int, clock: Clock
     ) -> None:
         end_lsn = state.seal.index.end_lsn
-        epoch = state.seal.epochs.current + 1
+        # By chance, so that no run after a copy was restored has the number of one that is lost.
+        epoch = state.seal.epochs.current + 1 + secrets.randbelow(_EPOCHS)
         epochs = state.seal.epochs.begin(epoch, end_lsn)
         order = threading.Lock()
         self.database = state.database
