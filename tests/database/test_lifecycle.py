@@ -236,6 +236,26 @@ def test_close_while_a_stream_waits(tmp_path):
     asyncio.run(main())
 
 
+def test_close_while_a_query_runs(tmp_path):
+    db = ms.open(tmp_path)
+    db.execute("CREATE SOURCE s (n BIGINT)")
+    db.insert("s", [(n,) for n in range(2000)])
+    answers = []
+
+    def ask():
+        answers.extend(
+            db.query("SELECT SUM(a.n * b.n) AS x FROM s AS a, s AS b, s AS c WHERE c.n < 9")
+        )
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    running = engine_of(db).relations._adhoc._running
+    wait_until(lambda: running or answers)
+    db.close()  # waits for the query, which holds DuckDB
+    thread.join(TIMEOUT)
+    assert answers == [(9 * sum(range(2000)) ** 2,)]
+
+
 def test_close_while_a_callback_runs(tmp_path):
     db = ms.open(tmp_path)
     db.execute("CREATE SOURCE s (n BIGINT)")

@@ -34,6 +34,7 @@ _CONFIG = {
     "python_enable_replacements": False,
     "preserve_insertion_order": True,
 }
+_CLOSE_SECONDS = 60.0
 _MARK = "\x1f"
 
 
@@ -48,6 +49,7 @@ class AdhocRunner:
     def __init__(self, *, threads: int = 1) -> None:
         self._threads = threads
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._database: Any = None
         self._registered: set[str] = set()
         self._closed = False
@@ -75,8 +77,8 @@ class AdhocRunner:
         cursor = self._cursor(plan.kernels)
         failures: list[BaseException] = []
         thread = threading.get_ident()
-        self._running[thread] = cursor
         try:
+            self._running[thread] = cursor
             for name in plan.tables:
                 once = plan.scans[name] == 1
                 cursor.register(
@@ -88,17 +90,24 @@ class AdhocRunner:
                 raise failures[0] from error
             raise _translated(error, plan) from error
         finally:
-            del self._running[thread]
-            cursor.close()
+            self._end(thread, cursor)
         return _result(made, plan)
+
+    @uninterrupted
+    def _end(self, thread: int, cursor: Any) -> None:  # noqa: ANN401
+        cursor.close()
+        with self._ended:
+            self._running.pop(thread, None)
+            self._ended.notify_all()
 
     def close(self) -> None:
         """Close DuckDB, once the queries that run are finished."""
-        with self._lock:
+        with self._ended:
             self._closed = True
-            if self._database is not None:
-                self._database.close()
-                self._database = None
+            database, self._database = self._database, None
+            # DuckDB closes nothing that is in use; what is not closed here, its last query does.
+            if self._ended.wait_for(lambda: not self._running, _CLOSE_SECONDS) and database:
+                database.close()
 
     @uninterrupted
     def _cursor(self, kernels: Sequence[Kernel]) -> Any:  # noqa: ANN401 - of a module that is loaded late
