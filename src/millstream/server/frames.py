@@ -14,6 +14,7 @@ import pyarrow as pa
 from millstream.delivery.backpressure import slice_end
 from millstream.formats.json_output import to_json
 from millstream.server.answers import columns_json, error_json
+from millstream.server.protocol import encoded_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FrameType = Literal["ready", "snapshot", "changes", "progress", "gap", "reset", "error", "end"]
 Encoding = Literal["json", "arrow"]
+_MOST_IDS: Final = 4
 FRAME_ROWS: Final = 2048
 """So many rows at most are in a frame: what is encoded at a time holds up the event loop."""
 
@@ -38,7 +40,7 @@ class Frame:
         batch: of a snapshot or changes, the rows.
     """
 
-    __slots__ = ("_arrow", "_fields", "_text", "batch", "lsn", "token", "type")
+    __slots__ = ("_arrow", "_fields", "_messages", "_text", "batch", "lsn", "token", "type")
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class Frame:
         self._fields = fields or {}
         self._text: str | None = None
         self._arrow: bytes | None = None
+        self._messages: dict[tuple[str, bool], bytes] = {}
 
     def __len__(self) -> int:
         """How many rows it has."""
@@ -80,6 +83,17 @@ class Frame:
             return self
         rest = batch.slice(bisect_right(batch.lsns, position))
         return Frame(self.type, token=self.token, lsn=self.lsn, fields=self._fields, batch=rest)
+
+    def message(self, client_id: str, *, as_arrow: bool) -> bytes:
+        """The frame as a message of a WebSocket, encoded once for all that have the same id."""
+        found = self._messages.get((client_id, as_arrow))
+        if found is None:
+            is_text = not as_arrow or self.batch is None
+            payload = self.json(client_id).encode() if is_text else self.binary(client_id)
+            found = encoded_message(payload, is_text=is_text)
+            if len(self._messages) < _MOST_IDS:
+                self._messages[client_id, as_arrow] = found
+        return found
 
     # ---- JSON
 

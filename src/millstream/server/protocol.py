@@ -1,22 +1,27 @@
-"""HTTP connections: uvicorn's, with a limit on how many, how long and how large a head may be.
+"""Connections: uvicorn's, with a limit on how many, how long and how large a head may be.
 
 A client that sends a byte now and then (slow loris), or that connects and sends nothing, is cut off
-after a while.
+after a while. WebSockets take messages that are encoded already, for all who are sent the same.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 if TYPE_CHECKING:
     import asyncio
 
     from millstream.server.settings import Limits
 
+_SHORT = 126
+"""Lengths from here on are written in more bytes."""
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
     b"content-length: 0\r\n\r\n"
@@ -104,3 +109,39 @@ class LimitedHttp(HttpToolsProtocol):
 def limited(limits: Limits) -> type[LimitedHttp]:
     """The class of connections with some limits."""
     return type("LimitedHttp", (LimitedHttp,), {"limits": limits})
+
+
+class SharedWebSocket(WebSocketsSansIOProtocol):
+    """One WebSocket. What it is sent with a key ``encoded`` goes to the socket as it is.
+
+    The message is then the same bytes for every client that gets it: a server does not mask, and
+    nothing is compressed.
+    """
+
+    async def send(self, message: Any) -> None:  # noqa: ANN401 - as uvicorn has it
+        """Send a message."""
+        data = message.get("encoded")
+        if data is None:
+            await super().send(message)
+            return
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self.disconnected or self.close_sent:
+            raise ClientDisconnected
+        self.transport.write(data)
+
+
+def encoded_message(payload: bytes, *, is_text: bool) -> bytes:
+    r"""A message of a server as the bytes of RFC 6455: one frame, which is not masked.
+
+    >>> encoded_message(b"hi", is_text=True)
+    b'\x81\x02hi'
+    """
+    kind, length = 0x81 if is_text else 0x82, len(payload)
+    if length < _SHORT:
+        head = struct.pack(">BB", kind, length)
+    elif length < 1 << 16:
+        head = struct.pack(">BBH", kind, _SHORT, length)
+    else:
+        head = struct.pack(">BBQ", kind, _SHORT + 1, length)
+    return head + payload

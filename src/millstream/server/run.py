@@ -15,7 +15,7 @@ import uvicorn
 
 from millstream.errors import InvalidOptionError
 from millstream.server.app import make_app
-from millstream.server.protocol import limited
+from millstream.server.protocol import SharedWebSocket, limited
 from millstream.server.service import Service
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Server:
         return uvicorn.Config(
             make_app(self._service),
             http=limited(limits),
-            ws="websockets-sansio",
+            ws=SharedWebSocket,
             ws_max_size=limits.message_bytes,
             ws_per_message_deflate=False,  # costs each connection its own window of memory
             ws_ping_interval=20.0,

@@ -143,10 +143,8 @@ class Connection:
                     await self._send_frame(frame, key, as_arrow=as_arrow)
 
     async def _send_frame(self, frame: Frame, key: str, *, as_arrow: bool) -> None:
-        if as_arrow and frame.batch is not None:
-            await self._client.send({"type": "websocket.send", "bytes": frame.binary(key)})
-        else:
-            await self._client.send({"type": "websocket.send", "text": frame.json(key)})
+        message = frame.message(key, as_arrow=as_arrow)
+        await self._client.send({"type": "websocket.send", "encoded": message})
 
     def _stream(self, client_id: Any) -> Stream:  # noqa: ANN401 - of the client
         found = self._streams.get(_key(client_id))
