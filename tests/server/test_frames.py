@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import struct
@@ -9,10 +10,16 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
 
 from millstream import ChangeBatch, Schema
 from millstream.model.change import Gap
-from millstream.server.frames import FRAME_ROWS, batch_frames
+from millstream.server.frames import FRAME_ROWS, Frame, batch_frames
+from millstream.server.protocol import encoded_message
+from millstream.server.tails import Member
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire-protocol.md"
 VECTORS = json.loads(re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
@@ -78,3 +85,39 @@ def test_the_changes_after_an_lsn():
     assert [each["lsn"] for each in json.loads(rest.json())["changes"]] == [8, 9, 10]
     assert rest.token == frame.token
     assert frame.after(0) is frame
+
+
+def test_a_member_that_waits_is_handed_frames_at_once():
+    async def main():
+        sent, may_write = [], [True]
+
+        def hand_over(frame):
+            if may_write[0]:
+                sent.append(frame.lsn)
+            return may_write[0]
+
+        member = Member(0, 100, hand_over)
+        assert member.offer(Frame("progress", token="t", lsn=1))  # it does not wait yet: queued
+        assert (await member.take()).lsn == 1
+        taking = asyncio.ensure_future(member.take())
+        await asyncio.sleep(0)
+        for lsn in (2, 3):
+            assert member.offer(Frame("progress", token="t", lsn=lsn))
+        may_write[0] = False
+        assert member.offer(Frame("progress", token="t", lsn=4))
+        may_write[0] = True
+        assert member.offer(Frame("progress", token="t", lsn=5))  # after the one that waits
+        assert sent == [2, 3]
+        assert [(await taking).lsn, (await member.take()).lsn] == [4, 5]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
+def test_a_message_is_what_a_websocket_library_reads(size):
+    payload = b"x" * size
+    protocol = ClientProtocol(parse_uri("ws://localhost/"), state=State.OPEN)
+    protocol.receive_data(encoded_message(payload, is_text=size % 2 == 0))
+    (frame,) = protocol.events_received()
+    assert (frame.data, frame.fin) == (payload, True)
+    assert frame.opcode == (Opcode.TEXT if size % 2 == 0 else Opcode.BINARY)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -117,6 +118,19 @@ class SharedWebSocket(WebSocketsSansIOProtocol):
     The message is then the same bytes for every client that gets it: a server does not mask, and
     nothing is compressed.
     """
+
+    def handle_connect(self, event: Any) -> None:  # noqa: ANN401 - as uvicorn has it
+        """Begin with the handshake; what serves it can write to it at once."""
+        super().handle_connect(event)
+        if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            self.scope["extensions"]["millstream.write"] = {"write": self.write_now}
+
+    def write_now(self, data: bytes) -> bool:
+        """Send a message that is encoded already; False when that has to wait, or is too late."""
+        if self.disconnected or self.close_sent or not self.writable.is_set():
+            return False
+        self.transport.write(data)
+        return True
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 - as uvicorn has it
         """Send a message."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import (
     ClosedError,
@@ -35,7 +35,7 @@ from millstream.server.tails import HEARTBEAT, Member
 from millstream.server.webhooks import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from millstream.engine.session import Session
     from millstream.server.frames import Encoding, Frame
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from millstream.server.tails import Tail
     from millstream.sql import ParameterValues
     from millstream.subscriptions import AsyncSubscription, Start
+
+
+_SIMPLE: Final = ("changes", "progress")
+"""Frames after which a stream goes on as before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +96,22 @@ class Stream:
         session: of the client.
         identity: who the client is.
         wanted: what it has asked for.
+        write_now: sends a frame without waiting; False when that cannot be. None: nothing can.
     """
 
     def __init__(
-        self, service: Service, session: Session, identity: Identity, wanted: Wanted
+        self,
+        service: Service,
+        session: Session,
+        identity: Identity,
+        wanted: Wanted,
+        write_now: Callable[[Frame], bool] | None = None,
     ) -> None:
         self._service = service
         self._session = session
         self._identity = identity
         self._wanted = wanted
+        self._write_now = write_now
         self._subscription: AsyncSubscription | None = None
         self._place: tuple[Tail, Member | None] | None = None
         self._token, self._lsn = "", 0
@@ -259,7 +270,8 @@ class Stream:
         tail = await self._service.tails.get(key, wanted.encoding, self._open_tail)
         self._place = tail, None
         position = subscription.settled
-        member = Member(position, wanted.buffer_rows)
+        hand_over = None if self._write_now is None else self._hand_over
+        member = Member(position, wanted.buffer_rows, hand_over)
         if not tail.join(member, position):
             return False
         self._leave()
@@ -277,6 +289,16 @@ class Stream:
         )
 
     # ---- from the tail
+
+    def _hand_over(self, frame: Frame) -> bool:
+        """Send a frame of the tail now, past those who read ``frames``, which wait for one."""
+        if frame.type not in _SIMPLE or not self._may_go_on.is_set() or self._write_now is None:
+            return False
+        if not self._write_now(frame):
+            return False
+        self._sent(frame)
+        self._in_snapshot = False
+        return True
 
     async def _shared(self) -> AsyncIterator[Frame]:
         """The frames of the tail, until this client was too slow for it."""

@@ -41,17 +41,24 @@ class Member:
     Args:
         position: it has everything up to this LSN.
         limit: how many rows wait for it, before it goes on from the log.
+        hand_over: sends a frame to a client that waits for one, at once; False: it has to wait.
 
     Attributes:
         has_overflowed: whether it gets no more, since it was too slow.
     """
 
-    __slots__ = ("_frames", "_limit", "_position", "_rows", "_size", "_waiter", "has_overflowed")
+    __slots__ = (
+        *("_frames", "_hand_over", "_limit", "_position", "_rows", "_size", "_waiter"),
+        "has_overflowed",
+    )
 
-    def __init__(self, position: int, limit: int) -> None:
+    def __init__(
+        self, position: int, limit: int, hand_over: Callable[[Frame], bool] | None = None
+    ) -> None:
         self.has_overflowed = False
         self._position = position
         self._limit = limit
+        self._hand_over = hand_over
         self._frames: deque[Frame] = deque()
         self._rows = self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -62,6 +69,10 @@ class Member:
             return True
         if frame.batch is not None and frame.batch.first_lsn <= self._position:
             frame = frame.after(self._position)
+        # Who waits has been sent all before: a task for each of a thousand clients costs more than
+        # what it sends.
+        if self._waiter is not None and self._hand_over is not None and self._hand_over(frame):
+            return True
         rows, size = len(frame), frame.size
         if self._frames and (self._rows + rows > self._limit or self._size + size > _QUEUED_BYTES):
             self.has_overflowed = True

@@ -18,6 +18,8 @@ from millstream.server.sql import execute, result_json, statement_of
 from millstream.server.streams import Stream, Wanted, parse_start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.websockets import WebSocket
 
     from millstream.engine.session import Session
@@ -119,7 +121,8 @@ class Connection:
         if len(self._tasks) >= limit:
             raise LimitError(f"{limit} subscriptions are on this connection already")
         wanted = _wanted(found)
-        stream = Stream(self._service, self._session, self._identity, wanted)
+        write = self._writing(key, as_arrow=wanted.encoding == "arrow")
+        stream = Stream(self._service, self._session, self._identity, wanted, write)
         counted = self._service.gate.subscription(self._identity)
         counted.__enter__()  # ended with its task
         self._streams[key] = stream
@@ -132,6 +135,14 @@ class Connection:
             self._streams.pop(key, None)
 
         task.add_done_callback(ended)
+
+    def _writing(self, key: str, *, as_arrow: bool) -> Callable[[Frame], bool] | None:
+        """What sends a frame without waiting; None where the connection cannot."""
+        extension = self._client.scope.get("extensions", {}).get("millstream.write")
+        if extension is None:
+            return None
+        write: Callable[[bytes], bool] = extension["write"]
+        return lambda frame: write(frame.message(key, as_arrow=as_arrow))
 
     async def _pump(self, key: str, stream: Stream, encoding: str) -> None:
         """Send the frames of a subscription, as fast as the client takes them."""
