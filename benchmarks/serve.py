@@ -225,7 +225,13 @@ async def fan_out(server: Server, clients: int, seconds: float) -> None:
     print(f"| memory of an idle WebSocket with a subscription | {each / 1024:.0f} KiB |")
     print(f"| rows delivered to {clients:,} WebSockets | {Counter.rows / took:,.0f} rows/s |")
     print(f"| of {expected:,} rows, delivered | {Counter.rows / expected:.1%} |")
+    Counter.rows, spent = 0, server.cpu()
     pace = await produced(server, seconds, 10)
+    began = time.perf_counter()
+    while Counter.rows < clients * pace[1] and time.perf_counter() - began < 60:
+        await asyncio.sleep(0.02)
+    spent = (server.cpu() - spent) / (clients * pace[1] / 10)
+    print(f"| processor time of the server for each frame of 10 rows | {spent * 1e6:.0f} us |")
     print(f"| producer alone: a body of 10 rows, 20 times a second | {alone[0] * 1e3:.1f} ms |")
     print(f"| the same beside {clients:,} WebSockets that get them | {pace[0] * 1e3:.1f} ms |")
     for made in transports:
