@@ -60,6 +60,7 @@ RIGHT = {
     "subscribe": {"query": "SELECT * FROM s"},
     "subscribe_callback": {"query": "SELECT * FROM s", "on_change": lambda _: None},
     "subscribe_stream": {"query": "SELECT * FROM s"},
+    "watch": {"query": "SELECT * FROM s"},
     "notify": {"channel": "c"},
 }
 NOT_CALLED = {"cancel", "close", "aclose", "clone", "from_arrow", "from_rows"}
@@ -90,7 +91,7 @@ def finish(made):
             made.close()
     elif inspect.isgenerator(made):
         next(made, None)
-    elif isinstance(made, ms.Source) or hasattr(made, "cancel"):
+    elif isinstance(made, ms.Source) or hasattr(made, "cancel") or hasattr(made, "stop"):
         made.close()
 
 
