@@ -123,7 +123,7 @@ def test_saved_rows_of_another_epoch_or_database_are_removed(tmp_path):
         assert db.query("SELECT k FROM t").fetchall() == [(3,)]
     assert not one.exists()
     token = ResumeToken.parse(saved.token)  # of an epoch that is yet to come
-    write_rows(one, replace(saved, token=str(replace(token, epoch=token.epoch + 100))))
+    write_rows(one, replace(saved, token=str(replace(token, epoch=token.epoch + (1 << 40)))))
     with ms.open(tmp_path / "one") as db:
         assert db.query("SELECT k FROM t").fetchall() == [(3,)]
     assert not one.exists()
