@@ -172,7 +172,7 @@ class TestMessages:
 class TestDurable:
     def test_it_goes_on_after_what_was_acknowledged(self, server):
         with ms.connect(server.url, timeout=TIMEOUT) as db:
-            db.execute("CREATE SOURCE s (n BIGINT)")
+            db.execute("CREATE SOURCE s (n BIGINT) WITH (wal_mode = 'sync')")
             subscription = db.subscribe("SELECT n FROM s", name="reader")
             listener = db.listen("orders")
             db.insert("s", [(1,)])
@@ -209,7 +209,7 @@ class TestReconnecting:
     @pytest.mark.parametrize("signals", [[signal.SIGKILL] * 2, [signal.SIGTERM]])
     def test_nothing_is_lost_and_nothing_comes_twice(self, server, signals):
         with ms.connect(server.url, timeout=TIMEOUT) as db:
-            db.execute("CREATE SOURCE s (n BIGINT)")
+            db.execute("CREATE SOURCE s (n BIGINT) WITH (wal_mode = 'sync')")
             db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
             channel = db.subscribe("SELECT n FROM s")
             table = Mirror(db.subscribe("SELECT * FROM t"), key_columns=1)
