@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 
+from debian import install
+
 OLDEST = 17
 PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 HOW = (
@@ -30,31 +32,11 @@ def version() -> int:
     return int(found[1]) if found else 0
 
 
-def run(command: list[str]) -> bool:
-    """Whether a command went well; what it says is left out."""
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    return not subprocess.run(command, check=False, env=env, capture_output=True).returncode
-
-
-def install() -> bool:
-    """Whether Debian's own package could be installed."""
-    if shutil.which("apt-get") is None:
-        return False
-    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if root and shutil.which("sudo") is None:
-        return False
-    print("installing Java (openjdk, headless) ...", flush=True)
-    if not run([*root, "apt-get", "update", "-q"]):
-        return False
-    for package in PACKAGES:
-        if run([*root, "apt-get", "install", "-y", "-q", "--no-install-recommends", package]):
-            return True
-    return False
-
-
 def main() -> None:
     """Find it, or install it, or say how."""
-    if version() < OLDEST and not (install() and version() >= OLDEST):
+    if version() < OLDEST and not (
+        install("Java (openjdk, headless)", PACKAGES) and version() >= OLDEST
+    ):
         sys.exit(HOW)
 
 

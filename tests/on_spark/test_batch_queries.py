@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millstream.errors import ExpressionError, SqlUnsupportedError, TenantError
+from millstream.errors import ExpressionError, SqlColumnError, SqlUnsupportedError, TenantError
 from millstream.model import Schema
 from millstream.testing import Background, engine_of, wait_until
 
@@ -90,6 +90,11 @@ def test_what_has_no_one_answer_is_refused_as_before(made, sql):
     with pytest.raises(SqlUnsupportedError) as caught:
         made.query(sql)
     assert caught.value.hint
+
+
+def test_what_is_wrong_is_said_and_not_that_a_function_is_missing(made):
+    with pytest.raises(SqlColumnError, match="nope"):
+        made.query("SELECT MEDIAN(nope) AS m FROM t")
 
 
 def test_a_row_without_a_value(made):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 from tests.server.conftest import bearer
 
 from millstream.errors import LimitError, QueryTimeoutError
 from millstream.server.workers import Workers
-from millstream.testing import TIMEOUT
+from millstream.testing import TIMEOUT, wait_until
 
 
 @pytest.fixture
@@ -113,8 +112,7 @@ def test_opening_subscriptions_does_not_hold_up_statements(serve):
         address = "/v1/poll?sql=SELECT n FROM s&timeout=0"
         polled = threading.Thread(target=served.client.get, args=(address,))
         polled.start()
-        while not openings.pending:
-            time.sleep(0.001)
+        wait_until(lambda: openings.pending)
         assert served.rows("SELECT n FROM s") == []
         go.set()
         polled.join(TIMEOUT)
@@ -130,8 +128,7 @@ def test_a_key_that_keeps_threads_busy(serve):
         calls = [threading.Thread(target=served.sql, args=(slow, None, greedy)) for _ in range(4)]
         for each in calls:
             each.start()
-        while statements.pending < len(calls):
-            time.sleep(0.001)
+        wait_until(lambda: statements.pending >= len(calls))
         answer = served.client.post(
             "/v1/sql", json={"sql": "SELECT n FROM s LIMIT 1"}, headers=bearer(other)
         )

@@ -210,7 +210,8 @@ def plan_on_spark(context: Context, query: Query, refused: SqlUnsupportedError) 
     """What a view could answer is answered by Spark, if not in this process.
 
     Raises:
-        SqlUnsupportedError: a view could not: why the query is refused in this process.
+        SqlUnsupportedError: a view could not, or there is no Java: why it is refused here.
+        SqlError: it is wrong, wherever it runs.
     """
     if query.emit is not None:
         raise refused
@@ -218,7 +219,7 @@ def plan_on_spark(context: Context, query: Query, refused: SqlUnsupportedError) 
         context.find(name)
     try:
         return context.engine.relations.plan_on_spark(query, context.tenant)
-    except (SqlError, JavaNotFoundError):
+    except (SqlUnsupportedError, JavaNotFoundError):
         raise refused from None
 
 
