@@ -222,6 +222,86 @@ def expected_of_ties(trades, quotes, direction):
     return found
 
 
+# ---- with watermarks on both sides, rows that are done with are let go
+
+
+PAST = {
+    "back": "t.at >= q.at",
+    "back_strict": "t.at > q.at",
+    "ahead": "t.at <= q.at",
+    "ahead_strict": "t.at < q.at",
+    "around": "NEAREST(t.at, q.at)",
+    "within": "t.at >= q.at AND t.at - q.at <= INTERVAL '4' SECOND",
+}
+FITS = {
+    "back": lambda ago: ago >= 0,
+    "back_strict": lambda ago: ago > 0,
+    "ahead": lambda ago: ago <= 0,
+    "ahead_strict": lambda ago: ago < 0,
+    "around": lambda _: True,
+    "within": lambda ago: 0 <= ago <= 4,
+}
+
+
+def matched(trades, quotes, fits):
+    """Each trade with the greatest of the quotes at the nearest time; all by number and tick."""
+    found, by_key = Counter(), {}
+    for k, tick, v in quotes:
+        by_key.setdefault(k, []).append((tick, v))
+    for number, k, tick in trades:
+        fit = [each for each in by_key.get(k, ()) if fits(tick - each[0])]
+        best = max(fit, key=lambda each: (-abs(tick - each[0]), -each[0], each[1]), default=None)
+        found[number, None if best is None else best[1]] += 1
+    return found
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_what_is_past_is_let_go(tmp_path, spark, request, small):
+    if small:
+        request.getfixturevalue("little_memory")
+    chance, trades, quotes, sizes = random.Random(5), [], [], []
+    db = ms.open(tmp_path / "db", spark=spark)
+    marked = "WATERMARK FOR at AS at - INTERVAL '20 seconds'"
+    db.execute(
+        f"CREATE SOURCE t (n INT, k INT, at TIMESTAMP, {marked});"
+        f"CREATE SOURCE q (k INT, at TIMESTAMP, v INT, {marked})"
+    )
+    for name, match in PAST.items():
+        db.execute(
+            f"CREATE MATERIALIZED VIEW {name} AS SELECT t.n, q.v FROM t"
+            f" ASOF LEFT JOIN q MATCH_CONDITION ({match}) ON t.k = q.k"
+        )
+    steps = 10 if small else 36
+    for step in range(steps):
+        if step == steps // 2:  # what was let go, and what was kept, is in the checkpoint
+            db.close()
+            db = ms.open(tmp_path / "db", spark=spark)
+        for name, known in (("t", trades), ("q", quotes)):
+            # As late as 20 seconds before the newest of the last step, so never too late.
+            ticks = [
+                step * 30 + chance.randrange(10, 60) - 30 for _ in range(chance.choice([1, 30]))
+            ]
+            if name == "t":
+                rows = [
+                    (len(trades) + n, chance.randrange(3), each) for n, each in enumerate(ticks)
+                ]
+                db.insert("t", [(n, k, when(tick)) for n, k, tick in rows])
+            else:
+                rows = [(chance.randrange(3), each, chance.randrange(1000)) for each in ticks]
+                db.insert("q", [(k, when(tick), v) for k, tick, v in rows])
+            known += rows
+        settle(db, *PAST)
+        shown = {each["name"]: each for each in db.query("SHOW VIEWS").to_pylist()}
+        sizes.append({name: shown[name]["state_rows"] for name in PAST})
+        assert {shown[name]["late_rows"] for name in PAST} == {0}
+        for name in PAST:
+            assert rows_of(db, name) == matched(trades, quotes, FITS[name]), (name, step)
+    db.close()
+    if not small:
+        most = {name: max(each[name] for each in sizes) for name in PAST}
+        assert max(most.values()) < (len(trades) + len(quotes)) / 3, most
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_of_quotes_at_the_same_time_the_greatest_counts(db, seed):
     chance, trades, quotes = random.Random(seed), [], {}

@@ -420,6 +420,29 @@ class Expiries:
                     break
         return made
 
+    def of_asof(self, sides: tuple[Any, Any], times: tuple[Any, Any]) -> list[Any]:
+        """When the time of a row of each side of an ASOF join is past; None when it never is.
+
+        Both times must be event times: then no row that is older than the watermark comes to either
+        side.
+        """
+        if not all(only_grows(side, lambda rdd: self._logs[rdd].grows) for side in sides):
+            return [None, None]
+        timed: set[int] = set()
+        for side, time in zip(sides, times, strict=True):
+            found = next(
+                (logs for logs, each in self._times_of(side) if _is_same(time, each)), None
+            )
+            if found is None:
+                return [None, None]
+            timed |= found
+        self.timed |= timed
+        slack = 0 if self._windows is None else self._windows.slack
+        return [
+            self._expiry(time, side.output(), slack)
+            for side, time in zip(sides, times, strict=True)
+        ]
+
     def _times_of(self, side: Any) -> Iterator[tuple[set[int], Any]]:  # noqa: ANN401
         """The columns of a plan that are never behind the watermark, and the logs of each."""
         windows = self._windows

@@ -39,7 +39,7 @@ from millstream.spark.subqueries import (
 )
 
 _SINK: Final = 0
-_LAYOUT: Final = 5
+_LAYOUT: Final = 6
 """Of the state, see ``State.java`` and what the operators keep in it."""
 
 _NULLS_MATCH, _NULLS_DROP, _NULLS_APART, _NULLS_APART_RIGHT = 0, 1, 2, 3
@@ -333,8 +333,16 @@ class _Lowering:
         pair = self._seq(columns)
         if len(columns) > node.output().size():
             steps = [self._step("Project")(node.output(), pair), *steps]
+        expiries = self._expiries.of_asof((node.left(), node.right()), found.times)
         asof = self._java.AsOf(
-            *sides, found.direction, found.strict, is_outer, found.tolerance, pair, pipes(steps)
+            *sides,
+            found.direction,
+            found.strict,
+            is_outer,
+            found.tolerance,
+            pair,
+            *expiries,
+            pipes(steps),
         )
         by = f" by {text_of(found.keys[0])}" if found.keys[0] else ""
         self._add(f"{'left ' if is_outer else ''}as-of join{by}, {found.text}", asof)

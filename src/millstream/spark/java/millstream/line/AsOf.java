@@ -22,6 +22,10 @@ import scala.collection.immutable.Seq;
  * there is one answer. The rows of the left side whose match is a certain row are neighbours in
  * time: when it comes or goes, they are found from its time on, up to where the next row of the right
  * side is nearer, and only they are looked at. Rows without a time match nothing.
+ *
+ * <p>Where both times are event times, rows that can have no part in a later change are let go: what
+ * comes is not older than the watermark. Of the right side that leaves the newest row before it, and
+ * of the left side those whose match may yet come.
  */
 public class AsOf extends Operator {
   /** Where the match is: before the row, after it, or on the side where it is nearer. */
@@ -36,6 +40,8 @@ public class AsOf extends Operator {
   private final boolean outer;
   private final Expression tolerance;
   private final Seq pair;
+  private final Expiry leftExpiry;
+  private final Expiry rightExpiry;
   private final Pipe pipe;
   private transient BasePredicate test;
   private transient JoinedRow joined;
@@ -50,6 +56,8 @@ public class AsOf extends Operator {
    * @param tolerance what must hold besides; if it does not, it does not for any row that is
    *     farther away either. null when nothing.
    * @param pair the attributes of both sides, left first.
+   * @param leftExpiry when the time of a row of the left side is past; null when it never is.
+   * @param rightExpiry when that of a row of the right side is; null when it never is.
    * @param pipe where the result goes.
    */
   public AsOf(
@@ -60,6 +68,8 @@ public class AsOf extends Operator {
       boolean outer,
       Expression tolerance,
       Seq pair,
+      Expiry leftExpiry,
+      Expiry rightExpiry,
       Pipe pipe) {
     this.left = left;
     this.right = right;
@@ -68,12 +78,17 @@ public class AsOf extends Operator {
     this.outer = outer;
     this.tolerance = tolerance;
     this.pair = pair;
+    // With a later match, a row is done with once that is past, which the right side says.
+    this.leftExpiry = direction == BACKWARD ? leftExpiry : null;
+    this.rightExpiry = rightExpiry;
     this.pipe = pipe;
   }
 
   void open(Line line) {
     left.open(line, false);
     right.open(line, true);
+    if (leftExpiry != null) leftExpiry.open(line);
+    if (rightExpiry != null) rightExpiry.open(line);
     setRoots(line, left.slot, Page.KIND);
     if (tolerance != null) test = Predicate$.MODULE$.create(tolerance, pair);
     joined = new JoinedRow();
@@ -120,6 +135,9 @@ public class AsOf extends Operator {
       return;
     }
     left.rows.add(key, change.row, change.weight);
+    if (leftExpiry != null) {
+      leftExpiry.add(key, change.row, left.row(change.row), change.weight);
+    }
     send(change.row, match(key, change.row, null), lsn, change.weight);
   }
 
@@ -128,6 +146,7 @@ public class AsOf extends Operator {
     byte[] row = change.row;
     if (right.isTimeless(row)) return;
     long before = right.rows.add(key, row, change.weight);
+    if (rightExpiry != null) rightExpiry.add(key, row, right.row(row), change.weight);
     boolean was = before > 0L, is = before + change.weight > 0L;
     if (was == is || isBehind(key, row)) return;
     if (direction != FORWARD) noteLater(key, row, is, moved);
@@ -186,6 +205,35 @@ public class AsOf extends Operator {
       if (outer) pipe.send(joined.apply(left.row(row), nulls), lsn, weight);
     } else {
       pipe.send(joined.apply(left.row(row), right.row(match)), lsn, weight);
+    }
+  }
+
+  // ---- what is let go
+
+  boolean isDue() {
+    return leftExpiry != null && leftExpiry.isDue() || rightExpiry != null && rightExpiry.isDue();
+  }
+
+  void expire(long watermark) {
+    if (leftExpiry != null) {
+      Expiry.Expired past = leftExpiry.next(watermark);
+      for (; past != null; past = leftExpiry.next(watermark)) {
+        left.rows.add(past.key, past.row, -past.weight);
+      }
+    }
+    if (rightExpiry == null) return;
+    Expiry.Expired past = rightExpiry.next(watermark);
+    for (; past != null; past = rightExpiry.next(watermark)) {
+      Key key = past.key;
+      byte[] row = past.row;
+      // Those whose match is here, or before it, have it for good.
+      if (direction != BACKWARD) {
+        left.remove(key, left.before(key, row, right, direction == NEAREST || !strict));
+      }
+      // What comes to the left side is later than this row, and nearer to it than to those before.
+      right.remove(
+          key,
+          direction == FORWARD ? right.before(key, row, right, true) : right.rows.before(key, row));
     }
   }
 
@@ -318,6 +366,19 @@ public class AsOf extends Operator {
 
     int compareTimes(UnsafeRow own, Side of, UnsafeRow other) {
       return order.compareTimes(own, place, other, of.place);
+    }
+
+    /** Let go of the rows of a key before a place. */
+    void remove(Key key, Tree.Rows before) {
+      ArrayList all = new ArrayList();
+      ArrayList weights = new ArrayList();
+      while (before.previous()) {
+        all.add(before.row());
+        weights.add(Long.valueOf(before.weight()));
+      }
+      for (int i = 0; i < all.size(); i++) {
+        rows.add(key, (byte[]) all.get(i), -((Long) weights.get(i)).longValue());
+      }
     }
 
     /** The rows from after the time of a row of some side on; or from that time on. */
