@@ -20,12 +20,12 @@ import pytest
 
 import millstream as ms
 from millstream.spark import live
-from millstream.testing import TIMEOUT, engine_of
+from millstream.testing import TIMEOUT
 
 from . import test_line_nexmark as nexmark
 from . import test_line_tpch as tpch
 from .against_duckdb import Model, same
-from .observing import settle
+from .observing import runner_of, settle
 
 pytestmark = pytest.mark.crash
 
@@ -55,7 +55,7 @@ def work(path, seed):
         change_a_table(db, dice)
         step += 1
         if step == STEPS:
-            java = engine_of(db).views[next(iter(QUERIES))].runner._query.spark.session
+            java = runner_of(db, next(iter(QUERIES)))._query.spark.session
             os.kill(java.sparkContext._gateway.proc.pid, signal.SIGKILL)
         if step in {STEPS // 2, STEPS + 5}:
             for name in QUERIES:  # also after Java was killed
