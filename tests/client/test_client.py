@@ -242,7 +242,7 @@ class TestLikeADatabase:
                 source.flush()
                 with pytest.raises(errors.InvalidOptionError):
                     source.watermark("tomorrow")
-            (micros,) = served.db.context.engine.inlets.watermarks().values()
+            micros = served.db.context.engine.log.watermark("timed")
             assert micros == from_datetime(when + dt.timedelta(days=9))
             assert len(served.db.query("SELECT * FROM timed")) == 3
             body = {"watermark": "2026-02-01T00:00:00Z"}
