@@ -341,7 +341,7 @@ class TestMakingRoom:
         promptly(db.execute, "DROP SOURCE y")
         promptly(lambda: wait_until(lambda: engine_of(db).dispatcher.inlets.stalled is None))
         db.flush()
-        wait_until(lambda: "keeps" not in engine_of(db).positions._last)
+        wait_until(lambda: (None, "keeps") not in engine_of(db).positions._stored)
 
     def test_the_reserve_is_made_again(self, db, disk):
         reserve = disk.path / "db" / "RESERVE"
