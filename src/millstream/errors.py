@@ -493,6 +493,21 @@ class MissingExtraError(Error):
     code = "MISSING_EXTRA"
 
 
+class ConnectorError(Error):
+    """Trouble between a connector and the system outside; it is tried again, later and later."""
+
+    code = "CONNECTOR"
+
+
+class ConnectorFailedError(ConnectorError):
+    """Trouble that no repetition ends: wrong options, a lost slot, data that does not fit.
+
+    The connector stops until somebody has mended the cause: ``ALTER SOURCE s RESUME``.
+    """
+
+    code = "CONNECTOR_FAILED"
+
+
 class ServerError(Error):
     """The root of what a server refuses."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from millstream.catalog import Definition
+    from millstream.engine.connections import Running
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.log import Log
@@ -95,6 +96,34 @@ _SUBSCRIPTIONS: Final = Schema.of(
     acknowledged="BIGINT",
     tenant="VARCHAR",
 )
+_CONNECTORS: Final = Schema.of(
+    name="VARCHAR NOT NULL",
+    kind="VARCHAR NOT NULL",
+    connector="VARCHAR NOT NULL",
+    state="VARCHAR NOT NULL",
+    rows="BIGINT NOT NULL",
+    batches="BIGINT NOT NULL",
+    rejected="BIGINT NOT NULL",
+    lag="BIGINT",
+    restarts="BIGINT NOT NULL",
+    error="VARCHAR",
+    dead_letters="VARCHAR",
+    options="VARCHAR NOT NULL",
+    metrics="VARCHAR NOT NULL",
+)
+_SINKS: Final = Schema.of(
+    name="VARCHAR NOT NULL",
+    query="VARCHAR NOT NULL",
+    connector="VARCHAR NOT NULL",
+    state="VARCHAR NOT NULL",
+    rows="BIGINT NOT NULL",
+    lag="BIGINT",
+    error="VARCHAR",
+)
+_OPTIONS: Final = Schema.of(option="VARCHAR NOT NULL", value="VARCHAR NOT NULL")
+_OF_CONNECTORS: Final = (
+    *("kind", "connector", "state", "rows", "batches", "rejected", "lag", "restarts", "error"),
+)
 _GAPS: Final = Schema.of(
     first_lsn="BIGINT NOT NULL", last_lsn="BIGINT NOT NULL", lost_rows="BIGINT"
 )
@@ -155,8 +184,16 @@ def _listed(context: Context, kind: ShowKind) -> tuple[Schema, list[Row]]:
             _view(each, engine) if each.name in engine.views else _not_running(each, engine)
             for each in derived
         ]
+    return _listed_rest(engine, kind)
+
+
+def _listed_rest(engine: Engine, kind: ShowKind) -> tuple[Schema, list[Row]]:
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine))
+    if kind == "connectors":
+        return _CONNECTORS, [_connector(each) for each in engine.connections.all()]
+    if kind == "sinks":
+        return _SINKS, [_sink(each) for each in engine.connections.all() if each.kind == "sink"]
     return Schema.of(name="VARCHAR NOT NULL"), []
 
 
@@ -196,6 +233,32 @@ def _table(definition: Definition, engine: Engine) -> Row:
         0 if table is None else len(table),
         *_condition(definition, engine),
     )
+
+
+def _connector(running: Running) -> Row:
+    connection = running.connection
+    supervisor, work = running.supervisor, running.work
+    return (
+        running.definition.name,
+        running.kind,
+        connection.connector,
+        supervisor.state,
+        work.counters.rows,
+        work.counters.batches,
+        work.counters.rejected,
+        work.lag(),
+        supervisor.restarts,
+        supervisor.error,
+        connection.dead_letters or None,
+        json.dumps(connection.shown),
+        json.dumps(work.metrics()),
+    )
+
+
+def _sink(running: Running) -> Row:
+    shown = dict(zip(_CONNECTORS.names, _connector(running), strict=True))
+    shown["query"] = getattr(running.definition, "query", "")
+    return tuple(shown[name] for name in _SINKS.names)
 
 
 def _condition(definition: Definition, engine: Engine) -> tuple[str, str | None]:
@@ -273,13 +336,24 @@ def gaps(found: Sequence[Gap]) -> Result:
 
 def show_create(context: Context, statement: ShowCreate) -> Result:
     """SHOW CREATE."""
-    definition = context.engine.catalog[statement.name]
+    catalog = context.engine.catalog
+    definition = (
+        catalog.sink(statement.name)
+        if statement.kind == "sink" or catalog.has_sink(statement.name)
+        else catalog[statement.name]
+    )
     schema = Schema.of(name="VARCHAR NOT NULL", sql="VARCHAR NOT NULL")
     return Result.of_rows(schema, [(definition.name, definition.sql)], show_all=True)
 
 
 def describe(context: Context, statement: Describe) -> Result:
-    """DESCRIBE."""
+    """DESCRIBE: the columns of a relation, the options of a sink."""
+    catalog = context.engine.catalog
+    if context.tenant is None and (statement.kind == "sink" or catalog.has_sink(statement.name)):
+        sink = catalog.sink(statement.name)
+        shown = {"query": sink.query, **sink.connection.shown}
+        rows_of_sink = [(name, str(value)) for name, value in shown.items()]
+        return Result.of_rows(_OPTIONS, rows_of_sink, show_all=True)
     schema = context.find(statement.name).schema
     rows = [(c.name, c.type.sql, c.nullable, c.name in schema.key) for c in schema.columns]
     return Result.of_rows(_COLUMNS, rows, show_all=True)
@@ -373,6 +447,7 @@ def metrics(context: Context) -> dict[str, Any]:
         "published": engine.dispatcher.fan_out.published,
         "subscribers": len(open_now),
         "sources": _counters(context, "sources", _OF_SOURCES),
+        "connectors": _counters(context, "connectors", _OF_CONNECTORS),
         "views": _counters(context, "views", _OF_VIEWS) | _counters(context, "streams", _OF_VIEWS),
         "subscriptions": [
             {"id": each.id, "name": each.name, "query": each.sql, **asdict(each.metrics)}
