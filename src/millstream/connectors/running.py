@@ -40,6 +40,10 @@ class DeliveryLog(Protocol):
     def position(self) -> Any:  # noqa: ANN401 - a JSON value
         """Where the connector is to go on."""
 
+    @property
+    def lsn(self) -> int:
+        """Where that position is in the log."""
+
     def commit(self, delivery: Delivery) -> tuple[int, int, int]:
         """Commit one; returns its LSN, how many rows it had, and how many were rejected."""
 
@@ -98,8 +102,10 @@ class SourceWork:
 
     def __call__(self, supervisor: Supervisor) -> None:
         """Open the connector at the position of the log, and read until told to end."""
-        reader = self._make().open(self._log.position)
-        self._reader, self._pending = reader, []
+        position = self._log.position
+        reader = self._make().open(position)
+        self._reader = reader
+        self._pending = [] if position is None else [(self._log.lsn, position)]
         try:
             supervisor.opened()
             while not supervisor.is_ending:

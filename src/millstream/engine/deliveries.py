@@ -56,17 +56,19 @@ class StoredPosition:
 
     Attributes:
         value: the position; None before the first one.
+        lsn: where it is in the log.
         topic: its topic.
     """
 
     def __init__(self, log: Log, topic: str) -> None:
         self.value: Any = None
+        self.lsn = 0
         self.topic = topic
         self._log = log
         self._hold: Hold | None = None
         for batch in log.salvage(topic):
             for (text,) in batch.held_rows:
-                self.value = json.loads(text)
+                self.value, self.lsn = json.loads(text), batch.lsn
                 self.keep(batch.lsn)
 
     @staticmethod
@@ -124,6 +126,11 @@ class Deliveries:
         """Where the connector is to go on."""
         return self.stored.value
 
+    @property
+    def lsn(self) -> int:
+        """Where that position is in the log."""
+        return self.stored.lsn
+
     def is_durable(self, lsn: int) -> bool:
         """Whether everything up to the LSN of a position is on the disk."""
         if self._log.durable_lsn < lsn:
@@ -172,7 +179,7 @@ class Deliveries:
             nonlocal last
             last = placed[-1].lsn
             inlet.pushed += count
-            self._took(delivery)
+            self._took(delivery, last)
 
         shown = [batch.copy() for batch in batches] if inlet.inline else []
         self._dispatcher.commit_here(committed, applied)
@@ -191,16 +198,16 @@ class Deliveries:
         def applied(lsn: int) -> None:
             nonlocal last
             last = lsn
-            self._took(delivery)
+            self._took(delivery, lsn)
 
         count = self._tables.replay(definition, made, more, applied)
         return last, count, len(delivery.rejected)
 
     # ---- what both have
 
-    def _took(self, delivery: Delivery) -> None:
+    def _took(self, delivery: Delivery, lsn: int) -> None:
         if delivery.position is not None:
-            self.stored.value = delivery.position
+            self.stored.value, self.stored.lsn = delivery.position, lsn
 
     def _entries(
         self, definition: Definition, delivery: Delivery, rejected: Sequence[Rejected]
