@@ -11,6 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
+from millstream.engine import connector_rows
+from millstream.engine.connections import SINK_PREFIX
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from millstream.catalog import Definition
-    from millstream.engine.connections import Running
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.log import Log
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.model.weighted_rows import Row
     from millstream.sql import Describe, Show, ShowChanges, ShowCreate
     from millstream.sql.statements.statement import ShowKind
+    from millstream.subscriptions import SubscriptionBase
 
 _SOURCES: Final = Schema.of(
     name="VARCHAR NOT NULL",
@@ -95,30 +97,6 @@ _SUBSCRIPTIONS: Final = Schema.of(
     position="BIGINT",
     acknowledged="BIGINT",
     tenant="VARCHAR",
-)
-_CONNECTORS: Final = Schema.of(
-    name="VARCHAR NOT NULL",
-    kind="VARCHAR NOT NULL",
-    connector="VARCHAR NOT NULL",
-    state="VARCHAR NOT NULL",
-    rows="BIGINT NOT NULL",
-    batches="BIGINT NOT NULL",
-    rejected="BIGINT NOT NULL",
-    lag="BIGINT",
-    restarts="BIGINT NOT NULL",
-    error="VARCHAR",
-    dead_letters="VARCHAR",
-    options="VARCHAR NOT NULL",
-    metrics="VARCHAR NOT NULL",
-)
-_SINKS: Final = Schema.of(
-    name="VARCHAR NOT NULL",
-    query="VARCHAR NOT NULL",
-    connector="VARCHAR NOT NULL",
-    state="VARCHAR NOT NULL",
-    rows="BIGINT NOT NULL",
-    lag="BIGINT",
-    error="VARCHAR",
 )
 _OPTIONS: Final = Schema.of(option="VARCHAR NOT NULL", value="VARCHAR NOT NULL")
 _OF_CONNECTORS: Final = (
@@ -191,9 +169,11 @@ def _listed_rest(engine: Engine, kind: ShowKind) -> tuple[Schema, list[Row]]:
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine))
     if kind == "connectors":
-        return _CONNECTORS, [_connector(each) for each in engine.connections.all()]
+        return connector_rows.CONNECTORS, [connector_rows.connector(each) for each in engine.connections.all()]
     if kind == "sinks":
-        return _SINKS, [_sink(each) for each in engine.connections.all() if each.kind == "sink"]
+        return connector_rows.SINKS, [
+            connector_rows.sink(each) for each in engine.connections.all() if each.kind == "sink"
+        ]
     return Schema.of(name="VARCHAR NOT NULL"), []
 
 
@@ -233,32 +213,6 @@ def _table(definition: Definition, engine: Engine) -> Row:
         0 if table is None else len(table),
         *_condition(definition, engine),
     )
-
-
-def _connector(running: Running) -> Row:
-    connection = running.connection
-    supervisor, work = running.supervisor, running.work
-    return (
-        running.definition.name,
-        running.kind,
-        connection.connector,
-        supervisor.state,
-        work.counters.rows,
-        work.counters.batches,
-        work.counters.rejected,
-        work.lag(),
-        supervisor.restarts,
-        supervisor.error,
-        connection.dead_letters or None,
-        json.dumps(connection.shown),
-        json.dumps(work.metrics()),
-    )
-
-
-def _sink(running: Running) -> Row:
-    shown = dict(zip(_CONNECTORS.names, _connector(running), strict=True))
-    shown["query"] = getattr(running.definition, "query", "")
-    return tuple(shown[name] for name in _SINKS.names)
 
 
 def _condition(definition: Definition, engine: Engine) -> tuple[str, str | None]:
@@ -479,8 +433,13 @@ def topology(context: Context) -> dict[str, Any]:
         for log in running.planned.inputs
         if log != CLOCK and (context.tenant is None or {log, running.view.name} <= seen)
     ]
+    if context.tenant is None:
+        for sink in (each for each in engine.connections.all() if each.kind == "sink"):
+            name, relation = sink.definition.name, getattr(sink.definition, "relation", "")
+            nodes.append({"name": name, "kind": "sink"})
+            edges.append({"from": relation, "to": name, "rows": sink.work.counters.rows})
     for each in engine.registry.all():
-        if isinstance(each, InlineSubscription) or not each.target:
+        if isinstance(each, InlineSubscription) or not each.target or _is_of_sink(each):
             continue
         if context.tenant not in {None, each.tenant}:
             continue
@@ -492,6 +451,10 @@ def topology(context: Context) -> dict[str, Any]:
     if context.tenant is not None:
         edges = [{"from": each["from"], "to": each["to"]} for each in edges]
     return {"nodes": nodes, "edges": edges}
+
+
+def _is_of_sink(subscription: SubscriptionBase) -> bool:
+    return subscription.tenant is None and (subscription.name or "").startswith(SINK_PREFIX)
 
 
 def _emitted(name: str, engine: Engine) -> int:
