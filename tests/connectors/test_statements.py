@@ -96,7 +96,9 @@ def test_refused_options(db, given, message, hint):
     assert caught.value.line == 1
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("fails", ConnectorFailedError), ("raises", ConnectorError)])
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("fails", ConnectorFailedError), ("raises", ConnectorError)]
+)
 def test_what_check_refuses_is_not_created_and_says_no_secret(db, lines, mode, kind):
     with pytest.raises(kind) as caught:
         db.execute(source(lines, f", mode = '{mode}', password = 'hunter2'"))
@@ -108,7 +110,11 @@ def test_what_check_refuses_is_not_created_and_says_no_secret(db, lines, mode, k
 def test_names(db, lines):
     db.execute(source(lines))
     db.execute(source(lines).replace("SOURCE", "SOURCE IF NOT EXISTS"))
-    for statement in (source(lines), "CREATE SOURCE s (a INT)", "CREATE SINK k FROM k WITH (a = 1)"):
+    for statement in (
+        source(lines),
+        "CREATE SOURCE s (a INT)",
+        "CREATE SINK k FROM k WITH (a = 1)",
+    ):
         if "SOURCE s" in statement:
             db.execute("CREATE SINK s FROM k WITH (connector = 'test-append', path = '/dev/null')")
         with pytest.raises(ObjectExistsError):

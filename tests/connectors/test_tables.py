@@ -4,8 +4,17 @@ import time
 
 import pytest
 
-from millstream.connectors import TRUNCATE, UNCHANGED, Delivery, SourceConnector, SourceReader
-from millstream.connectors import delete, register, unregister, upsert
+from millstream.connectors import (
+    TRUNCATE,
+    UNCHANGED,
+    Delivery,
+    SourceConnector,
+    SourceReader,
+    delete,
+    register,
+    unregister,
+    upsert,
+)
 from millstream.model.schema import Column, parse_type
 from millstream.testing import Mirror, database, wait_until
 

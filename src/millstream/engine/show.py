@@ -169,7 +169,9 @@ def _listed_rest(engine: Engine, kind: ShowKind) -> tuple[Schema, list[Row]]:
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine))
     if kind == "connectors":
-        return connector_rows.CONNECTORS, [connector_rows.connector(each) for each in engine.connections.all()]
+        return connector_rows.CONNECTORS, [
+            connector_rows.connector(each) for each in engine.connections.all()
+        ]
     if kind == "sinks":
         return connector_rows.SINKS, [
             connector_rows.sink(each) for each in engine.connections.all() if each.kind == "sink"

@@ -108,7 +108,7 @@ def fail_commits(db: Database, scenario: SourceScenario, numbers: range) -> None
     for before, part in ((True, range(numbers[0], middle)), (False, range(middle, numbers.stop))):
         with _failing_once(db, scenario.name, before=before) as failed:
             scenario.produce(part)
-            wait_until(lambda: bool(failed), "a commit", timeout=scenario.timeout)  # noqa: B023
+            wait_until(lambda: bool(failed), "a commit", timeout=scenario.timeout)
         expect_rows(db, scenario, part.stop)
 
 

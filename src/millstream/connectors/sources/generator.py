@@ -43,7 +43,9 @@ _INTEGERS: Final = {"TINYINT": 7, "SMALLINT": 15, "INTEGER": 31, "BIGINT": 63}
 _NUMBERS: Final = {*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL"}
 _LETTERS: Final = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
 _KINDS: Final = ("sequence", "uniform", "normal", "exponential", "zipf", "choice", "now", "series")
-_HINTS: Final = "kind, min, max, mean, stddev, exponent, values, weights, start, step, length, nulls"
+_HINTS: Final = (
+    "kind, min, max, mean, stddev, exponent, values, weights, start, step, length, nulls"
+)
 
 
 class Generator(SourceConnector):
