@@ -58,7 +58,7 @@ class LinesReader(SourceReader):
     def __init__(self, settings, target, position):
         if settings["password"] == "wrong":
             raise OSError("password 'wrong' was refused by db://me:wrong@there")
-        self._file = open(settings["path"], "rb")
+        self._file = open(settings["path"], "rb")  # noqa: SIM115
         self._file.seek(position)
         self._lines = settings["lines"]
         self._is_table = target.kind == "table"

@@ -4,7 +4,6 @@ import json
 import sqlite3
 
 import pytest
-import samples
 
 from millstream.testing.connectors import (
     SinkScenario,
@@ -12,6 +11,8 @@ from millstream.testing.connectors import (
     check_sink,
     check_source,
 )
+
+from . import samples
 
 pytestmark = pytest.mark.crash
 

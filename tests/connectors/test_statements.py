@@ -3,10 +3,16 @@
 import json
 
 import pytest
-import samples
 
 import millstream as ms
-from millstream.connectors import Option, SinkConnector, SourceConnector, register, unregister
+from millstream.connectors import (
+    Option,
+    SinkConnector,
+    SourceConnector,
+    needs,
+    register,
+    unregister,
+)
 from millstream.errors import (
     ConnectorError,
     ConnectorFailedError,
@@ -19,6 +25,8 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.testing import database, engine_of, wait_until
+
+from . import samples
 
 
 @pytest.fixture
@@ -158,8 +166,6 @@ def test_missing_extra_names_the_command(db):
         extra = "kafka"
 
         def check(self):
-            from millstream.connectors import needs
-
             needs("no_such_module", self.extra)
 
         def open(self, position):

@@ -1,6 +1,7 @@
 """Changes of rows by key, as another system reports them: what a table and its readers see."""
 
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -15,7 +16,7 @@ from millstream.connectors import (
     unregister,
     upsert,
 )
-from millstream.model.schema import Column, parse_type
+from millstream.model import Column, parse_type
 from millstream.testing import Mirror, database, wait_until
 
 
@@ -24,7 +25,7 @@ class Given(SourceConnector):
 
     name = "test-given"
     kinds = ("source", "table")
-    deliveries: list = []
+    deliveries: ClassVar[list] = []
 
     def open(self, position):
         return GivenReader(position or 0)
@@ -47,7 +48,8 @@ def db():
     Given.deliveries = []
     register(Given)
     with database(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR, big VARCHAR) WITH (connector = 'test-given')"
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR, big VARCHAR) "
+        "WITH (connector = 'test-given')"
     ) as db:
         yield db
     unregister(Given)

@@ -24,12 +24,11 @@ from pyarrow import json as arrow_json
 from millstream.errors import InvalidOptionError, SchemaMismatchError
 from millstream.formats.csv_text import csv_rows
 from millstream.formats.text import DECODER, json_value, read_column
-from millstream.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.model.schema import Column, Row
+    from millstream.model.schema import Column, Row, Schema
 
 FORMATS: Final = ("json", "csv", "raw")
 _FEW: Final = 8

@@ -116,7 +116,8 @@ def fail_commits(db: Database, scenario: SourceScenario, numbers: range) -> None
 def _failing_once(db: Database, name: str, *, before: bool) -> Iterator[list[int]]:
     """Let the next commit of a connector fail, before it is made or after it."""
     log: Any = engine_of(db).connections[name].work._log  # type: ignore[union-attr] # noqa: SLF001
-    real, failed = log.commit, []
+    failed: list[int] = []
+    real = log.commit
 
     def commit(delivery: object) -> object:
         if not failed:
@@ -262,7 +263,8 @@ def expect_stored(db: Database, scenario: SinkScenario) -> None:
 def _failing_ack(db: Database, name: str) -> Iterator[list[int]]:
     """Let the next acknowledgement fail: what was written is given to the sink again."""
     work: Any = engine_of(db).connections[name].work
-    real, failed = work._stored, []  # noqa: SLF001
+    failed: list[int] = []
+    real = work._stored  # noqa: SLF001
 
     def stored(feed: object, writer: object, is_stored: object) -> object:
         if is_stored and work._held is not None and not failed:  # noqa: SLF001

@@ -7,7 +7,7 @@ only ``now`` is the time at which it was made. Values are made by column, with n
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from millstream.connectors.contract import Settings
     from millstream.model.schema import Column, Schema
 
+    _Draw = Callable[[np.random.Generator], Any]
+
 BLOCK: Final = 8192
 """Rows whose random values are made at once; a part of what a seed means."""
 
@@ -40,7 +42,9 @@ _BEAT: Final = 0.002
 """Seconds between two deliveries at least, when there is a rate."""
 
 _INTEGERS: Final = {"TINYINT": 7, "SMALLINT": 15, "INTEGER": 31, "BIGINT": 63}
-_NUMBERS: Final = {*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL"}
+_NUMBERS: Final = {*_INTEGERS, "REAL", "DOUBLE", "DECIMAL"}
+_EPOCH: Final = date(1970, 1, 1)
+_BOUNDS: Final = {"TINYINT": (0, 100), "DATE": (18_262, 20_088)}
 _LETTERS: Final = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
 _KINDS: Final = ("sequence", "uniform", "normal", "exponential", "zipf", "choice", "now", "series")
 _HINTS: Final = (
@@ -122,7 +126,7 @@ class _Reader(SourceReader):
 # ---- columns
 
 
-def _columns(schema: Schema, settings: Settings) -> list[Callable[[int, int], pa.Array]]:
+def _columns(schema: Schema, settings: Settings) -> list[_Field]:
     """What makes each column, from the number of the first row and how many there are.
 
     Raises:
@@ -234,14 +238,8 @@ def _default(base: str, given: dict[str, str]) -> str:
     return "now" if base == "TIMESTAMP" else "uniform"
 
 
-def _drawing(  # noqa: C901 - one distribution after the other
-    kind: str, base: str, given: dict[str, str]
-) -> Callable[[np.random.Generator], Any]:
+def _drawing(kind: str, base: str, given: dict[str, str]) -> _Draw:
     """What draws the values of a block."""
-
-    def number(name: str, default: float) -> float:
-        return float(given.pop(name, default))
-
     if kind == "choice":
         values = [each.strip() for each in given.pop("values").split(",")]
         weights = given.pop("weights", None)
@@ -252,15 +250,26 @@ def _drawing(  # noqa: C901 - one distribution after the other
         picked = np.array(values, object)
         return lambda rng: picked[rng.choice(len(values), BLOCK, p=shares)]
     if kind == "uniform" and base == "BOOLEAN":
-        share = number("mean", 0.5)
+        share = float(given.pop("mean", 0.5))
         return lambda rng: rng.random(BLOCK) < share
     if kind == "uniform" and base in {"VARCHAR", "BINARY"}:
         length = int(given.pop("length", 8))
         return lambda rng: _texts(rng.integers(0, len(_LETTERS), (BLOCK, length)))
     if base not in _NUMBERS and base != "DATE":
         raise ValueError(f"a {base} cannot be drawn as {kind!r}")
+    return _number_drawing(kind, base, given)
+
+
+def _number_drawing(kind: str, base: str, given: dict[str, str]) -> _Draw:
+    """What draws numbers, or dates as days since 1970."""
+
+    def number(name: str, default: float) -> float:
+        text = str(given.pop(name, default))
+        return (date.fromisoformat(text) - _EPOCH).days if text[4:5] == "-" else float(text)
+
     if kind == "uniform":
-        low, high = number("min", 0), number("max", 1000 if base in _INTEGERS else 1)
+        least, most = _BOUNDS.get(base, (0, 1000 if base in _INTEGERS else 1))
+        low, high = number("min", least), number("max", most)
         if base in _INTEGERS or base == "DATE":
             return lambda rng: rng.integers(int(low), int(high), BLOCK, endpoint=True)
         return lambda rng: rng.uniform(low, high, BLOCK)
@@ -288,9 +297,9 @@ def _texts(letters: NDArray[Any]) -> NDArray[Any]:
 def _arrow(values: Any, column: Column) -> pa.Array:  # noqa: ANN401 - an array of numpy
     """Drawn values as those of a column: rounded where it has whole numbers, cut at its bounds."""
     base, arrow = column.type.kind, column.type.arrow
-    if base in _INTEGERS and values.dtype.kind != "O":
-        bound = 2 ** _INTEGERS[base] - 1
-        return pa.array(np.clip(np.rint(values), -bound - 1, bound).astype(np.int64)).cast(arrow)
+    if base in _INTEGERS and values.dtype.kind == "f":
+        bound = 2.0 ** _INTEGERS[base] - (1024 if base == "BIGINT" else 1)
+        values = np.clip(np.rint(values), -bound, bound).astype(np.int64)
     if base == "DATE":
         return pa.array(values.astype(np.int32), pa.int32()).cast(arrow)
     if base == "DECIMAL":
