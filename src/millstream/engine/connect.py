@@ -30,6 +30,7 @@ from millstream.errors import (
     SqlOptionError,
     SqlUnsupportedError,
     WrongObjectError,
+    without_secrets,
 )
 from millstream.model.clock import system_clock
 from millstream.model.names import quote_name
@@ -387,7 +388,8 @@ def _refused(
 ) -> SqlOptionError:
     option = statement.options.get(name) or statement.options["connector"]
     line, column = option.name_at if at_name else (option.line, option.column)
-    return SqlOptionError(message, sql=statement.sql, line=line, column=column, hint=hint)
+    sql = without_secrets(statement.sql)
+    return SqlOptionError(message, sql=sql, line=line, column=column, hint=hint)
 
 
 class _located:  # noqa: N801 - a context manager, used as a function
