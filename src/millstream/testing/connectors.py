@@ -219,10 +219,11 @@ def check_sink(scenario: SinkScenario, path: Path, *, kills: int = 3) -> None:
         expect_stored(db, scenario)
         db.execute(f'ALTER SINK "{scenario.name}" PAUSE')
         _change(db.execute, scenario, 40)
+    with database(path=path) as db:
+        db.execute(f'ALTER SINK "{scenario.name}" RESUME')
+        expect_stored(db, scenario)
     for kill in range(kills):
         child = Child(path, scenario.imports)
-        if not kill:
-            child.execute(f'ALTER SINK "{scenario.name}" RESUME')
         for step in range(5):
             _change(child.execute, scenario, 100 * (kill + 1) + 10 * step)
         child.kill()
