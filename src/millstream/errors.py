@@ -6,6 +6,7 @@ disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the mess
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Self, cast
 
 
@@ -297,9 +298,30 @@ class SqlError(Error):
         if not 0 < self.line <= len(lines):
             return super().__str__()
         head = f"line {self.line}, column {self.column}: {self.message}"
-        shown, place = _excerpt(lines[self.line - 1], self.column)
+        shown, place = _excerpt(without_secrets(lines[self.line - 1]), self.column)
         hint = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{head}\n  {shown}\n  {' ' * place}^{hint}"
+
+
+_SECRET = re.compile(
+    r"(?P<head>\w*(?:password|passwd|secret|token|credential|api_key|access_key|headers)\w*\s*=\s*')"
+    r"(?!\$\{)(?P<value>(?:[^']|'')*)|(?P<url>://[^\s:/@']*:)(?!\$\{)(?P<word>[^\s/@']+)(?=@)",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(sql: str) -> str:
+    """A text of SQL whose literal passwords are stars, as many as they have letters.
+
+    >>> without_secrets("WITH (password = 'hunter2', url = 'pg://app:x@db', user = 'me')")
+    "WITH (password = '*******', url = 'pg://app:*@db', user = 'me')"
+    """
+
+    def starred(found: re.Match[str]) -> str:
+        head, value = found["head"] or found["url"], found["value"] or found["word"] or ""
+        return head + "*" * len(value)
+
+    return _SECRET.sub(starred, sql)
 
 
 def _excerpt(line: str, column: int, width: int = 96) -> tuple[str, int]:
@@ -491,6 +513,21 @@ class MissingExtraError(Error):
     """A package that only some users need is not installed; the hint says how to install it."""
 
     code = "MISSING_EXTRA"
+
+
+class ConnectorError(Error):
+    """Trouble between a connector and the system outside; it is tried again, later and later."""
+
+    code = "CONNECTOR"
+
+
+class ConnectorFailedError(ConnectorError):
+    """Trouble that no repetition ends: wrong options, a lost slot, data that does not fit.
+
+    The connector stops until somebody has mended the cause: ``ALTER SOURCE s RESUME``.
+    """
+
+    code = "CONNECTOR_FAILED"
 
 
 class ServerError(Error):

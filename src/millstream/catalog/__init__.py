@@ -1,18 +1,21 @@
-"""What exists: sources and tables, durable and versioned.
+"""What exists: sources, tables, views and sinks, durable and versioned.
 
 Takes: definitions that a statement has made.
 Gives: the definition of a name, and the statement that would make it again.
 Never knows: rows, producers, subscribers.
 """
 
-from millstream.catalog.catalog import SYSTEM, Catalog, Definition, Kind
+from millstream.catalog.catalog import SYSTEM, Catalog, Definition, Kind, SinkDefinition
+from millstream.catalog.connection import Connection
 from millstream.catalog.options import Options, options_of
 
 __all__ = [
     "SYSTEM",
     "Catalog",
+    "Connection",
     "Definition",
     "Kind",
     "Options",
+    "SinkDefinition",
     "options_of",
 ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from millstream.catalog.connection import DEAD_LETTERS, Connection
 from millstream.catalog.options import Options
 from millstream.errors import (
     BrokenDefinitionError,
@@ -24,7 +25,13 @@ from millstream.errors import (
 from millstream.log import schema_from_text, schema_text
 from millstream.model.names import check_name
 from millstream.model.schema import Schema
-from millstream.sql import WatermarkSpec, create_source, create_table, duration_text
+from millstream.sql import (
+    WatermarkSpec,
+    create_sink,
+    create_source,
+    create_table,
+    duration_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -60,6 +67,7 @@ class Definition:
         widths: of a view, how many columns each of its inputs had: ``SELECT *`` means those.
         firsts: of a view, the first LSN that was kept of each of its inputs.
         broken: why it cannot be used, empty when it can: what was stored of it cannot be read.
+        connection: the connector that feeds a source or a table, or None.
     """
 
     kind: Kind
@@ -74,6 +82,7 @@ class Definition:
     widths: tuple[tuple[str, int], ...] = ()
     firsts: tuple[tuple[str, int], ...] = ()
     broken: str = ""
+    connection: Connection | None = None
 
     @property
     def is_derived(self) -> bool:
@@ -92,6 +101,25 @@ class Definition:
                 hint=f"SHOW CREATE {self.name}; DROP {self.kind.upper()} "
                 f"{self.name} removes it and its rows",
             )
+
+    def check_writable(self) -> None:
+        """Raise if only a connector may write to it.
+
+        Raises:
+            WrongObjectError: a connector feeds it.
+        """
+        if self.connection is not None and not self.connection.writable:
+            raise WrongObjectError(
+                f"the {self.kind} {self.name} is fed by the connector "
+                f"{self.connection.connector!r}: its rows come from there only",
+                hint="write to the system it reads from, or to a source or table of your own",
+            )
+
+    @property
+    def feed(self) -> Connection | None:
+        """The connector that reads from outside for it, or None."""
+        connection = self.connection
+        return None if connection is None or connection.connector == DEAD_LETTERS else connection
 
     @property
     def file_name(self) -> str:
@@ -113,9 +141,45 @@ class Definition:
         if self.is_late_log:
             return f"-- {self.name}: the rows that came too late for a view, made with that view"
         options = _given(self.options)
+        if self.connection is not None:
+            if self.connection.connector == DEAD_LETTERS:
+                of = self.connection.options["of"]
+                return f"-- {self.name}: what the connector of {of} has rejected, made with it"
+            options = {**self.connection.shown, **options}
         if self.kind == "table":
             return create_table(self.name, self.schema, options=options)
         return create_source(self.name, self.schema, watermark=self.watermark, options=options)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDefinition:
+    """A sink: what it reads, and the connector that writes it out.
+
+    Attributes:
+        name: its name, as it was written.
+        query: the SELECT whose changes it takes.
+        relation: the source, table or view that it reads.
+        connection: its connector.
+        created_at: when it was made, in microseconds since 1970 UTC.
+        born: the LSN before which it was not there: another one of its name may have been.
+    """
+
+    name: str
+    query: str
+    relation: str
+    connection: Connection
+    created_at: int = 0
+    born: int = 0
+
+    @property
+    def file_name(self) -> str:
+        """As that of ``Definition``."""
+        return f"{hashlib.sha256(self.name.encode()).hexdigest()[:12]}-{self.born}"
+
+    @property
+    def sql(self) -> str:
+        """The statement that makes it; secrets are masked."""
+        return create_sink(self.name, self.query, self.connection.shown)
 
 
 class Catalog:
@@ -128,6 +192,7 @@ class Catalog:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._objects: dict[str, Definition] = {}
+        self._sinks: dict[str, SinkDefinition] = {}
         topics = log.topics
         if TOPIC not in topics:
             log.create_topic(TOPIC, _SCHEMA)
@@ -144,12 +209,30 @@ class Catalog:
                 if entry["kind"] == "swap":
                     swaps[name] = entry
                     continue
+                if entry["kind"] == "sink":
+                    self._read_sink(entry)
+                    continue
                 swaps.pop(name, None)
                 if entry["kind"] == "dropped":
                     entries.pop(name, None)
                 elif entry["kind"] != "kept":
                     entries[name] = entry
         return entries, swaps
+
+    def _read_sink(self, entry: dict[str, Any]) -> None:
+        """Take in what was written of a sink."""
+        if entry["dropped"]:
+            self._sinks.pop(entry["name"].lower(), None)
+            return
+        connection = Connection.from_json(entry["connection"])
+        self._sinks[entry["name"].lower()] = SinkDefinition(
+            entry["name"],
+            entry["query"],
+            entry["relation"],
+            connection,
+            entry["created_at"],
+            entry["born"],
+        )
 
     def _finish(self, swap: dict[str, Any]) -> None:
         """Put an object in the place of another one, since a crash came before that was done."""
@@ -236,6 +319,79 @@ class Catalog:
         names = ", ".join(each.name for each in self)
         return f"available: {names}" if names else "CREATE SOURCE or CREATE TABLE makes one"
 
+    # ---- sinks
+
+    @property
+    def sinks(self) -> list[SinkDefinition]:
+        """All sinks, by name."""
+        return sorted(self._sinks.values(), key=lambda each: each.name)
+
+    def sink(self, name: str) -> SinkDefinition:
+        """The sink of that name, however it is written.
+
+        Raises:
+            ObjectNotFoundError: there is none; the hint has the nearest name.
+        """
+        found = self._sinks.get(name.lower())
+        if found is None:
+            near = difflib.get_close_matches(name.lower(), list(self._sinks), 1)
+            names = ", ".join(each.name for each in self.sinks)
+            hint = f"did you mean {self._sinks[near[0]].name}?" if near else f"available: {names}"
+            raise ObjectNotFoundError(
+                f"there is no sink {name!r}", hint=hint if names else "CREATE SINK makes one"
+            )
+        return found
+
+    def has_sink(self, name: str) -> bool:
+        """Whether there is a sink of that name."""
+        return name.lower() in self._sinks
+
+    def create_sink(self, sink: SinkDefinition) -> SinkDefinition:
+        """Add a sink; it is on the disk when this returns.
+
+        Raises:
+            ObjectExistsError: the name is taken.
+        """
+        self.check_new_name(sink.name, "sink")
+        return self._write_sink(replace(sink, born=self._log.lsn + 1))
+
+    def _write_sink(self, sink: SinkDefinition, *, dropped: bool = False) -> SinkDefinition:
+        self._write(
+            {
+                "kind": "sink",
+                "dropped": dropped,
+                "name": sink.name,
+                "query": sink.query,
+                "relation": sink.relation,
+                "connection": sink.connection.to_json(),
+                "created_at": sink.created_at,
+                "born": sink.born,
+            }
+        )
+        if dropped:
+            del self._sinks[sink.name.lower()]
+        else:
+            self._sinks[sink.name.lower()] = sink
+        return sink
+
+    def drop_sink(self, name: str) -> SinkDefinition:
+        """Remove a sink."""
+        return self._write_sink(self.sink(name), dropped=True)
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """Keep whether the connector of a source, a table or a sink is paused."""
+        sink = self._sinks.get(name.lower())
+        if sink is not None:
+            connection = replace(sink.connection, paused=paused)
+            self._write_sink(replace(sink, connection=connection))
+            return
+        definition = self[name]
+        if definition.connection is None:
+            raise AssertionError("only what has a connector is paused")
+        altered = replace(definition, connection=replace(definition.connection, paused=paused))
+        self._write({**_to_json(altered), "topic": self._log.topic(definition.name).id})
+        self.adopt(altered)
+
     # ---- what changes
 
     def create(self, definition: Definition) -> Definition:
@@ -313,16 +469,22 @@ class Catalog:
         Raises:
             ObjectExistsError: the name is taken.
         """
-        name = check_name(definition.name, definition.kind)
+        self.check_new_name(definition.name, definition.kind)
+
+    def check_new_name(self, name: str, kind: str) -> None:
+        """Raise unless an object of this name can be made; as ``check_new``."""
+        check_name(name, kind)
         if name.startswith(SYSTEM):
             raise InvalidNameError(
                 f"{name!r} cannot be used: names that begin with '__' are the database's own",
                 hint=f"call it {name.lstrip('_') or 'data'!r}",
             )
-        if name in self:
-            known = self[name]
+        if name in self or self.has_sink(name):
+            known_kind, known = "sink", name
+            if name in self:
+                known_kind, known = self[name].kind, self[name].name
             raise ObjectExistsError(
-                f"there is a {known.kind} {known.name} already",
+                f"there is a {known_kind} {known} already",
                 hint="use another name, or IF NOT EXISTS, or DROP it first",
             )
 
@@ -378,6 +540,7 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "begins": definition.begins,
         "widths": definition.widths,
         "firsts": definition.firsts,
+        "connection": None if definition.connection is None else definition.connection.to_json(),
     }
 
 
@@ -404,7 +567,7 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
     for name in _DURATIONS:
         if options[name] is not None:
             options[name] = timedelta(seconds=options[name])
-    mark = entry["watermark"]
+    mark, connection = entry["watermark"], entry.get("connection")
     return Definition(
         entry["kind"],
         entry["name"],
@@ -417,4 +580,5 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
         entry["begins"],
         tuple((name, width) for name, width in entry["widths"]),
         tuple((name, lsn) for name, lsn in entry.get("firsts", ())),
+        connection=None if connection is None else Connection.from_json(connection),
     )

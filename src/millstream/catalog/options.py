@@ -78,7 +78,8 @@ def _duration(value: object) -> timedelta:
     raise ValueError("a time, such as '7 days'")
 
 
-def _size(value: object) -> int:
+def parse_size(value: object) -> int:
+    """A number of bytes: one, or a text such as ``10 GB``; ValueError says what it should be."""
     if type(value) is int and value > 0:
         return value
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -101,7 +102,7 @@ _CHECKS: Final[dict[str, Callable[[object], Any]]] = {
     "backpressure": _one_of("block", "drop_oldest", "reject"),
     "wal_mode": _one_of("async", "sync"),
     "retention": _duration,
-    "retention_bytes": _size,
+    "retention_bytes": parse_size,
     "tenant": _text,
     "idle_timeout": _duration,
     "start": _one_of("earliest", "now"),
@@ -111,6 +112,11 @@ _KNOWN: Final = {
     "table": ("tenant", "wal_mode"),
     "view": ("retention", "retention_bytes", "start", "tenant"),
 }
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """The names of the options that the database itself has for a source, a table or a view."""
+    return _KNOWN[kind]
 
 
 def options_of(

@@ -91,7 +91,9 @@ class Dispatcher:
         commit.completion.wait()
         return commit.completion.lsn
 
-    def commit_here(self, batches: Batches, applied: Applied | None = None) -> int:
+    def commit_here(
+        self, batches: Batches | Callable[[], Batches], applied: Applied | None = None
+    ) -> int:
         """Commit changes, in this thread if no cycle is running, so that no thread is woken for it.
 
         Not in the main thread, where Ctrl-C could end a cycle anywhere. Returns the last LSN once

@@ -38,6 +38,7 @@ def close_engine(engine: Engine, temporary: str | None) -> None:
 
 def _stop(engine: Engine) -> None:
     """Stop all threads; what was pushed before is committed."""
+    engine.connections.close()
     engine.inlets.stop_watching()
     engine.views.close()
     engine.relations.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millstream.catalog import tenants
-from millstream.errors import TenantError, ViewFailedError
+from millstream.errors import TenantError, ViewFailedError, without_secrets
 from millstream.model.result import Result
 from millstream.sql import (
     Delete,
@@ -110,7 +110,7 @@ class Context:
             return  # one of its own
         if not (isinstance(statement, Show) and statement.kind in _SHOWN_TO_TENANTS):
             raise TenantError(
-                f"a tenant cannot run: {statement.text}",
+                f"a tenant cannot run: {without_secrets(statement.text)}",
                 hint="tenants query, insert, update and delete; run it without a tenant",
             )
 

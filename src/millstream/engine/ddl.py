@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.catalog import Definition, options_of
-from millstream.engine import show
+from millstream.engine import connect, show
 from millstream.errors import (
     InUseError,
     ObjectExistsError,
@@ -23,9 +23,11 @@ from millstream.threads import uninterrupted
 from millstream.views.replacement import build_beside, take_over
 
 if TYPE_CHECKING:
+    from millstream.catalog import SinkDefinition
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.model.result import Result
+    from millstream.model.schema import Column
     from millstream.sql import AddColumn, CreateSource, CreateTable, CreateView, Drop, SkipDamage
     from millstream.views.planning import PlannedView
     from millstream.views.running import RunningView
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 @uninterrupted
 def create_source(context: Context, statement: CreateSource) -> Result:
     """CREATE SOURCE."""
+    if statement.schema is None or "connector" in statement.options:
+        return connect.create_fed(context, statement)
     definition = Definition(
         "source",
         statement.name,
@@ -51,6 +55,8 @@ def create_source(context: Context, statement: CreateSource) -> Result:
 @uninterrupted
 def create_table(context: Context, statement: CreateTable) -> Result:
     """CREATE TABLE."""
+    if statement.schema is None or "connector" in statement.options:
+        return connect.create_fed(context, statement)
     options = options_of(statement.options, statement.schema, statement.sql, "table")
     definition = Definition(
         "table", statement.name, statement.schema, options, created_at=system_clock()
@@ -73,13 +79,20 @@ def _create(context: Context, definition: Definition, *, if_not_exists: bool) ->
 @uninterrupted
 def add_column(context: Context, statement: AddColumn) -> Result:
     """ALTER ... ADD COLUMN; rows from before have NULL in it."""
-    engine, column = context.engine, statement.added
+    engine = context.engine
     name = engine.catalog.of_kind(statement.kind, statement.name).name
+    evolve(engine, name, statement.added, if_not_exists=statement.if_not_exists)
+    engine.connections.evolved(name)
+    return context.done(f"ALTER {statement.kind.upper()}")
+
+
+def evolve(engine: Engine, name: str, column: Column, *, if_not_exists: bool = True) -> None:
+    """Add a column to a source or a table; one that is there is passed over, or an error."""
     table = engine.tables.get(name)
 
     def add() -> None:
         known = {each.lower() for each in engine.catalog[name].schema.names}
-        if statement.if_not_exists and column.name.lower() in known:
+        if if_not_exists and column.name.lower() in known:
             return
         schema = engine.catalog.add_column(name, column).schema
         engine.inlets.evolve(name, schema)
@@ -91,7 +104,6 @@ def add_column(context: Context, statement: AddColumn) -> Result:
     else:
         with table.changing:  # no statement has computed changes with the old columns
             engine.dispatcher.call(add)
-    return context.done(f"ALTER {statement.kind.upper()}")
 
 
 def skip_damage(context: Context, statement: SkipDamage) -> Result:
@@ -229,9 +241,11 @@ def drop(context: Context, statement: Drop) -> Result:
     if statement.kind == "subscription":
         return _drop_subscription(context, statement)
     catalog = context.engine.catalog
-    if statement.kind not in {"source", "table", "view", "stream"}:
-        if not statement.if_exists:
-            raise ObjectNotFoundError(f"there is no {statement.kind} {statement.name!r}")
+    if statement.kind == "sink":
+        if not (statement.if_exists and not catalog.has_sink(statement.name)):
+            sink = catalog.sink(statement.name)
+            connect.drop_sink(context.engine, sink.name)
+            _drop_letters(context.engine, sink, cascade=statement.cascade)
     elif not (statement.if_exists and statement.name not in catalog):
         definition = catalog.of_kind(statement.kind, statement.name)
         _drop(context.engine, definition, cascade=statement.cascade)
@@ -273,6 +287,9 @@ def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> N
                 reader, SubscriptionEndedError(f"{definition.name} was dropped")
             )
 
+    _drop_sinks(engine, names, cascade=cascade)
+    stopped = engine.connections.stop(definition.name)
+
     def forget() -> None:
         for name in names:
             if name in engine.catalog:  # a log of late rows may have been dropped with its view
@@ -283,12 +300,38 @@ def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> N
         engine.views.drop(definition.name, forget)
     else:
         forget()
+    if stopped is not None:
+        engine.connections.clean_up(stopped)
+
+
+def _drop_sinks(engine: Engine, names: list[str], *, cascade: bool) -> None:
+    """Drop the sinks that read what is dropped, if they are to go with it."""
+    sinks = [sink for name in names for sink in connect.sinks_of(engine, name)]
+    if sinks and not cascade:
+        raise InUseError(
+            f"{names[0]} is read by the sink {', '.join(sinks)}",
+            hint=f"DROP SINK {sinks[0]} first, or write CASCADE",
+        )
+    for name in sinks:
+        sink = engine.catalog.sink(name)
+        connect.drop_sink(engine, name)
+        _drop_letters(engine, sink, cascade=True)
+
+
+def _drop_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> None:
+    letters = sink.connection.dead_letters
+    if letters and letters in engine.catalog:
+        _drop(engine, engine.catalog[letters], cascade=cascade)
 
 
 def _dropped_with(engine: Engine, definition: Definition) -> list[str]:
-    """The names that DROP removes: the object and, of a view, the log of its late rows."""
+    """The names that DROP removes: the object, the log of late rows or of dead letters."""
     late = engine.views.late_log(definition.name)
-    return [definition.name] if late is None else [definition.name, engine.catalog[late].name]
+    if late is None and definition.connection is not None:
+        late = definition.connection.dead_letters or None
+    if late is None or late not in engine.catalog:
+        return [definition.name]
+    return [definition.name, engine.catalog[late].name]
 
 
 def _in_use(engine: Engine, definition: Definition, readers: list[str]) -> InUseError:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 def insert(context: Context, statement: Insert) -> Result:
     """INSERT."""
     definition, own = context.find_own(statement.target)
+    definition.check_writable()
     rows = plan_insert(statement, definition.schema)
     if own is not None:
         own.check(rows)
@@ -58,6 +59,7 @@ def insert_batches(
 ) -> int:
     """Add checked batches to a source or a table, all or none; returns how many rows."""
     own = context.own_rows(definition)
+    definition.check_writable()
     if own is not None:
         for batch in batches:
             own.check(batch.held_rows)
@@ -78,6 +80,7 @@ def insert_once(
 ) -> Insertion:
     """Add checked batches, unless that was done before with the same key; on the disk by then."""
     engine, own = context.engine, context.own_rows(definition)
+    definition.check_writable()
     if own is not None:
         for batch in batches:
             own.check(batch.held_rows)
@@ -125,6 +128,7 @@ def source(context: Context, name: str, record: type | None) -> Source:
     """A producer's handle on a source, which refuses rows of other tenants."""
     engine = context.engine
     definition, own = context.find_own(name)
+    definition.check_writable()
     inlet = engine.inlets[definition]
     return Source(inlet, engine.flush, record, check=None if own is None else own.check)
 
@@ -135,6 +139,7 @@ def source(context: Context, name: str, record: type | None) -> Source:
 def update(context: Context, statement: Update) -> Result:
     """UPDATE."""
     definition, own = context.find_own(statement.target)
+    definition.check_writable()
     predicate, projection = plan_update(statement, definition.schema)
     count = context.engine.tables.update(definition, predicate, projection, own)
     return context.done(f"UPDATE {count}", count)
@@ -143,6 +148,7 @@ def update(context: Context, statement: Update) -> Result:
 def delete(context: Context, statement: Delete) -> Result:
     """DELETE."""
     definition, own = context.find_own(statement.target)
+    definition.check_writable()
     schema, alias = definition.schema, statement.target
     predicate = plan_where(statement.where, schema, statement.sql, alias=alias)
     count = context.engine.tables.delete(definition, predicate, own)

@@ -11,6 +11,7 @@ from millstream.errors import ClosedError
 if TYPE_CHECKING:
     from millstream.catalog import Catalog, Definition
     from millstream.dispatch import Dispatcher
+    from millstream.engine.connections import Connections
     from millstream.engine.inlets import Inlets
     from millstream.engine.once import InsertKeys
     from millstream.errors import Error
@@ -41,6 +42,7 @@ class Engine:
         positions: how far durable subscriptions have come.
         registry: the subscriptions that are open.
         insert_keys: the keys of inserts that count once.
+        connections: the connectors that run.
         select_all: the plan of all rows of a topic, or of those of one tenant.
         points: texts that were found to be statements about one row.
         is_closed: whether it was closed, or is being closed just now.
@@ -58,6 +60,7 @@ class Engine:
     positions: Positions
     registry: Registry
     insert_keys: InsertKeys
+    connections: Connections
 
     def __post_init__(self) -> None:
         self.select_all = self.views.storage.select_all
@@ -82,6 +85,7 @@ class Engine:
         self.saver.remove(definition)
         self.tables.remove(name)
         self.inlets.remove(name, error)
+        self.connections.forget(name)
         self.positions.drop_target(name)
         self.dispatcher.fan_out.drop_routes(name, error)
 

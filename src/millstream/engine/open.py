@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.catalog import Catalog
 from millstream.dispatch import Dispatcher
-from millstream.engine import notifications
+from millstream.engine import ddl, notifications
+from millstream.engine.connect import SinkFeeds
+from millstream.engine.connections import Connections
+from millstream.engine.context import Context
 from millstream.engine.engine import Engine
 from millstream.engine.inlets import Inlets
 from millstream.engine.once import InsertKeys
@@ -59,6 +63,7 @@ def open_engine(
         open_tables(engine, definitions)
         open_sources(engine, definitions)
         load_views(engine, definitions)
+        engine.connections.load()  # where connectors go on
     except BaseException:
         log.close()
         raise
@@ -77,7 +82,7 @@ def assemble(log: Log, spark: Spark) -> Engine:
     tables = Tables(log, dispatcher)
     views = Views(log, dispatcher, catalog, saver, spark)  # what DROP VIEW has left is dropped
     views.storage.table_rows = tables.rows_of
-    return Engine(
+    engine = Engine(
         log=log,
         catalog=catalog,
         dispatcher=dispatcher,
@@ -90,7 +95,11 @@ def assemble(log: Log, spark: Spark) -> Engine:
         positions=positions,
         registry=Registry(log, positions),
         insert_keys=InsertKeys(log, dispatcher),
+        connections=Connections(log, dispatcher, catalog, inlets, tables),
     )
+    engine.connections.sink_side = SinkFeeds(Context(engine))
+    engine.connections.add_column = partial(ddl.evolve, engine)
+    return engine
 
 
 def open_tables(engine: Engine, definitions: Iterable[Definition]) -> None:
@@ -115,5 +124,6 @@ def load_views(engine: Engine, definitions: Iterable[Definition]) -> None:
 
 
 def start_views(engine: Engine) -> None:
-    """Start the views."""
+    """Start the views, then the connectors."""
     engine.views.start()
+    engine.connections.start()

@@ -88,6 +88,7 @@ def _by_key(
         row = table.rows.get(key)
         found = [] if row is None else [tuple([row[place] for place in point.selected])]
         return Result.of_rows(point.result, found, lsn=lsn)
+    definition.check_writable()
     if point.kind == "delete":
         count = tables.delete_row(definition, key)
         return context.done(f"DELETE {count}", count)

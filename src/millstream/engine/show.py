@@ -11,6 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.dispatch import select
+from millstream.engine import connector_rows
+from millstream.engine.connections import SINK_PREFIX
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.model.weighted_rows import Row
     from millstream.sql import Describe, Show, ShowChanges, ShowCreate
     from millstream.sql.statements.statement import ShowKind
+    from millstream.subscriptions import SubscriptionBase
 
 _SOURCES: Final = Schema.of(
     name="VARCHAR NOT NULL",
@@ -95,6 +98,10 @@ _SUBSCRIPTIONS: Final = Schema.of(
     acknowledged="BIGINT",
     tenant="VARCHAR",
 )
+_OPTIONS: Final = Schema.of(option="VARCHAR NOT NULL", value="VARCHAR NOT NULL")
+_OF_CONNECTORS: Final = (
+    *("kind", "connector", "state", "rows", "batches", "rejected", "lag", "restarts", "error"),
+)
 _GAPS: Final = Schema.of(
     first_lsn="BIGINT NOT NULL", last_lsn="BIGINT NOT NULL", lost_rows="BIGINT"
 )
@@ -155,8 +162,20 @@ def _listed(context: Context, kind: ShowKind) -> tuple[Schema, list[Row]]:
             _view(each, engine) if each.name in engine.views else _not_running(each, engine)
             for each in derived
         ]
+    return _listed_rest(engine, kind)
+
+
+def _listed_rest(engine: Engine, kind: ShowKind) -> tuple[Schema, list[Row]]:
     if kind == "subscriptions":
         return _SUBSCRIPTIONS, list(_subscriptions(engine))
+    if kind == "connectors":
+        return connector_rows.CONNECTORS, [
+            connector_rows.connector(each) for each in engine.connections.all()
+        ]
+    if kind == "sinks":
+        return connector_rows.SINKS, [
+            connector_rows.sink(each) for each in engine.connections.all() if each.kind == "sink"
+        ]
     return Schema.of(name="VARCHAR NOT NULL"), []
 
 
@@ -273,13 +292,24 @@ def gaps(found: Sequence[Gap]) -> Result:
 
 def show_create(context: Context, statement: ShowCreate) -> Result:
     """SHOW CREATE."""
-    definition = context.engine.catalog[statement.name]
+    catalog = context.engine.catalog
+    definition = (
+        catalog.sink(statement.name)
+        if statement.kind == "sink" or catalog.has_sink(statement.name)
+        else catalog[statement.name]
+    )
     schema = Schema.of(name="VARCHAR NOT NULL", sql="VARCHAR NOT NULL")
     return Result.of_rows(schema, [(definition.name, definition.sql)], show_all=True)
 
 
 def describe(context: Context, statement: Describe) -> Result:
-    """DESCRIBE."""
+    """DESCRIBE: the columns of a relation, the options of a sink."""
+    catalog = context.engine.catalog
+    if context.tenant is None and (statement.kind == "sink" or catalog.has_sink(statement.name)):
+        sink = catalog.sink(statement.name)
+        shown = {"query": sink.query, **sink.connection.shown}
+        rows_of_sink = [(name, str(value)) for name, value in shown.items()]
+        return Result.of_rows(_OPTIONS, rows_of_sink, show_all=True)
     schema = context.find(statement.name).schema
     rows = [(c.name, c.type.sql, c.nullable, c.name in schema.key) for c in schema.columns]
     return Result.of_rows(_COLUMNS, rows, show_all=True)
@@ -373,6 +403,7 @@ def metrics(context: Context) -> dict[str, Any]:
         "published": engine.dispatcher.fan_out.published,
         "subscribers": len(open_now),
         "sources": _counters(context, "sources", _OF_SOURCES),
+        "connectors": _counters(context, "connectors", _OF_CONNECTORS),
         "views": _counters(context, "views", _OF_VIEWS) | _counters(context, "streams", _OF_VIEWS),
         "subscriptions": [
             {"id": each.id, "name": each.name, "query": each.sql, **asdict(each.metrics)}
@@ -404,8 +435,13 @@ def topology(context: Context) -> dict[str, Any]:
         for log in running.planned.inputs
         if log != CLOCK and (context.tenant is None or {log, running.view.name} <= seen)
     ]
+    if context.tenant is None:
+        for sink in (each for each in engine.connections.all() if each.kind == "sink"):
+            name, relation = sink.definition.name, getattr(sink.definition, "relation", "")
+            nodes.append({"name": name, "kind": "sink"})
+            edges.append({"from": relation, "to": name, "rows": sink.work.counters.rows})
     for each in engine.registry.all():
-        if isinstance(each, InlineSubscription) or not each.target:
+        if isinstance(each, InlineSubscription) or not each.target or _is_of_sink(each):
             continue
         if context.tenant not in {None, each.tenant}:
             continue
@@ -417,6 +453,10 @@ def topology(context: Context) -> dict[str, Any]:
     if context.tenant is not None:
         edges = [{"from": each["from"], "to": each["to"]} for each in edges]
     return {"nodes": nodes, "edges": edges}
+
+
+def _is_of_sink(subscription: SubscriptionBase) -> bool:
+    return subscription.tenant is None and (subscription.name or "").startswith(SINK_PREFIX)
 
 
 def _emitted(name: str, engine: Engine) -> int:

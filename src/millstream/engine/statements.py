@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.engine import ddl, dml, notifications, show, subscribe
+from millstream.engine import connect, ddl, dml, notifications, show, subscribe
 from millstream.engine.explain import explain
 from millstream.errors import SqlUnsupportedError
 from millstream.sql import (
     AddColumn,
+    CreateSink,
     CreateSource,
     CreateTable,
     CreateView,
@@ -19,6 +20,7 @@ from millstream.sql import (
     Insert,
     Listen,
     Notify,
+    Pause,
     Query,
     Select,
     Show,
@@ -41,6 +43,8 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     CreateSource: ddl.create_source,
     CreateTable: ddl.create_table,
     CreateView: ddl.create_view,
+    CreateSink: connect.create_sink,
+    Pause: connect.pause,
     Drop: ddl.drop,
     AddColumn: ddl.add_column,
     SkipDamage: ddl.skip_damage,

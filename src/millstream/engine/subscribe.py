@@ -174,7 +174,7 @@ def _followed(
         definition = hidden.planned.definition
         feed_of: type[LogFeed] = partial(SharedFeed, engine.views, hidden)  # type: ignore[assignment]
     else:
-        definition, plan = _plan(context, select)
+        definition, plan = planned(context, select)
         with context.filtered_errors():
             engine.views.check(definition)
         feed_of = LogFeed
@@ -236,7 +236,7 @@ def inline(
             "inline callbacks are for a SELECT of one source, with WHERE and columns",
             hint="leave inline out: the callback runs on a thread of its own",
         )
-    definition, plan = _plan(context, select)
+    definition, plan = planned(context, select)
     if definition.kind != "source":
         raise WrongObjectError(
             f"inline callbacks are for sources, and {definition.name} is a {definition.kind}",
@@ -280,7 +280,7 @@ def check_inline(options: SubscribeOptions) -> None:
         )
 
 
-def _plan(context: Context, select: Select) -> tuple[Definition, SelectPlan]:
+def planned(context: Context, select: Select) -> tuple[Definition, SelectPlan]:
     """The relation that a query reads, and its plan."""
     if select.limit is not None:
         raise SqlUnsupportedError(

@@ -10,7 +10,10 @@ import base64
 import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.model.batch import ChangeBatch
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -25,6 +28,18 @@ def to_json(value: Any) -> str:  # noqa: ANN401 - anything that columns hold
         return _encode(value)
     except (ValueError, TypeError):  # a number that is none; a MAP whose keys are no text
         return _encode(_plain(value))
+
+
+def change_objects(batch: ChangeBatch) -> list[dict[str, Any]]:
+    """The changes of a batch as they are sent over HTTP: op, row, before, LSN."""
+    if batch.is_insert_only:
+        return [
+            {"op": "insert", "row": row, "before": None, "lsn": lsn}
+            for row, lsn in zip(batch.held_rows, batch.lsns, strict=True)
+        ]
+    return [
+        {"op": each.op, "row": each.row, "before": each.before, "lsn": each.lsn} for each in batch
+    ]
 
 
 def _default(value: object) -> str:

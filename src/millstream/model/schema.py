@@ -192,6 +192,15 @@ class Schema:
         """The columns as SQL text, ready for ``CREATE SOURCE name (...)``."""
         return ", ".join(column.ddl for column in self.columns)
 
+    @property
+    def of_key(self) -> Schema:
+        """The schema of the key alone, its columns in the order of the key.
+
+        >>> Schema.of(key=("b",), a="INT", b="DATE NOT NULL").of_key.ddl
+        'b DATE NOT NULL'
+        """
+        return Schema(tuple(self.columns[self.names.index(name)] for name in self.key))
+
     def with_column(self, column: Column) -> Schema:
         """Return this schema with one more column, which must be nullable and new.
 

@@ -42,6 +42,8 @@ _STATUS: Final[tuple[tuple[type[errors.Error], int], ...]] = (
     (errors.ViewFailedError, 409),
     (errors.KeyFileError, 500),
     (errors.MissingExtraError, 500),
+    (errors.ConnectorFailedError, 400),
+    (errors.ConnectorError, 502),
 )
 _DETAILS: Final = (
     *("row", "column", "key", "oldest", "token", "view"),

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.delivery.backpressure import slice_end
-from millstream.formats.json_output import to_json
+from millstream.formats.json_output import change_objects, to_json
 from millstream.server.answers import columns_json, error_json
 from millstream.server.protocol import encoded_message
 
@@ -113,7 +113,7 @@ class Frame:
         """All but the brace that begins it."""
         head = self._head()
         if self.batch is not None:
-            changes = to_json(_changes(self.batch))
+            changes = to_json(change_objects(self.batch))
             return f'{head[1:-1]},"changes":{changes}}}'
         return head[1:]
 
@@ -138,17 +138,6 @@ class Frame:
         if rows is None:
             rows = self._arrow = _arrow(self.batch)
         return b"".join((struct.pack(">I", len(head)), head, rows))
-
-
-def _changes(batch: ChangeBatch) -> list[dict[str, Any]]:
-    if batch.is_insert_only:
-        return [
-            {"op": "insert", "row": row, "before": None, "lsn": lsn}
-            for row, lsn in zip(batch.held_rows, batch.lsns, strict=True)
-        ]
-    return [
-        {"op": each.op, "row": each.row, "before": each.before, "lsn": each.lsn} for each in batch
-    ]
 
 
 def _facts(batch: ChangeBatch) -> dict[str, Any]:

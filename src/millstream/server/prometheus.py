@@ -37,6 +37,12 @@ _OF_VIEWS = (
     ("restarts_total", "counter", "restarts", "Restarts of its query."),
     ("shifts_total", "counter", "shifts", "Shifts between the gears."),
 )
+_OF_CONNECTORS = (
+    ("rows_total", "counter", "rows", "Rows delivered to the log, or stored outside."),
+    ("batches_total", "counter", "batches", "Deliveries, or batches."),
+    ("rejected_total", "counter", "rejected", "Records that went to the dead letters."),
+    ("restarts_total", "counter", "restarts", "Attempts after an error."),
+)
 _OF_SUBSCRIPTIONS = (
     ("delivered_total", "counter", "delivered", "Rows that were handed over."),
     ("dropped_total", "counter", "dropped", "Rows that were dropped, each reported in a gap."),
@@ -92,11 +98,32 @@ def _database(text: Exposition, found: dict[str, Any]) -> None:
         text.add(f"view_{name}", kind, about, samples)
     gears = [({"view": each, "gear": counts["state"]}, 1) for each, counts in views.items()]
     text.add("view_gear", "gauge", "1 for the gear or state that a view is in.", gears)
+    _connectors(text, found["connectors"])
     for name, kind, field, about in _OF_SUBSCRIPTIONS:
         samples = [
             ({"id": each["id"], "name": each["name"] or ""}, each[field]) for each in subscriptions
         ]
         text.add(f"subscription_{name}", kind, about, samples)
+
+
+def _connectors(text: Exposition, connectors: dict[str, Any]) -> None:
+    def labels(name: str, counts: dict[str, Any]) -> Labels:
+        return {"name": name, "kind": counts["kind"], "connector": counts["connector"]}
+
+    for name, kind, field, about in _OF_CONNECTORS:
+        samples = [(labels(each, counts), counts[field]) for each, counts in connectors.items()]
+        text.add(f"connector_{name}", kind, about, samples)
+    lags = [
+        (labels(each, counts), counts["lag"])
+        for each, counts in connectors.items()
+        if counts["lag"] is not None
+    ]
+    text.add("connector_lag", "gauge", "How far it is behind, in its own unit.", lags)
+    states = [
+        ({**labels(each, counts), "state": counts["state"]}, 1)
+        for each, counts in connectors.items()
+    ]
+    text.add("connector_state", "gauge", "1 for the state that a connector is in.", states)
 
 
 def _server(text: Exposition, service: Service) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from millstream.errors import RoleError
 from millstream.sql import (
     AddColumn,
+    CreateSink,
     CreateSource,
     CreateTable,
     CreateView,
@@ -22,6 +23,7 @@ from millstream.sql import (
     Insert,
     Listen,
     Notify,
+    Pause,
     Query,
     Select,
     Show,
@@ -46,7 +48,8 @@ _NEEDED: Final[dict[type[Statement], Role]] = {
     **dict.fromkeys((Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain), "read"),
     **dict.fromkeys((Listen, Unlisten), "read"),
     **dict.fromkeys((Insert, Update, Delete, Notify), "write"),
-    **dict.fromkeys((CreateSource, CreateTable, CreateView, Drop, AddColumn, SkipDamage), "admin"),
+    **dict.fromkeys((CreateSource, CreateTable, CreateView, CreateSink), "admin"),
+    **dict.fromkeys((Drop, AddColumn, SkipDamage, Pause), "admin"),
 }
 _KEPT: Final = 4096
 _LONGEST_KEPT: Final = 4096

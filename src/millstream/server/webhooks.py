@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import json
 import os
 import secrets
 import threading
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from millstream.connectors.http import http_post, signature
 from millstream.errors import (
     Error,
     InvalidOptionError,
@@ -101,48 +99,22 @@ def checked(webhook: Webhook) -> Webhook:
     return replace(webhook, secret=webhook.secret or secrets.token_urlsafe(32))
 
 
-def signature(secret: str, body: bytes, now: int) -> str:
-    """The header ``X-Millstream-Signature``: HMAC-SHA256 of the time and the body.
-
-    >>> signature("secret", b"{}", 1700000000)[:30]
-    't=1700000000,v1=b8569b78799ff9'
-    """
-    signed = hmac.new(secret.encode(), f"{now}.".encode() + body, hashlib.sha256)
-    return f"t={now},v1={signed.hexdigest()}"
-
-
 def pause_after(attempt: int) -> float:
     """Seconds before the next attempt: from one on, twice as long each time, a minute at most."""
     return min(60.0, 2.0 ** (attempt - 1))
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A receiver that has moved has not accepted."""
-
-    def redirect_request(self, *_: Any) -> None:  # noqa: ANN401 - as urllib has it
-        """Follow none."""
-
-
-_opener: Final = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}))
-
-
 def post(webhook: Webhook, body: bytes, delivery: str) -> str | None:
     """Post a body, signed; returns why it was not accepted, or None."""
     headers = {
-        "Content-Type": "application/json",
         "X-Millstream-Webhook": webhook.name,
         "X-Millstream-Delivery": delivery,
         "X-Millstream-Signature": signature(webhook.secret, body, int(time.time())),
     }
-    request = urllib.request.Request(webhook.url, body, headers, method="POST")  # noqa: S310
-    try:
-        with _opener.open(request, timeout=_SECONDS):
-            return None
-    except urllib.error.HTTPError as error:
-        error.close()
-        return f"status {error.code}"
-    except (OSError, ValueError) as error:
-        return type(error).__name__
+    answer = http_post(webhook.url, body, headers, _SECONDS)
+    if answer.is_accepted:
+        return None
+    return answer.error or f"status {answer.status}"
 
 
 class Sender:

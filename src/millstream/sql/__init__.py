@@ -22,9 +22,10 @@ from millstream.sql.statements.durations import duration_text, parse_duration
 from millstream.sql.statements.parameters import ParameterValues
 from millstream.sql.statements.parse import parse, parse_expression
 from millstream.sql.statements.query import as_query
-from millstream.sql.statements.render import create_source, create_table
+from millstream.sql.statements.render import create_sink, create_source, create_table
 from millstream.sql.statements.statement import (
     AddColumn,
+    CreateSink,
     CreateSource,
     CreateTable,
     CreateView,
@@ -37,6 +38,7 @@ from millstream.sql.statements.statement import (
     Listen,
     Notify,
     Option,
+    Pause,
     Query,
     Select,
     Show,
@@ -56,6 +58,7 @@ from millstream.sql.views.view import clock_place, column_place
 __all__ = [
     "FEED",
     "AddColumn",
+    "CreateSink",
     "CreateSource",
     "CreateTable",
     "CreateView",
@@ -72,6 +75,7 @@ __all__ = [
     "Notify",
     "Option",
     "ParameterValues",
+    "Pause",
     "Point",
     "Predicate",
     "Projection",
@@ -92,6 +96,7 @@ __all__ = [
     "as_query",
     "clock_place",
     "column_place",
+    "create_sink",
     "create_source",
     "create_table",
     "duration_text",

@@ -33,6 +33,7 @@ class SubscribeOptions:
         demand: hand over only as many rows as ``request`` asks for, and these to begin with;
             None: all rows.
         name: makes the subscription durable.
+        reset: of a durable one, ``start`` counts although the name was used before.
     """
 
     start: Start = None
@@ -42,6 +43,7 @@ class SubscribeOptions:
     max_delay: float | None = None
     demand: int | None = None
     name: str | None = None
+    reset: bool = False
 
     def __post_init__(self) -> None:
         for name, value, least in (("max_rows", self.max_rows, 1), ("demand", self.demand, 0)):

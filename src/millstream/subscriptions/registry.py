@@ -189,7 +189,7 @@ class Registry:
         durable = DurablePosition(name, query.sql, query.target, query.tenant, -1)
         if durable.key in self._positions:
             lsn = self._positions.open(durable).lsn
-            if lsn < 0:
+            if lsn < 0 or options.reset:
                 self._start(inbox, start, query)
             elif query.is_view and lsn + 1 < query.born:  # acknowledged of one that was replaced
                 inbox.start("snapshot", Gap(lsn + 1, query.born, None))

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from millstream.errors import DuplicateKeyError, RowError, TenantError
+from millstream.errors import DuplicateKeyError, RowError, SchemaMismatchError, TenantError
 from millstream.model.batch import ChangeBatch
+from millstream.model.row_change import UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.catalog.tenants import OwnRows
+    from millstream.model.row_change import RowChange
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate, Projection
@@ -154,6 +156,61 @@ def delete_row(table: Table, key: Key) -> Changes:
     if old is not None:
         changes.replace(old, None)
     return changes
+
+
+def replay(table: Table, made: Sequence[RowChange]) -> Changes:
+    """The changes that a transaction of another system makes: of each key, from before to after.
+
+    Raises:
+        RowError: a row that does not fit.
+        SchemaMismatchError: a value was not sent, and there is no row that has it.
+    """
+    after: dict[Key, Row | None] = {}
+    key_schema = table.schema.of_key
+    checked = iter(
+        _checked(
+            table,
+            [_widened(table, row) for op, row, _ in made if row is not None and _is_sent(row)],
+        )
+    )
+    keys = iter(key_schema.check_rows([key for _, _, key in made if key is not None]))
+    for op, row, given in made:
+        key = None if given is None else next(keys)
+        if op == "truncate":
+            after = dict.fromkeys(table.rows)
+        elif row is None:
+            if key is not None:
+                after[key] = None
+        else:
+            new = next(checked) if _is_sent(row) else _filled(table, after, row, key)
+            if key is not None:
+                after[key] = None
+            after[table.key_of(new)] = new
+    changes = Changes()
+    for key, new_row in after.items():
+        changes.replace(table.rows.get(key), new_row)
+    return changes
+
+
+def _is_sent(row: Row) -> bool:
+    return not any(value is UNCHANGED for value in row)
+
+
+def _filled(table: Table, after: Mapping[Key, Row | None], row: Row, old_key: Key | None) -> Row:
+    """A row with the values that were not sent, from the row before it."""
+    key = table.key_of(row) if old_key is None else old_key
+    before = after[key] if key in after else table.rows.get(key)
+    if before is None:
+        raise SchemaMismatchError(
+            f"{table.name}: a value of the row with the key {key!r} was not sent, and there is no "
+            "such row",
+            hint="DROP the table and CREATE it again, for a new snapshot",
+        )
+    row = _widened(table, row)
+    filled = [
+        held if value is UNCHANGED else value for value, held in zip(row, before, strict=True)
+    ]
+    return _checked(table, [tuple(filled)])[0]
 
 
 def _selected(table: Table, predicate: Predicate | None, own: OwnRows | None) -> list[Row]:

@@ -10,13 +10,15 @@ from millstream.tables import changes
 from millstream.tables.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from millstream.catalog import Definition
     from millstream.catalog.tenants import OwnRows
     from millstream.dispatch import Dispatcher
+    from millstream.dispatch.tasks import Batches
     from millstream.log import Log
     from millstream.model.change import Gap
+    from millstream.model.row_change import RowChange
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate, Projection
@@ -140,6 +142,47 @@ class Tables:
                     raise
                 table.unsettled = False
         return made.count
+
+    def replay(
+        self,
+        definition: Definition,
+        made: Sequence[RowChange],
+        entries: Batches,
+        applied: Callable[[int], None],
+    ) -> int:
+        """Commit a transaction of another system, together with rows of other topics.
+
+        Args:
+            definition: the table.
+            made: what the transaction did.
+            entries: what else is in the commit, after the changes.
+            applied: called with the commit's last LSN, in the thread that commits.
+
+        Returns how many rows it touched.
+        """
+        table = self._changeable(definition)
+        with table.changing:
+            if table.unsettled:
+                self._dispatcher.barrier()
+            table.unsettled = False
+            table.check()
+            changed = changes.replay(table, made)
+            batch = changed.batch(table.schema)
+            own: Batches = () if batch is None else [(table.name, batch)]
+
+            def batches() -> Batches:
+                if self._tables.get(table.name) is not table:
+                    raise ObjectNotFoundError(f"the table {table.name} was dropped")
+                return [*own, *entries]
+
+            def placed(all_placed: list[ChangeBatch]) -> None:
+                if batch is not None:
+                    table.apply(all_placed[0])
+                applied(all_placed[-1].lsn)
+
+            if own or entries:
+                self._dispatcher.commit_here(batches, placed)
+        return changed.count
 
     def _changeable(self, definition: Definition) -> Table:
         table = self._tables.get(definition.name)

@@ -6,7 +6,12 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.sql.statements.columns import read_column, read_definition, read_watermark
+from millstream.sql.statements.columns import (
+    ColumnDefinitions,
+    read_column,
+    read_definition,
+    read_watermark,
+)
 from millstream.sql.statements.cursor import did_you_mean
 from millstream.sql.statements.query import (
     QUERY_WORDS,
@@ -17,12 +22,14 @@ from millstream.sql.statements.query import (
 )
 from millstream.sql.statements.statement import (
     AddColumn,
+    CreateSink,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
     Explain,
     Option,
+    Pause,
     SkipDamage,
     WatermarkSpec,
 )
@@ -31,16 +38,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from millstream.sql.statements.reader import StatementReader
-    from millstream.sql.statements.statement import AlterKind, DropKind, OptionValue, ViewKind
+    from millstream.sql.statements.statement import (
+        AlterKind,
+        DropKind,
+        OptionValue,
+        PauseKind,
+        ViewKind,
+    )
 
 
 _VIEW = "Write CREATE MATERIALIZED VIEW name AS SELECT ..."
-_SINK = "Connectors are not there yet; subscribe, and write the changes out in your callback."
 _NO_CREATE = {
     "MATERIALIZED": ("MATERIALIZED", _VIEW),
     "VIEW": ("VIEW", _VIEW),
     "CONTINUOUS": ("CONTINUOUS", "Write CREATE CONTINUOUS QUERY name AS SELECT ..."),
-    "SINK": ("SINK", _SINK),
     "LOOKUP": ("LOOKUP TABLE", "Use CREATE TABLE."),
     "CHANGE": ("CHANGE STREAM", "Subscribe with a name: db.subscribe(query, name='...')."),
     "SUBSCRIPTION": ("SUBSCRIPTION", "Subscribe with a name: db.subscribe(query, name='...')."),
@@ -56,14 +67,18 @@ _NO_CREATE = {
     "OR": ("OR REPLACE", "DROP it first, or write IF NOT EXISTS."),
 }
 _DROP_KINDS = ("SOURCE", "TABLE", "SUBSCRIPTION", "VIEW", "STREAM", "SINK")
-_ALTERS = "There are ADD COLUMN, which is NULL in old rows, and SKIP DAMAGE."
+_ALTERS = "There are ADD COLUMN, which is NULL in old rows, PAUSE, RESUME and SKIP DAMAGE."
 
 
-def read_create(reader: StatementReader) -> CreateSource | CreateTable | CreateView:
+def read_create(
+    reader: StatementReader,
+) -> CreateSource | CreateTable | CreateView | CreateSink:
     """Read what follows CREATE."""
     view = read_create_view(reader)
     if view is not None:
         return view
+    if reader.skip("SINK"):
+        return _read_sink(reader)
     at = reader.offset
     kind = reader.skip_any("SOURCE", "TABLE")
     if not kind:
@@ -72,8 +87,10 @@ def read_create(reader: StatementReader) -> CreateSource | CreateTable | CreateV
     name = reader.name(kind.lower())
     if reader.word == "AS":
         raise reader.unsupported(f"CREATE {kind} ... AS SELECT is not supported", hint=_VIEW)
-    definition = read_definition(reader)
+    definition = ColumnDefinitions() if reader.word == "WITH" else read_definition(reader)
     options = read_options(reader) if reader.skip("WITH") else MappingProxyType({})
+    if not definition.columns:
+        return _without_columns(reader, kind, name, options, if_not_exists=if_not_exists, at=at)
     if kind == "SOURCE":
         if definition.key_place is not None:
             raise reader.unsupported(
@@ -105,22 +122,61 @@ def read_create(reader: StatementReader) -> CreateSource | CreateTable | CreateV
     return CreateTable(name=name, schema=schema, options=options, if_not_exists=if_not_exists)
 
 
+def _without_columns(
+    reader: StatementReader,
+    kind: str,
+    name: str,
+    options: Mapping[str, Option],
+    *,
+    if_not_exists: bool,
+    at: int,
+) -> CreateSource | CreateTable:
+    """A source or table whose columns its connector finds."""
+    if "connector" not in options:
+        raise reader.error(
+            f"the {kind.lower()} has no columns", hint=f"Write CREATE {kind} {name} (a INT).", at=at
+        )
+    made = CreateSource if kind == "SOURCE" else CreateTable
+    return made(name=name, schema=None, options=options, if_not_exists=if_not_exists)
+
+
+def _read_sink(reader: StatementReader) -> CreateSink:
+    if_not_exists = reader.skip("IF", "NOT", "EXISTS")
+    name = reader.name("sink")
+    relation, query = None, None
+    if reader.skip("FROM"):
+        relation = reader.name("view")
+    else:
+        reader.expect("AS", hint=_SINK_SHAPE)
+        query = read_body(reader)
+    reader.expect("WITH", hint=_SINK_SHAPE)
+    options = read_options(reader)
+    return CreateSink(
+        name=name, relation=relation, query=query, options=options, if_not_exists=if_not_exists
+    )
+
+
 def _no_create(reader: StatementReader) -> Exception:
     known = _NO_CREATE.get(reader.word)
     if known:
         return reader.unsupported(f"CREATE {known[0]} is not supported yet", hint=known[1])
-    choices = ["SOURCE", "TABLE", *_NO_CREATE]
+    choices = ["SOURCE", "TABLE", "SINK", *_NO_CREATE]
     return reader.expected(
         "SOURCE or TABLE", hint=did_you_mean(reader.word, choices, "Write CREATE SOURCE s (a INT).")
     )
 
 
-def read_alter(reader: StatementReader) -> AddColumn | SkipDamage:
+def read_alter(reader: StatementReader) -> AddColumn | SkipDamage | Pause:
     """Read what follows ALTER."""
-    kind = reader.skip_any("SOURCE", "TABLE")
+    kind = reader.skip_any("SOURCE", "TABLE", "SINK")
     if not kind:
-        raise reader.expected("SOURCE or TABLE", hint=_ALTERS)
+        raise reader.expected("SOURCE, TABLE or SINK", hint=_ALTERS)
     name = reader.name(kind.lower())
+    asked = reader.skip_any("PAUSE", "RESUME")
+    if asked:
+        return Pause(kind=cast("PauseKind", kind.lower()), name=name, paused=asked == "PAUSE")
+    if kind == "SINK":
+        raise reader.expected("PAUSE or RESUME", hint="Write ALTER SINK s PAUSE.")
     if reader.word in {"DROP", "RENAME", "ALTER", "MODIFY", "CHANGE", "SET", "RESET"}:
         raise reader.unsupported(
             f"ALTER {kind} ... {reader.word} is not supported yet", hint=_ALTERS
@@ -202,6 +258,7 @@ def _read_value(reader: StatementReader, key: str) -> OptionValue:
 # ---- CREATE MATERIALIZED VIEW, CREATE STREAM, EXPLAIN
 
 
+_SINK_SHAPE = "Write CREATE SINK name FROM view WITH (connector = '...', ...)."
 _SHAPE = "Write CREATE MATERIALIZED VIEW name AS SELECT ... FROM ..."
 
 

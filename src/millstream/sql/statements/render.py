@@ -61,13 +61,26 @@ def create_table(
     return _create("TABLE", name, parts, options, if_not_exists=if_not_exists)
 
 
+def create_sink(name: str, query: str, options: Options = _NO_OPTIONS) -> str:
+    """Return the CREATE SINK that makes such a sink.
+
+    >>> print(create_sink("s", "SELECT * FROM v", {"connector": "files"}))
+    CREATE SINK s AS SELECT * FROM v WITH (connector = 'files')
+    """
+    return f"CREATE SINK {quote_name(name)} AS {query} WITH ({_options(options)})"
+
+
 def _create(
     kind: str, name: str, parts: list[str], options: Options, *, if_not_exists: bool
 ) -> str:
     head = f"CREATE {kind} {'IF NOT EXISTS ' if if_not_exists else ''}{quote_name(name)}"
     body = ",\n  ".join(parts)
-    tail = ", ".join(f"{_key(key)} = {_value(value)}" for key, value in options.items())
+    tail = _options(options)
     return f"{head} (\n  {body}\n)" + (f" WITH ({tail})" if tail else "")
+
+
+def _options(options: Options) -> str:
+    return ", ".join(f"{_key(key)} = {_value(value)}" for key, value in options.items())
 
 
 def _watermark(watermark: WatermarkSpec) -> str:

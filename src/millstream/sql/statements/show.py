@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from millstream.sql.statements.reader import StatementReader
     from millstream.sql.statements.statement import DropKind, ShowKind
 
-_KINDS = ("SOURCES", "TABLES", "SUBSCRIPTIONS", "VIEWS", "STREAMS", "SINKS", "CHANNELS")
+_KINDS = (
+    *("SOURCES", "TABLES", "SUBSCRIPTIONS", "VIEWS", "STREAMS", "SINKS", "CONNECTORS", "CHANNELS"),
+)
 _OBJECTS = ("SOURCE", "TABLE", "VIEW", "STREAM", "SINK")
 _SINCE = "Write SINCE 42, SINCE TIMESTAMP '2026-01-01 00:00:00' or SINCE INTERVAL '5 minutes' AGO."
 

@@ -27,7 +27,10 @@ OptionValue = str | int | float | bool
 Conflict = Literal["error", "replace", "ignore"]
 DropKind = Literal["source", "table", "subscription", "view", "stream", "sink"]
 AlterKind = Literal["source", "table"]
-ShowKind = Literal["sources", "tables", "subscriptions", "views", "streams", "sinks", "channels"]
+PauseKind = Literal["source", "table", "sink"]
+ShowKind = Literal[
+    "sources", "tables", "subscriptions", "views", "streams", "sinks", "connectors", "channels"
+]
 ViewKind = Literal["view", "stream"]
 EmitMode = Literal["changes", "close", "every", "final"]
 
@@ -86,10 +89,14 @@ class WatermarkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSource(Statement):
-    """``CREATE SOURCE [IF NOT EXISTS] name (columns, [WATERMARK ...]) [WITH (...)]``."""
+    """``CREATE SOURCE [IF NOT EXISTS] name [(columns, [WATERMARK ...])] [WITH (...)]``.
+
+    Attributes:
+        schema: its columns; None: those that its connector finds.
+    """
 
     name: str
-    schema: Schema
+    schema: Schema | None
     watermark: WatermarkSpec | None = None
     options: Mapping[str, Option] = field(default_factory=_no_options)
     if_not_exists: bool = False
@@ -97,12 +104,45 @@ class CreateSource(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(Statement):
-    """``CREATE TABLE [IF NOT EXISTS] name (columns, PRIMARY KEY (...)) [WITH (...)]``."""
+    """``CREATE TABLE [IF NOT EXISTS] name [(columns, PRIMARY KEY (...))] [WITH (...)]``.
+
+    Attributes:
+        schema: its columns; None: those that its connector finds.
+    """
 
     name: str
-    schema: Schema
+    schema: Schema | None
     options: Mapping[str, Option] = field(default_factory=_no_options)
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSink(Statement):
+    """``CREATE SINK [IF NOT EXISTS] name FROM relation | AS SELECT ... WITH (...)``.
+
+    Attributes:
+        relation: what it reads; None when a query is given.
+        query: the SELECT whose changes it takes; None when a relation is given.
+    """
+
+    name: str
+    relation: str | None = None
+    query: Select | Query | None = None
+    options: Mapping[str, Option] = field(default_factory=_no_options)
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause(Statement):
+    """``ALTER SOURCE | TABLE | SINK name PAUSE | RESUME``: of its connector.
+
+    Attributes:
+        paused: PAUSE; False: RESUME.
+    """
+
+    kind: PauseKind
+    name: str
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

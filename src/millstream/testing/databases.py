@@ -1,4 +1,4 @@
-"""For tests of programs that use Millstream, and for its own.
+"""Databases for tests, and what waits for them.
 
 A database that is gone afterwards, a clock that tests move, waiting on conditions instead of on the
 time, and a ``Mirror``: a subscriber's copy of a result, which must always equal the query's answer.

@@ -1,0 +1,129 @@
+"""``SinkBatch``: what a sink's writer is given: changes, and what they mean for a keyed store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.errors import ConnectorFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.model.batch import ChangeBatch
+    from millstream.model.change import Change
+    from millstream.model.schema import Schema
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NetChanges:
+    """What a batch does to a store with one row for each key; no key is in both.
+
+    Attributes:
+        upserts: rows that are there after the batch, one for each key that it touches.
+        deletes: the keys, in the order of the schema's key, that are not there after it.
+    """
+
+    upserts: list[Row]
+    deletes: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """A batch for a sink.
+
+    Attributes:
+        changes: rows, weights and LSNs: iterate for ``Change`` (op, row, before, lsn);
+            ``to_arrow()`` has the columns and ``_op``, ``_weight``, ``_lsn``.
+        replaces: everything that the sink has stored before is void, and goes in the same
+            transaction: the first part of a snapshot, at the start or because rows were lost.
+        is_complete: False for the parts of a snapshot but the last. A token exists, and a
+            transaction can end, only with a part that is complete.
+        token: what ``position`` must give to go on after this batch; empty if not complete.
+    """
+
+    changes: ChangeBatch
+    replaces: bool = False
+    is_complete: bool = True
+    token: str = ""
+
+    @property
+    def kind(self) -> str:
+        """``"snapshot"``: the rows are a state; ``"changes"``: they are a step."""
+        return self.changes.kind
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, and the key if there is one."""
+        return self.changes.schema
+
+    @property
+    def lsn(self) -> int:
+        """The last LSN that it stands for; 0 if not complete."""
+        return self.changes.lsn
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def inserted(self) -> pa.Table:
+        """The rows as an Arrow table, for a store that only appends.
+
+        Raises:
+            ConnectorFailedError: a row changes or disappears, which such a store cannot show.
+        """
+        weights = self.changes.weights
+        if any(weight != 1 for weight in weights):
+            raise ConnectorFailedError(
+                "rows of the sink's input change or disappear, and it can only append",
+                hint="use a mode that updates, or a view that only has new rows",
+            )
+        return pa.Table.from_batches([self.changes.arrow])
+
+    def net(self) -> NetChanges:
+        """The rows to put and the keys to delete: of each key, what is there after the batch.
+
+        Raises:
+            ConnectorFailedError: the input has no key.
+        """
+        schema = self.changes.schema
+        if not schema.key:
+            raise ConnectorFailedError(
+                "the sink's input has no key, so its rows cannot be updated",
+                hint="select the key of the table or view, or use a mode that appends changes",
+            )
+        places = [schema.names.index(name) for name in schema.key]
+        rows = self.changes.held_rows
+        if self.changes.kind == "snapshot":
+            return NetChanges(list(rows), [])
+        last: dict[Row, Row | None] = {}
+        for row, weight in zip(rows, self.changes.weights, strict=True):
+            key = tuple([row[place] for place in places])
+            if weight > 0:
+                last[key] = row
+            elif last.get(key, row) == row or _same(last[key], row):
+                last[key] = None
+        upserts = [row for row in last.values() if row is not None]
+        return NetChanges(upserts, [key for key, row in last.items() if row is None])
+
+    def net_tables(self) -> tuple[pa.Table, pa.Table]:
+        """As ``net``, as Arrow tables: of whole rows, and of the key's columns."""
+        net, schema = self.net(), self.schema
+        upserts = pa.Table.from_batches([schema.rows_to_arrow(net.upserts)])
+        fields = [schema.arrow.field(name) for name in schema.key]
+        columns = zip(*net.deletes, strict=True) if net.deletes else [()] * len(fields)
+        arrays = [
+            pa.array(list(each), field.type) for each, field in zip(columns, fields, strict=True)
+        ]
+        return upserts, pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _same(one: Row | None, other: Row) -> bool:
+    """Whether two rows are the same; NaN, which no number equals, is the same as NaN."""
+    return one == other or repr(one) == repr(other)

@@ -1,0 +1,1 @@
+"""Sink connectors: a module each, named as ``connector = '...'`` says, with its ``CONNECTOR``."""

@@ -1,0 +1,1 @@
+"""Source connectors: a module each, named as ``connector = '...'`` says, with its ``CONNECTOR``."""

@@ -1,0 +1,413 @@
+"""Statements about connectors: what they create, refuse, show and drop; what restarts keep."""
+
+import json
+
+import pytest
+
+import millstream as ms
+from millstream.connectors import (
+    Option,
+    SinkConnector,
+    SourceConnector,
+    needs,
+    register,
+    unregister,
+)
+from millstream.errors import (
+    ConnectorError,
+    ConnectorFailedError,
+    InUseError,
+    MissingExtraError,
+    ObjectExistsError,
+    SqlOptionError,
+    SqlUnsupportedError,
+    TenantError,
+    WrongObjectError,
+)
+from millstream.testing import database, engine_of, wait_until
+
+from . import samples
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "lines"
+    path.write_text('[1, "a"]\n[2, "b"]\n')
+    return path
+
+
+@pytest.fixture
+def db():
+    with database() as db:
+        yield db
+
+
+def source(lines, more="", name="k"):
+    return (
+        f"CREATE SOURCE {name} (id BIGINT, v VARCHAR) "
+        f"WITH (connector = 'test-lines', path = '{lines}'{more})"
+    )
+
+
+def connector(db, name="k"):
+    return next(each for each in db.query("SHOW CONNECTORS").to_pylist() if each["name"] == name)
+
+
+def in_state(db, state, name="k"):
+    wait_until(
+        lambda: connector(db, name)["state"] == state,
+        lambda: f"{state}: {connector(db, name)}",
+    )
+    return connector(db, name)
+
+
+def has_rows(db, count, name="k"):
+    wait_until(lambda: len(db.query(f"SELECT * FROM {name}")) == count, f"{count} rows")
+
+
+# ---- creating
+
+
+def test_columns_are_discovered(db, lines):
+    db.execute(f"CREATE SOURCE k WITH (connector = 'test-lines', path = '{lines}')")
+    db.execute(f"CREATE TABLE t WITH (connector = 'test-lines', path = '{lines}')")
+    has_rows(db, 2)
+    has_rows(db, 2, "t")
+    assert db.query("DESCRIBE t").fetchall()[0] == ("id", "BIGINT", False, True)
+
+
+def test_options_of_the_source_itself(db, lines):
+    db.execute(source(lines, ", retention = '1 hour', rate_limit = 1000"))
+    assert connector(db)["options"] == json.dumps(
+        {"connector": "test-lines", "path": str(lines), "rate_limit": 1000}
+    )
+    assert "retention = '1 hour'" in db.query("SHOW CREATE SOURCE k").fetchall()[0][1]
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "hint"),
+    [
+        ("connector = 'test-line'", "there is no source connector 'test-line'", "'test-lines'?"),
+        ("connector = 'test-sqlite'", "there is no source connector", "it is a sink only"),
+        ("connector = 'test-lines'", "the option path is missing", "give it: the file"),
+        ("connector = 'test-lines', pth = 'x'", "there is no option pth", "did you mean path?"),
+        ("connector = 'test-lines', path = 'x', lines = 'many'", "lines is 'many'", "a whole"),
+        ("connector = 'test-lines', path = 'x', mode = 'no'", "mode is 'no'", "one of 'plain'"),
+        ("connector = 'test-lines', path = 'x', retry_delay = 1", "retry_delay is 1", "a time"),
+    ],
+)
+def test_refused_options(db, given, message, hint):
+    with pytest.raises(SqlOptionError) as caught:
+        db.execute(f"CREATE SOURCE k (id BIGINT) WITH ({given})")
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert caught.value.line == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("fails", ConnectorFailedError), ("raises", ConnectorError)]
+)
+def test_what_check_refuses_is_not_created_and_says_no_secret(db, lines, mode, kind):
+    with pytest.raises(kind) as caught:
+        db.execute(source(lines, f", mode = '{mode}', password = 'hunter2'"))
+    assert "hunter2" not in str(caught.value)
+    assert "***" in str(caught.value)
+    assert not db.query("SHOW SOURCES").fetchall()
+
+
+def test_names(db, lines):
+    db.execute(source(lines))
+    db.execute(source(lines).replace("SOURCE", "SOURCE IF NOT EXISTS"))
+    for statement in (
+        source(lines),
+        "CREATE SOURCE s (a INT)",
+        "CREATE SINK k FROM k WITH (a = 1)",
+    ):
+        if "SOURCE s" in statement:
+            db.execute("CREATE SINK s FROM k WITH (connector = 'test-append', path = '/dev/null')")
+        with pytest.raises(ObjectExistsError):
+            db.execute(statement)
+
+
+def test_dead_letters_have_a_name_of_choice(db, lines):
+    with lines.open("a") as file:
+        file.write("oops\n")
+    db.execute(source(lines, ", dead_letters = 'bin'"))
+    wait_until(lambda: len(db.query("SELECT * FROM bin")), "a dead letter")
+    ((_, reason, origin, payload),) = db.query("SELECT * FROM bin").fetchall()
+    assert ("Expecting value" in reason, origin, payload) == (True, "byte 18", b"oops\n")
+    with pytest.raises(WrongObjectError):
+        db.source("bin")
+    db.execute("DROP SOURCE k")
+    assert not db.query("SHOW SOURCES").fetchall()
+
+
+def test_rows_that_do_not_fit_are_rejected_one_by_one(db, lines):
+    with lines.open("a") as file:
+        file.write('["three", "c"]\n[4, "d"]\n')
+    db.execute(source(lines))
+    has_rows(db, 3)
+    ((_, reason, _, payload),) = db.query("SELECT * FROM k_dead_letters").fetchall()
+    assert "'id'" in reason
+    assert b"three" in payload
+
+
+def test_reject_limit_stops_it(db, lines):
+    lines.write_text("oops\n" * 20)
+    db.execute(source(lines, ", reject_limit = 3, lines = 1"))
+    assert "rejected" in in_state(db, "failed")["error"]
+    db.execute("ALTER SOURCE k RESUME")
+    wait_until(lambda: connector(db)["rejected"] >= 8, "the next ones")
+
+
+def test_missing_extra_names_the_command(db):
+    class Absent(SourceConnector):
+        name = "test-absent"
+        extra = "kafka"
+
+        def check(self):
+            needs("no_such_module", self.extra)
+
+        def open(self, position):
+            raise AssertionError
+
+    register(Absent)
+    try:
+        with pytest.raises(MissingExtraError) as caught:
+            db.execute("CREATE SOURCE k (a INT) WITH (connector = 'test-absent')")
+    finally:
+        unregister(Absent)
+    assert caught.value.hint == "pip install 'millstream[kafka]'"
+
+
+def test_kind_that_a_connector_cannot_feed(db):
+    class Only(SourceConnector):
+        name = "test-only"
+
+        def open(self, position):
+            raise AssertionError
+
+    register(Only)
+    try:
+        with pytest.raises(SqlOptionError, match="cannot feed a table"):
+            db.execute("CREATE TABLE k (a INT PRIMARY KEY) WITH (connector = 'test-only')")
+    finally:
+        unregister(Only)
+
+
+# ---- writing beside it
+
+
+def test_others_may_not_write(db, lines):
+    db.execute(f"CREATE TABLE t WITH (connector = 'test-lines', path = '{lines}')")
+    db.execute(source(lines))
+    has_rows(db, 2, "t")
+    writes = (
+        lambda: db.execute("INSERT INTO k VALUES (1, 'x')"),
+        lambda: db.source("k"),
+        lambda: db.insert("k", [(1, "x")]),
+        lambda: db.insert("t", [(1, "x")]),
+        lambda: db.execute("UPDATE t SET v = 'x'"),
+        lambda: db.execute("DELETE FROM t WHERE id = 1"),
+        lambda: db.execute("INSERT INTO t VALUES (?, ?)", [7, "x"]),
+    )
+    for write in writes:
+        for _ in range(2):  # the second time without parsing
+            with pytest.raises(WrongObjectError, match="fed by the connector 'test-lines'"):
+                write()
+    assert len(db.query("SELECT * FROM t")) == 2
+
+
+def test_only_without_a_tenant(db, lines):
+    acme = db.session(tenant="acme")
+    for statement in (source(lines), "SHOW CONNECTORS", "SHOW SINKS", "ALTER SOURCE k PAUSE"):
+        with pytest.raises(TenantError):
+            acme.execute(statement)
+
+
+# ---- trouble
+
+
+def test_an_error_is_shown_without_secrets_and_is_over(db, lines, monkeypatch):
+    monkeypatch.setenv("TEST_PASSWORD", "wrong")
+    db.execute(source(lines, ", password = '${env:TEST_PASSWORD}', retry_delay = '1 ms'"))
+    wait_until(lambda: connector(db)["error"], "an error")
+    shown = connector(db)
+    assert shown["error"] == "OSError: password '***' was refused by db://me:***@there"
+    assert '"${env:TEST_PASSWORD}"' in shown["options"]
+    monkeypatch.setenv("TEST_PASSWORD", "right")
+    has_rows(db, 2)
+    shown = connector(db)
+    assert (shown["state"], shown["error"]) == ("running", None)
+    assert shown["restarts"] > 0
+    assert shown["metrics"] == '{"lines": 7}'
+
+
+def test_circuit_breaker_rests_and_resume_ends_the_rest(db, lines, monkeypatch):
+    monkeypatch.setenv("TEST_PASSWORD", "wrong")
+    more = ", password = '${env:TEST_PASSWORD}', retry_delay = '1 ms', retry_limit = 2"
+    db.execute(source(lines, more))
+    in_state(db, "resting")
+    monkeypatch.setenv("TEST_PASSWORD", "right")
+    db.execute("ALTER SOURCE k RESUME")
+    has_rows(db, 2)
+
+
+def test_a_secret_that_is_not_there_fails_until_resume(db, lines, tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_PASSWORD", "right")
+    secret = tmp_path / "secret"
+    secret.write_text("right\n")
+    db.execute(source(lines, f", password = '${{file:{secret}}}'"))
+    has_rows(db, 2)
+    secret.unlink()
+    db.execute("ALTER SOURCE k PAUSE")
+    db.execute("ALTER SOURCE k RESUME")
+    assert "cannot be read" in in_state(db, "failed")["error"]
+    secret.write_text("right\n")
+    db.execute("ALTER SOURCE k RESUME")
+    in_state(db, "running")
+    monkeypatch.delenv("TEST_PASSWORD")
+    with pytest.raises(ConnectorFailedError, match="TEST_PASSWORD is not set"):
+        db.execute(source(lines, ", password = '${env:TEST_PASSWORD}'", name="other"))
+
+
+def test_one_that_fails_harms_nothing_else(db, lines):
+    db.execute(source(lines, name="bad"))
+    has_rows(db, 2, "bad")
+    lines.unlink()
+    other = lines.with_name("other")
+    other.write_text('[1, "a"]\n')
+    db.execute("ALTER SOURCE bad PAUSE")
+    db.execute("ALTER SOURCE bad RESUME")
+    db.execute(source(other, name="good"))
+    has_rows(db, 1, "good")
+    wait_until(lambda: "FileNotFoundError" in (connector(db, "bad")["error"] or ""), "an error")
+    assert db.metrics()["connectors"]["good"]["rows"] == 1
+
+
+# ---- showing
+
+
+def test_literal_secrets_are_kept_and_never_shown(tmp_path, lines):
+    with database(source(lines, ", password = 'hunter2'"), path=tmp_path / "db") as db:
+        has_rows(db, 2)
+    with database(path=tmp_path / "db") as db:
+        kept = engine_of(db).catalog["k"].connection.options["password"]
+        assert kept == "hunter2"
+        texts = [
+            *(str(db.query(sql).to_pylist()) for sql in ("SHOW CONNECTORS", "SHOW CREATE k")),
+            *(str(db.query(sql).to_pylist()) for sql in ("SHOW SOURCES", "DESCRIBE k")),
+            str(db.metrics()),
+            str(db.topology()),
+        ]
+        assert not any("hunter2" in text for text in texts)
+        assert "password = '***'" in texts[1]
+
+
+def test_sinks_are_shown(db, lines, tmp_path):
+    db.execute(source(lines))
+    has_rows(db, 2)
+    out = tmp_path / "out"
+    db.execute(
+        "CREATE SINK s AS SELECT id, v FROM k WHERE id > 1 "
+        f"WITH (connector = 'test-append', path = '{out}')"
+    )
+    wait_until(lambda: out.exists() and out.read_text() == '[2, "b"]\n', "the row")
+    wait_until(lambda: db.query("SHOW SINKS").to_pylist()[0]["rows"] == 1, "it is counted")
+    (shown,) = db.query("SHOW SINKS").to_pylist()
+    assert shown["query"] == "SELECT id, v FROM k WHERE id > 1"
+    assert (shown["connector"], shown["state"], shown["error"]) == ("test-append", "running", None)
+    ((_, made),) = db.query("SHOW CREATE SINK s").fetchall()
+    assert dict(db.query("DESCRIBE SINK s").fetchall())["path"] == str(out)
+    db.execute("DROP SINK s")
+    db.execute(made)
+    assert db.query("SHOW SINKS").to_pylist()[0]["name"] == "s"
+    assert {"name": "s", "kind": "sink"} in db.topology()["nodes"]
+
+
+def test_a_sink_takes_one_relation(db, lines):
+    db.execute(source(lines))
+    with pytest.raises(SqlUnsupportedError, match="one relation"):
+        db.execute("CREATE SINK s AS SELECT COUNT(*) FROM k WITH (connector = 'test-append')")
+    with pytest.raises(SqlOptionError, match="a sink needs a connector"):
+        db.execute("CREATE SINK s FROM k WITH (path = 'x')")
+
+
+def test_rows_that_a_sink_refuses_are_dead_letters(db, tmp_path):
+    out = tmp_path / "out"
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)")
+    db.execute("INSERT INTO t VALUES (1, 'a'), (2, 'poison'), (3, 'c')")
+    db.execute(f"CREATE SINK s FROM t WITH (connector = 'test-append', path = '{out}')")
+    wait_until(lambda: len(db.query("SELECT * FROM s_dead_letters")), "a dead letter")
+    ((_, reason, _, payload),) = db.query("SELECT * FROM s_dead_letters").fetchall()
+    assert (reason, json.loads(payload)) == ("it is poison", [2, "poison"])
+    wait_until(lambda: connector(db, "s")["rejected"] == 1, "it is counted")
+
+
+# ---- stopping and dropping
+
+
+def test_pause_lasts_over_a_restart(tmp_path, lines):
+    with database(source(lines), path=tmp_path / "db") as db:
+        has_rows(db, 2)
+        db.execute("ALTER SOURCE k PAUSE")
+        assert connector(db)["state"] == "paused"
+    with lines.open("a") as file:
+        file.write('[3, "c"]\n')
+    with database(path=tmp_path / "db") as db:
+        assert connector(db)["state"] == "paused"
+        assert len(db.query("SELECT * FROM k")) == 2
+        db.execute("ALTER SOURCE k RESUME")
+        has_rows(db, 3)
+
+
+def test_what_has_no_connector_is_not_paused(db):
+    db.execute("CREATE SOURCE s (a INT)")
+    with pytest.raises(WrongObjectError, match="has no connector"):
+        db.execute("ALTER SOURCE s PAUSE")
+
+
+def test_drop_forgets_the_position_and_cleans_up_outside(tmp_path, lines):
+    with database(source(lines), path=tmp_path / "db") as db:
+        has_rows(db, 2)
+        db.execute("DROP SOURCE k")
+        assert (tmp_path / "lines.dropped").read_text() == "18"
+        assert not [name for name in engine_of(db).log.topics if name.startswith("__position.")]
+        db.execute(source(lines))
+        has_rows(db, 2)
+
+
+def test_what_a_sink_reads_is_not_dropped_before_it(db, lines, tmp_path):
+    db.execute(source(lines))
+    db.execute(f"CREATE SINK s FROM k WITH (connector = 'test-append', path = '{tmp_path / 'o'}')")
+    with pytest.raises(InUseError, match="read by the sink s"):
+        db.execute("DROP SOURCE k")
+    db.execute("DROP SOURCE k CASCADE")
+    assert not db.query("SHOW CONNECTORS").fetchall()
+    assert not db.query("SHOW SOURCES").fetchall()
+    assert not db.query("SHOW SUBSCRIPTIONS").fetchall()
+    with pytest.raises(ms.errors.ObjectNotFoundError):
+        db.execute("DROP SINK s")
+    db.execute("DROP SINK IF EXISTS s")
+
+
+def test_a_sink_that_checks_its_columns(db):
+    class Picky(SinkConnector):
+        name = "test-picky"
+        options = (Option("a"),)
+
+        def check(self):
+            if not self.input.schema.key:
+                raise ConnectorFailedError("it has no key", hint="select one")
+
+        def open(self):
+            raise AssertionError
+
+    register(Picky)
+    try:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)")
+        with pytest.raises(ConnectorFailedError, match="no key"):
+            db.execute("CREATE SINK s AS SELECT v FROM t WITH (connector = 'test-picky')")
+    finally:
+        unregister(Picky)
+    assert samples.Lines.name == "test-lines"
