@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     Endpoint = Callable[[Service, Request, Identity], Awaitable[Response]]
     OpenEndpoint = Callable[[Service, Request], Awaitable[Response]]
 
+_SOURCES = "/v1/sources/"
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _ALLOWED = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
 
@@ -136,6 +138,7 @@ class Guard:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._gate = service.gate
+        self._pushes = service.pushes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or serve one WebSocket."""
@@ -162,7 +165,9 @@ class Guard:
                 scope, receive, _with_headers(send, origin)
             )
             return
-        await self._app(scope, receive, _with_headers(send, origin))
+        is_push = scope["method"] == "POST" and scope["path"].startswith(_SOURCES)
+        with self._pushes if is_push else contextlib.nullcontext():
+            await self._app(scope, receive, _with_headers(send, origin))
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, error: Error) -> None:

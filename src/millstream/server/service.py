@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.server.gate import Gate
 from millstream.server.measures import Measures
+from millstream.server.pushes import Pushes
 from millstream.server.tails import Tails
 from millstream.server.webhooks import Webhooks
 from millstream.server.workers import Workers
@@ -32,6 +33,7 @@ class Service:
         openings: the threads that open subscriptions; apart, since a live query waits for Spark.
         inserts: the threads that take in rows; apart, since a full source makes them wait.
         measures: what is counted of requests and deliveries.
+        pushes: the requests under way that add rows.
         tails: the newest changes of the queries that clients follow.
         webhooks: the changes that are posted elsewhere.
         streaming: the tasks that send frames, and for whom.
@@ -48,7 +50,8 @@ class Service:
         self.openings = Workers("open", limits.workers, limits.query_seconds)
         self.inserts = Workers("insert", limits.workers, limits.query_seconds)
         self.measures = Measures()
-        self.tails = Tails(self.measures)
+        self.pushes = Pushes()
+        self.tails = Tails(self.measures, self.pushes)
         self.webhooks = Webhooks(database)
         self.streaming: dict[asyncio.Task[Any], Identity] = {}
         self.connections: dict[asyncio.Task[Any], Identity] = {}

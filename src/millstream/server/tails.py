@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from millstream.server.frames import Encoding, Frame
     from millstream.server.measures import Measures
+    from millstream.server.pushes import Pushes
     from millstream.subscriptions import AsyncSubscription
 
 HEARTBEAT: Final = 15.0
@@ -33,6 +34,9 @@ _KEPT_FRAMES: Final = 64
 _KEPT_ROWS: Final = 16_384
 _QUEUED_BYTES: Final = 4 << 20
 _AT_ONCE: Final = 8
+_MANY: Final = 128
+_GIVES_WAY: Final = 0.003
+"""Frames for many clients wait so many seconds for pushes that are to be answered."""
 
 
 class Member:
@@ -109,6 +113,7 @@ class Tail:
         subscription: of the database, from now on.
         encoding: of its frames.
         measures: counts how long changes take.
+        pushes: those under way, which come first.
         ended: called when it has no members, or its subscription is over.
     """
 
@@ -117,11 +122,13 @@ class Tail:
         subscription: AsyncSubscription,
         encoding: Encoding,
         measures: Measures,
+        pushes: Pushes,
         ended: Callable[[], None],
     ) -> None:
         self._subscription = subscription
         self._encoding = encoding
         self._measures = measures
+        self._pushes = pushes
         self._ended = ended
         self._members: set[Member] = set()
         self._kept: deque[Frame] = deque()
@@ -189,9 +196,11 @@ class Tail:
     async def _hand_out(self, frame: Frame) -> None:
         """Give a frame to all members, some at a time: in between, requests are answered."""
         members = tuple(self._members)  # who joins meanwhile gets it from what is kept
+        left = _GIVES_WAY if len(members) >= _MANY else 0.0
         for start in range(0, len(members), _AT_ONCE):
             if start:
                 await asyncio.sleep(0)
+            left = await self._pushes.answered(left)
             for member in members[start : start + _AT_ONCE]:
                 if not member.offer(frame):
                     member.wake()
@@ -218,8 +227,9 @@ Subscribe = Callable[[], Awaitable["AsyncSubscription"]]
 class Tails:
     """The tails that there are, each for one query of one tenant in one encoding."""
 
-    def __init__(self, measures: Measures) -> None:
+    def __init__(self, measures: Measures, pushes: Pushes) -> None:
         self._measures = measures
+        self._pushes = pushes
         self._tails: dict[Hashable, asyncio.Future[Tail]] = {}
 
     def __len__(self) -> int:
@@ -246,7 +256,13 @@ class Tails:
     async def _opened(self, key: Hashable, encoding: Encoding, subscribe: Subscribe) -> Tail:
         opening = self._tails.get(key)
         subscription = await subscribe()
-        return Tail(subscription, encoding, self._measures, lambda: self._forget(key, opening))
+        return Tail(
+            subscription,
+            encoding,
+            self._measures,
+            self._pushes,
+            lambda: self._forget(key, opening),
+        )
 
     def _forget(self, key: Hashable, opening: asyncio.Future[Tail] | None) -> None:
         if self._tails.get(key) is opening:
