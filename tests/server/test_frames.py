@@ -6,6 +6,7 @@ import re
 import struct
 from decimal import Decimal
 from pathlib import Path
+from typing import get_args
 from uuid import UUID
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from websockets.uri import parse_uri
 
 from millstream import ChangeBatch, Schema
 from millstream.model.change import Gap
-from millstream.server.frames import FRAME_ROWS, Frame, batch_frames
+from millstream.server.frames import FRAME_ROWS, Frame, FrameType, batch_frames
 from millstream.server.protocol import encoded_message
 from millstream.server.tails import Member
 
@@ -52,7 +53,7 @@ def test_the_vectors_of_the_specification(vector):
 
 def test_every_frame_is_specified():
     text = PAGE.read_text()
-    for kind in ("ready", "snapshot", "changes", "progress", "gap", "reset", "error", "end"):
+    for kind in get_args(FrameType):
         assert f"| `{kind}` |" in text
 
 

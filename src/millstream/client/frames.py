@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from millstream.delivery.backpressure import merge_gaps
 from millstream.formats.text import json_value
 from millstream.model.batch import ChangeBatch
-from millstream.model.change import Change, Gap
+from millstream.model.change import Change, Commits, Gap
 from millstream.model.lsn import ResumeToken
 from millstream.model.schema import Column, Schema
 
@@ -53,10 +53,14 @@ class FrameReader:
         lsn: everything up to it was received.
         has_begun: whether more than a ``ready`` has come.
         origins: the first LSN, database and epoch of each run of the server's database.
+        target: what it reads; empty for several.
+        tenants: of the change bus, the tenant column of each collection that has come.
     """
 
     def __init__(self, *, drops_repeated: bool = False) -> None:
         self.schema = _UNKNOWN
+        self.target = ""
+        self.tenants: dict[str, str | None] = {}
         self.token, self.lsn = "", 0
         self.has_begun = False
         self.origins: list[tuple[int, UUID, int]] = []
@@ -70,7 +74,8 @@ class FrameReader:
 
     def ready(self, frame: dict[str, Any]) -> None:
         """Take a ``ready``: the subscription is open."""
-        self.schema = _schema(frame)
+        self.schema = schema_from(frame)
+        self.target = frame.get("target", "")
         if not self.token:
             self._passed(frame)
 
@@ -78,7 +83,7 @@ class FrameReader:
         """The batches that are whole with a further frame; mostly one or none."""
         kind = frame["type"]
         if kind in {"gap", "reset"}:
-            self._gap = merge_gaps(self._gap, _gap(frame if kind == "gap" else frame["gap"]))
+            self._gap = merge_gaps(self._gap, gap_from(frame if kind == "gap" else frame["gap"]))
             if kind == "reset":
                 self._parts = []
             return []
@@ -100,12 +105,12 @@ class FrameReader:
         parts, self._parts = self._parts, []
         self.has_begun = True
         self._passed(frame)
-        return [self._batch("snapshot", pa.concat_batches(parts), 0)]
+        return [self._batch("snapshot", pa.concat_batches(parts), 0, frame)]
 
     def _changes(self, frame: dict[str, Any], rows: pa.RecordBatch) -> list[ChangeBatch]:
         before = self.lsn
         self._passed(frame)
-        batch = self._batch("changes", rows, rows.column(rows.num_columns - 1)[0].as_py())
+        batch = self._batch("changes", rows, rows.column(rows.num_columns - 1)[0].as_py(), frame)
         if self._drops_repeated and batch.first_lsn <= before:
             batch = batch.slice(bisect_right(batch.lsns, before))
         return [batch] if len(batch) else []
@@ -130,30 +135,67 @@ class FrameReader:
         if not self.origins or self.origins[-1][1:] != origin:
             self.origins.append((found.lsn, *origin))
 
-    def _batch(self, kind: Kind, rows: pa.RecordBatch, first_lsn: int) -> ChangeBatch:
-        count = rows.num_columns - _HIDDEN
-        columns, weights = rows.columns[:count], rows.column(count + 1)
+    def _batch(
+        self, kind: Kind, rows: pa.RecordBatch, first_lsn: int, frame: dict[str, Any]
+    ) -> ChangeBatch:
         schema = self.schema
-        if count != len(schema.columns):  # a column was added since
-            schema = Schema.from_arrow(pa.schema(list(rows.schema)[:count]))
+        if "columns" in frame:  # of the change bus
+            schema = schema_from(frame)
+            self.tenants[frame["topic"]] = frame["tenant"]
         gap, self._gap = self._gap, None
-        return ChangeBatch(
+        return batch_from(
+            frame,
+            rows,
             schema,
-            None,
-            pa.RecordBatch.from_arrays(columns, schema=schema.arrow),
-            None if pc.all(pc.equal(weights, 1)).as_py() in {True, None} else weights,
             first_lsn=first_lsn,
             lsn=self.lsn,
-            lsns=rows.column(count + 2),
             kind=kind,
             gap=gap,
             origin=self.origins[-1][1:],
         )
 
 
+def batch_from(
+    frame: dict[str, Any],
+    rows: pa.RecordBatch,
+    schema: Schema,
+    *,
+    first_lsn: int,
+    lsn: int,
+    kind: Kind,
+    gap: Gap | None,
+    origin: tuple[UUID, int] | None,
+) -> ChangeBatch:
+    """The batch of a frame's rows, with ``_op``, ``_weight`` and ``_lsn``."""
+    count = rows.num_columns - _HIDDEN
+    columns, weights = rows.columns[:count], rows.column(count + 1)
+    if count != len(schema.columns):  # a column was added since
+        schema = Schema.from_arrow(pa.schema(list(rows.schema)[:count]))
+    commits = frame.get("commits")
+    causes = frame.get("causes")
+    return ChangeBatch(
+        schema,
+        None,
+        pa.RecordBatch.from_arrays(columns, schema=schema.arrow),
+        None if pc.all(pc.equal(weights, 1)).as_py() in {True, None} else weights,
+        topic=frame.get("topic", ""),
+        first_lsn=first_lsn,
+        lsn=lsn,
+        lsns=rows.column(count + 2),
+        kind=kind,
+        watermark=frame.get("watermark"),
+        committed_at=frame.get("committed_at", 0),
+        gap=gap,
+        origin=origin,
+        cause=frame.get("cause", 0),
+        commits=None if commits is None else Commits.of(*commits),
+        causes=None if causes is None else tuple((end, cause) for end, cause in causes),
+    )
+
+
 def changes_from(found: dict[str, Any]) -> list[Change]:
     """The changes of one relation in JSON: ``{"columns", "key", "changes"}``."""
-    schema = _schema(found)
+    schema = schema_from(found)
     types = [each.type for each in schema.columns]
 
     def row(values: list[Any] | None) -> tuple[Any, ...] | None:
@@ -167,7 +209,8 @@ def changes_from(found: dict[str, Any]) -> list[Change]:
     ]
 
 
-def _schema(frame: dict[str, Any]) -> Schema:
+def schema_from(frame: dict[str, Any]) -> Schema:
+    """The columns that a frame names, and their key."""
     key = frame["key"]
     columns = tuple(
         Column.parse(name, f"{kind} NOT NULL" if name in key else kind)
@@ -176,5 +219,6 @@ def _schema(frame: dict[str, Any]) -> Schema:
     return Schema(columns, tuple(key))
 
 
-def _gap(found: dict[str, Any] | None) -> Gap | None:
+def gap_from(found: dict[str, Any] | None) -> Gap | None:
+    """The gap that a frame reports."""
     return None if found is None else Gap(found["first_lsn"], found["last_lsn"], found["count"])

@@ -42,18 +42,9 @@ class _Backlog:
 class _Positions:
     """What a subscription asks its feed and its log for: tokens."""
 
-    def __init__(self, frames: FrameReader) -> None:
-        self._frames = frames
+    def __init__(self, token: Callable[[int], str]) -> None:
+        self.token = token
         self.log = self
-
-    def token(self, lsn: int) -> str:
-        """The text to resume after an LSN."""
-        origins = self._frames.origins
-        if not origins:  # of a listener, which cannot resume
-            return ""
-        place = bisect_right(origins, lsn, key=lambda each: each[0])
-        _, database, epoch = origins[max(0, place - 1)]
-        return str(ResumeToken(database, epoch, lsn))
 
     def resume(self, token: str) -> int:
         """The LSN of a token."""
@@ -69,9 +60,11 @@ class RemoteInbox:
 
     Args:
         number: its id on the connection.
-        wanted: the fields of its ``subscribe`` message.
+        wanted: the fields of its ``subscribe`` message, or of another with its ``type``.
         send: sends a message to the server, if it is there.
         limit: when so many rows wait, the server is asked to pause.
+        sql: what it is called; None: its query.
+        frames: turns what the server sends into batches; None: those of one query.
 
     Attributes:
         frames: turns what the server sends into batches.
@@ -89,14 +82,17 @@ class RemoteInbox:
         send: Callable[[dict[str, Any]], None],
         *,
         limit: int,
+        sql: str | None = None,
+        frames: FrameReader | None = None,
     ) -> None:
         self.number = number
-        self.sql: str = wanted["sql"]
+        self.sql: str = sql or wanted["sql"]
         self._wanted = wanted
         self._send = send
-        self.frames = FrameReader(drops_repeated=wanted.get("name") is not None)
-        self.feed = _Positions(self.frames)
-        self.backlog = _Backlog(Policy.parse(wanted["backpressure"]), limit)
+        is_durable = wanted.get("name") is not None
+        self.frames = FrameReader(drops_repeated=is_durable) if frames is None else frames
+        self.feed = _Positions(self.token)
+        self.backlog = _Backlog(Policy.parse(wanted.get("backpressure", "block")), limit)
         self.progress = Progress()
         self.taken: tuple[ChangeBatch, int] | None = None
         self.error: Error | None = None
@@ -160,6 +156,15 @@ class RemoteInbox:
 
     # ---- what there is
 
+    def token(self, lsn: int) -> str:
+        """The text to resume after an LSN."""
+        origins = self.frames.origins
+        if not origins:  # of a listener, which cannot resume
+            return ""
+        place = bisect_right(origins, lsn, key=lambda each: each[0])
+        _, database, epoch = origins[max(0, place - 1)]
+        return str(ResumeToken(database, epoch, lsn))
+
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come, now or later."""
@@ -171,8 +176,10 @@ class RemoteInbox:
         return self._is_ended or bool(self._batches)
 
     def lag(self) -> tuple[int, int | None]:
-        """How many rows wait here; since when is not known."""
-        return self._rows, None
+        """How many rows wait here, and when the oldest of them was committed, if known."""
+        with self._lock:
+            since = self._batches[0].committed_at if self._batches else 0
+        return self._rows, since or None
 
     def settled_lsn(self) -> int:
         """Everything up to this LSN was taken, or is not for this reader."""
@@ -203,11 +210,14 @@ class RemoteInbox:
                 self._holds_server = False
             self.progress.position = max(self.progress.position, batch.lsn)
             self.progress.delivered += len(batch)
-            if batch.gap is not None:
-                self.progress.lost += batch.gap.count or 0
+            self.progress.lost += self._lost(batch)
         if resumes:
             self._send({"type": "resume", "id": self.number})
         return batch
+
+    def _lost(self, batch: ChangeBatch) -> int:
+        """How many rows were lost before a batch."""
+        return 0 if batch.gap is None else batch.gap.count or 0
 
     def discard(self) -> None:
         """End, and drop everything that was not taken."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
+from millstream.client.cuts import CutReader, RemoteCutInbox
 from millstream.client.frames import parse_message
 from millstream.client.http import bearer, delays
 from millstream.client.inbox import ListenerInbox, RemoteInbox
@@ -33,6 +34,8 @@ from millstream.threads import thread
 if TYPE_CHECKING:
     import pyarrow as pa
     from websockets.sync.client import ClientConnection
+
+    from millstream.client.frames import FrameReader
 
 _OPEN_SECONDS: Final = 5.0
 _LASTING_SECONDS: Final = 2 * _OPEN_SECONDS
@@ -82,6 +85,32 @@ class Link:
             Error: the server has refused it.
         """
         return self._opened(RemoteInbox(next(self._numbers), wanted, self.send, limit=limit))
+
+    def open_cut(self, queries: list[str], wanted: dict[str, Any], limit: int) -> RemoteInbox:
+        """Open a subscription to several queries; raises as ``open`` does."""
+        return self._opened(
+            RemoteCutInbox(
+                next(self._numbers),
+                {"queries": queries, **wanted},
+                self.send,
+                limit=limit,
+                sql=", ".join(queries),
+                frames=CutReader(queries),
+            )
+        )
+
+    def open_changes(self, wanted: dict[str, Any], limit: int, frames: FrameReader) -> RemoteInbox:
+        """Follow the change bus; raises as ``open`` does."""
+        return self._opened(
+            RemoteInbox(
+                next(self._numbers),
+                {"type": "changes", **wanted},
+                self.send,
+                limit=limit,
+                sql=f"changes of {wanted.get('collection') or 'everything'}",
+                frames=frames,
+            )
+        )
 
     def listen(self, channels: tuple[str, ...]) -> RemoteInbox:
         """Listen to channels; raises as ``open`` does."""

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from millstream.client.frames import FrameReader
 from millstream.engine.subscribe import checked_callbacks
+from millstream.engine.subscribing import check_queries
 from millstream.errors import InvalidOptionError
+from millstream.model.arguments import check_text
 from millstream.model.names import check_name
 from millstream.subscriptions import (
+    AsyncCutSubscription,
     AsyncEvents,
     AsyncSubscription,
     CallbackSubscription,
+    CutSubscription,
+    EventMaker,
     Events,
     NotificationMaker,
     SubscribedQuery,
     SubscribeOptions,
     Subscription,
     SubscriptionBase,
+    check_options,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.client.inbox import RemoteInbox
     from millstream.client.link import Link
     from millstream.delivery.inbox import Inbox
+    from millstream.engine.subscribing import Queries
     from millstream.model.batch import ChangeBatch
+    from millstream.model.cut import Cut
     from millstream.model.result import Result
     from millstream.notebook import LiveTable
     from millstream.sql import ParameterValues
-    from millstream.subscriptions import AsyncListener, Listener, Start
+    from millstream.subscriptions import AsyncListener, ChangeEvent, Include, Listener, Start
 
 _DEFAULTS = SubscribeOptions()
 S = TypeVar("S", bound=SubscriptionBase)
@@ -50,6 +59,7 @@ class RemoteSubscribing:
         """Run statements."""
         raise NotImplementedError
 
+    @overload
     def subscribe(
         self,
         query: str,
@@ -62,14 +72,36 @@ class RemoteSubscribing:
         max_delay: float | None = None,
         demand: int | None = None,
         name: str | None = None,
-    ) -> Subscription:
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        query: Queries,
+        *,
+        start: Start = None,
+        buffer_rows: int = 16_384,
+    ) -> CutSubscription: ...
+    def subscribe(
+        self,
+        query: str | Queries,
+        parameters: ParameterValues = None,
+        *,
+        start: Start = None,
+        backpressure: str = "block",
+        buffer_rows: int = 16_384,
+        max_rows: int | None = None,
+        max_delay: float | None = None,
+        demand: int | None = None,
+        name: str | None = None,
+    ) -> Subscription | CutSubscription:
         """The changes of a query's result: iterate over it, or call ``recv(timeout=)``.
 
         It goes on by itself when the server was away, with nothing lost and nothing twice. A row
         that is pushed after this returned is seen.
 
         Args:
-            query: a SELECT.
+            query: a SELECT. A list of names and SELECTs: all of them at one LSN at a time, see
+                ``Cut``; of the options it takes ``start`` and ``buffer_rows``.
             parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
             start: None: a source from now on, a table or a view with its rows and then their
                 changes; or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
@@ -93,8 +125,11 @@ class RemoteSubscribing:
             demand=demand,
             name=name,
         )
+        if not isinstance(query, str):
+            return self._open_cut(CutSubscription, query, parameters, options)
         return self._open(Subscription, query, parameters, options)
 
+    @overload
     def subscribe_callback(
         self,
         query: str,
@@ -110,12 +145,39 @@ class RemoteSubscribing:
         max_delay: float | None = None,
         demand: int | None = None,
         name: str | None = None,
+    ) -> CallbackSubscription: ...
+    @overload
+    def subscribe_callback(
+        self,
+        query: Queries,
+        on_change: Callable[[Cut], object],
+        *,
+        on_error: Callable[[BaseException], object] | None = None,
+        on_complete: Callable[[], object] | None = None,
+        start: Start = None,
+        buffer_rows: int = 16_384,
+    ) -> CallbackSubscription: ...
+    def subscribe_callback(
+        self,
+        query: str | Queries,
+        on_change: Callable[[ChangeBatch], object] | Callable[[Cut], object],
+        *,
+        parameters: ParameterValues = None,
+        on_error: Callable[[BaseException], object] | None = None,
+        on_complete: Callable[[], object] | None = None,
+        start: Start = None,
+        backpressure: str = "block",
+        buffer_rows: int = 16_384,
+        max_rows: int | None = None,
+        max_delay: float | None = None,
+        demand: int | None = None,
+        name: str | None = None,
     ) -> CallbackSubscription:
         """Call back with every batch of changes, on a thread of its own.
 
         Args:
-            query: a SELECT.
-            on_change: called with one batch after another.
+            query: a SELECT, or a list of names and SELECTs, as for ``subscribe``.
+            on_change: called with one batch after another; of a list, one ``Cut``.
             parameters: the values of ``?`` or ``:name`` in the query.
             on_error: called with what ``on_change`` raises, and with what ends the subscription.
             on_complete: called at the end, when the client closes.
@@ -137,10 +199,14 @@ class RemoteSubscribing:
             demand=demand,
             name=name,
         )
-        made = self._open(CallbackSubscription, query, parameters, options, **given)
+        if isinstance(query, str):
+            made = self._open(CallbackSubscription, query, parameters, options, **given)
+        else:
+            made = self._open_cut(CallbackSubscription, query, parameters, options, **given)
         made.start()
         return made
 
+    @overload
     def subscribe_stream(
         self,
         query: str,
@@ -153,7 +219,28 @@ class RemoteSubscribing:
         max_delay: float | None = None,
         demand: int | None = None,
         name: str | None = None,
-    ) -> AsyncSubscription:
+    ) -> AsyncSubscription: ...
+    @overload
+    def subscribe_stream(
+        self,
+        query: Queries,
+        *,
+        start: Start = None,
+        buffer_rows: int = 16_384,
+    ) -> AsyncCutSubscription: ...
+    def subscribe_stream(
+        self,
+        query: str | Queries,
+        parameters: ParameterValues = None,
+        *,
+        start: Start = None,
+        backpressure: str = "block",
+        buffer_rows: int = 16_384,
+        max_rows: int | None = None,
+        max_delay: float | None = None,
+        demand: int | None = None,
+        name: str | None = None,
+    ) -> AsyncSubscription | AsyncCutSubscription:
         """The changes of a query's result, for ``async for``; arguments are those of subscribe.
 
         This call itself waits for the server's answer; where that may take long, call it with
@@ -168,6 +255,8 @@ class RemoteSubscribing:
             demand=demand,
             name=name,
         )
+        if not isinstance(query, str):
+            return self._open_cut(AsyncCutSubscription, query, parameters, options)
         return self._open(AsyncSubscription, query, parameters, options)
 
     def watch(
@@ -198,6 +287,46 @@ class RemoteSubscribing:
 
         subscription = self.subscribe(query, parameters, start=start, backpressure=backpressure)
         return watch(subscription, limit=limit)
+
+    # ---- the change bus
+
+    def changes(
+        self,
+        collection: str | None = None,
+        *,
+        fields: Sequence[str] | None = None,
+        include: Include = "keys",
+        start: Start = "now",
+        backpressure: str = "block",
+        buffer_rows: int = 16_384,
+    ) -> Events[ChangeEvent]:
+        """Every committed mutation, one by one, in LSN order; those that the key may see.
+
+        Args:
+            collection: a source or table; None: all, those created later included.
+            fields: the columns in the events; None: all.
+            include: which values are in them: ``"keys"``, ``"after"``, ``"both"``, ``"changed"``.
+            start: as for ``subscribe``.
+            backpressure: what the server does when the reader is too slow.
+            buffer_rows: how many rows wait for it here, and as many in the server.
+        """
+        options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
+        return Events(*self._open_changes(Subscription, collection, fields, include, options))
+
+    def changes_stream(
+        self,
+        collection: str | None = None,
+        *,
+        fields: Sequence[str] | None = None,
+        include: Include = "keys",
+        start: Start = "now",
+        backpressure: str = "block",
+        buffer_rows: int = 16_384,
+    ) -> AsyncEvents[ChangeEvent]:
+        """Every committed mutation, for ``async for``; arguments are those of ``changes``."""
+        options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
+        opened = self._open_changes(AsyncSubscription, collection, fields, include, options)
+        return AsyncEvents(*opened)
 
     # ---- messages
 
@@ -233,13 +362,51 @@ class RemoteSubscribing:
         **callbacks: Any,  # noqa: ANN401 - of the style
     ) -> S:
         self._check()
-        if not isinstance(query, str):
-            raise InvalidOptionError(
-                f"a client subscribes to one query, got {type(query).__name__}",
-                hint="subscribe to each; or, where the database is opened, to a list",
-            )
         inbox = self._link.open(_message(query, parameters, options), options.buffer_rows)
         return self._made(style, inbox, options, **callbacks)
+
+    def _open_cut(
+        self,
+        style: type[S],
+        queries: Queries,
+        parameters: ParameterValues,
+        options: SubscribeOptions,
+        **callbacks: Any,  # noqa: ANN401 - of the style
+    ) -> S:
+        self._check()
+        check_queries(queries, parameters)
+        check_options(options)
+        for each in queries:
+            check_text(each, "a query in a list")
+        wanted = _fields(options, "start", "buffer_rows")
+        inbox = self._link.open_cut(list(queries), wanted, options.buffer_rows)
+        return self._made(style, inbox, options, **callbacks)
+
+    def _open_changes(
+        self,
+        style: type[S],
+        collection: str | None,
+        fields: Sequence[str] | None,
+        include: Include,
+        options: SubscribeOptions,
+    ) -> tuple[S, EventMaker]:
+        """A subscription to the change bus, and what makes events of its batches."""
+        self._check()
+        check_text(collection, "collection", optional=True)
+        frames = FrameReader()
+        maker = EventMaker(frames.tenants.get, fields, include, collection or "")
+        wanted = {"collection": collection} if collection is not None else {}
+        wanted |= _fields(options, "start", "backpressure", "buffer_rows")
+        inbox = self._link.open_changes(wanted, options.buffer_rows, frames)
+        subscription = self._made(style, inbox, options)
+        known = subscription.schema.names if collection is not None else ()
+        unknown = [name for name in fields or () if known and name not in known]
+        if unknown:
+            subscription.cancel()
+            raise InvalidOptionError(
+                f"{collection} has no column {unknown[0]!r}", hint=f"it has {', '.join(known)}"
+            )
+        return subscription, maker
 
     def _made(
         self,
@@ -259,7 +426,7 @@ class RemoteSubscribing:
 
         return style(
             cast("Inbox", inbox),  # it has all that subscriptions use
-            SubscribedQuery(sql=inbox.sql, schema=inbox.frames.schema),
+            SubscribedQuery(sql=inbox.sql, schema=inbox.frames.schema, target=inbox.frames.target),
             replace(options, max_delay=None),  # the server waits
             acknowledge=acknowledge if is_durable else None,
             acknowledged=(lambda: acknowledged[0]) if is_durable else None,
@@ -271,16 +438,16 @@ class RemoteSubscribing:
 
 def _message(query: str, parameters: ParameterValues, options: SubscribeOptions) -> dict[str, Any]:
     """The fields of a ``subscribe`` message. What is demanded is counted here, not there."""
-    start = options.start
-    wanted = {
-        "sql": query,
-        "params": parameters,
-        "start": start.isoformat() if isinstance(start, datetime) else start,
-        "backpressure": options.backpressure,
-        "buffer_rows": options.buffer_rows,
-        "max_rows": options.max_rows,
-        "max_delay": options.max_delay,
-        "name": options.name,
-        "encoding": "arrow",
+    names = ("start", "backpressure", "buffer_rows", "max_rows", "max_delay", "name")
+    wanted = {"sql": query, **_fields(options, *names)}
+    return wanted if parameters is None else {**wanted, "params": parameters}
+
+
+def _fields(options: SubscribeOptions, *names: str) -> dict[str, Any]:
+    """Some options as fields of a message; rows are to come in Arrow."""
+    given = {name: getattr(options, name) for name in names}
+    if isinstance(options.start, datetime):
+        given["start"] = options.start.isoformat()
+    return {name: value for name, value in given.items() if value is not None} | {
+        "encoding": "arrow"
     }
-    return {name: value for name, value in wanted.items() if value is not None}

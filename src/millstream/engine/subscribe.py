@@ -154,8 +154,6 @@ def _selects(context: Context, queries: Sequence[str]) -> dict[str, Select | Que
         if is_name:
             name = quote_name(context.find(text).name)
         found[text] = _select(f"SELECT * FROM {name}" if is_name else text, None)  # noqa: S608
-    if not found:
-        raise InvalidOptionError("the list of queries is empty", hint='["view", "table"]')
     return found
 
 

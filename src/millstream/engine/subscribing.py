@@ -45,13 +45,16 @@ def check_queries(queries: object, parameters: object, *, inline: bool = False) 
     """Raise unless several queries can be read together.
 
     Raises:
-        InvalidOptionError: they are not in a list, or have parameters, or are to be inline.
+        InvalidOptionError: they are not in a list, or it is empty; they have parameters, or are to
+            be inline.
     """
     if not isinstance(queries, list | tuple):
         raise InvalidOptionError(
             f"expected a query or a list of them, got {type(queries).__name__}",
             hint='"SELECT ...", or ["view", "SELECT ..."]',
         )
+    if not queries:
+        raise InvalidOptionError("the list of queries is empty", hint='["view", "table"]')
     if parameters is not None or inline:
         raise InvalidOptionError(
             f"a list of queries has no {'inline' if inline else 'parameters'}",

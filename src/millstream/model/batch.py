@@ -29,7 +29,7 @@ Causes = tuple[tuple[int, int], ...] | None
 
 _MAKERS = {"of_row", "keep_mask", "keep_places", "netted", "piece", "placed", "put_at", "take"}
 _INTERNAL = _MAKERS | {"held_rows", "is_arrow", "is_counted", "copy"}
-_INTERNAL |= {"commits", "with_columns", "with_watermark"}
+_INTERNAL |= {"causes", "commits", "with_columns", "with_watermark"}
 _HIDDEN = (
     pa.field("_op", pa.string(), nullable=False),
     pa.field("_weight", pa.int64(), nullable=False),
@@ -190,6 +190,11 @@ class ChangeBatch(WeightedRows):
     def commits(self) -> Commits | None:
         """The commits that its rows are from; None when it is one."""
         return self._commits
+
+    @property
+    def causes(self) -> Causes:
+        """Of the commits that its rows are from, the last LSN and the cause; None: it is one."""
+        return self._causes
 
     def commit_time(self, lsn: int) -> int:
         """When the row at an LSN was committed, in microseconds since 1970 UTC."""

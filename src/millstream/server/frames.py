@@ -9,6 +9,7 @@ import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from millstream.delivery.backpressure import slice_end
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
     from millstream.model.batch import ChangeBatch
     from millstream.model.change import Gap
+    from millstream.model.cut import Cut
+    from millstream.model.schema import Schema
     from millstream.subscriptions import SubscriptionBase
 
-FrameType = Literal["ready", "snapshot", "changes", "progress", "gap", "reset", "error", "end"]
+FrameType = Literal[
+    "ready", "snapshot", "changes", "cut", "progress", "gap", "reset", "error", "end"
+]
 Encoding = Literal["json", "arrow"]
 _MOST_IDS: Final = 4
 FRAME_ROWS: Final = 2048
@@ -112,11 +117,11 @@ class Frame:
             return f'{head[1:-1]},"changes":{changes}}}'
         return head[1:]
 
-    def _head(self) -> str:
+    def _head(self, facts: dict[str, Any] | None = None) -> str:
         fields: dict[str, Any] = {"type": self.type}
         if self.token:
             fields |= {"token": self.token, "lsn": self.lsn}
-        return to_json(fields | self._fields)
+        return to_json(fields | self._fields | (facts or {}))
 
     def event(self) -> str:
         """The frame as a Server-Sent Event."""
@@ -127,7 +132,8 @@ class Frame:
 
     def binary(self, client_id: str) -> bytes:
         """A frame with rows: the length of its head, the head in JSON, an Arrow IPC stream."""
-        head = f'{{"id":{client_id},{self._head()[1:]}'.encode()
+        facts = {} if self.batch is None else _facts(self.batch)
+        head = f'{{"id":{client_id},{self._head(facts)[1:]}'.encode()
         rows = self._arrow
         if rows is None:
             rows = self._arrow = _arrow(self.batch)
@@ -143,6 +149,23 @@ def _changes(batch: ChangeBatch) -> list[dict[str, Any]]:
     return [
         {"op": each.op, "row": each.row, "before": each.before, "lsn": each.lsn} for each in batch
     ]
+
+
+def _facts(batch: ChangeBatch) -> dict[str, Any]:
+    """What else a batch says of its rows, where it says so."""
+    found = {
+        "topic": batch.topic,
+        "committed_at": batch.committed_at,
+        "watermark": batch.watermark,
+        "cause": batch.cause,
+    }
+    if batch.kind == "changes" and batch.commits is not None and len(batch):
+        ends, times = batch.commits.arrays
+        start, stop = np.searchsorted(ends, [batch.first_lsn, batch.lsn])
+        found["commits"] = [ends[start : stop + 1].tolist(), times[start : stop + 1].tolist()]
+    if batch.causes is not None:
+        found["causes"] = list(batch.causes)
+    return {name: value for name, value in found.items() if value}
 
 
 def _arrow(batch: ChangeBatch | None) -> bytes:
@@ -162,34 +185,76 @@ def _arrow(batch: ChangeBatch | None) -> bytes:
 def ready_frame(subscription: SubscriptionBase) -> Frame:
     """The subscription is open: a row that is pushed from now on will come."""
     schema = subscription.schema
-    fields = {"columns": columns_json(schema), "key": list(schema.key)}
+    fields = {**schema_json(schema), "target": subscription.target}
     position = subscription.position
     return Frame("ready", token=subscription.token, lsn=position, fields=fields)
 
 
-def batch_frames(batch: ChangeBatch, *, resets: bool = False) -> Iterator[Frame]:
+def schema_json(schema: Schema) -> dict[str, Any]:
+    """Columns and key, as frames have them."""
+    return {"columns": columns_json(schema), "key": list(schema.key)}
+
+
+def batch_frames(
+    batch: ChangeBatch, *, resets: bool = False, fields: dict[str, Any] | None = None
+) -> Iterator[Frame]:
     """The frames of a batch, of a few thousand rows each: first what was lost before it.
 
     Args:
         batch: the batch.
         resets: whether the client has rows from before, which a snapshot that begins replaces.
+        fields: more fields of its frames.
     """
     is_snapshot = batch.kind == "snapshot"
-    gap = batch.gap
-    if is_snapshot and (resets or gap is not None):
-        yield Frame("reset", fields={"gap": _gap(gap)})
-    elif gap is not None:
-        yield Frame("gap", fields=_gap(gap) or {})
+    yield from _gap_frames(batch, resets=resets)
     kind: FrameType = "snapshot" if is_snapshot else "changes"
+    *first, last = _parts(batch)
+    for part in first:
+        # A part of a state is at no LSN: from there nobody can resume.
+        token = part.token if part.lsn else ""
+        yield Frame(kind, token=token, lsn=part.lsn, batch=part, fields=fields)
+    if len(last) or is_snapshot:
+        yield Frame(kind, token=last.token, lsn=last.lsn, batch=last, fields=fields)
+
+
+def cut_frames(cut: Cut) -> Iterator[Frame]:
+    """The frames of a cut: those of its batches, from which nobody can resume, then its end.
+
+    Queries are numbered in their order. ``last`` is in the last frame of a batch.
+    """
+    for number, batches in enumerate(cut.batches.values()):
+        for batch in batches:
+            fields: dict[str, Any] = {"query": number}
+            yield from _gap_frames(batch, fields=fields)
+            kind: FrameType = "snapshot" if batch.kind == "snapshot" else "changes"
+            *first, last = _parts(batch)
+            for part in first:
+                yield Frame(kind, batch=part, fields=fields)
+            place = {"first_lsn": batch.first_lsn, "until": batch.lsn, "at": batch.token}
+            yield Frame(kind, batch=last, fields={**fields, "last": True, **place})
+    yield Frame("cut", token=cut.token, lsn=cut.lsn, fields={"kind": cut.kind})
+
+
+def _parts(batch: ChangeBatch) -> Iterator[ChangeBatch]:
+    """A batch in parts of a few thousand rows; the last may be empty."""
     while len(batch) > FRAME_ROWS:
         end = slice_end(batch, FRAME_ROWS)
         if end >= len(batch):
             break
-        part, batch = batch.slice(0, end), batch.slice(end)
-        # A part of a state is at no LSN: from there nobody can resume.
-        yield Frame(kind, token=part.token if part.lsn else "", lsn=part.lsn, batch=part)
-    if len(batch) or is_snapshot:
-        yield Frame(kind, token=batch.token, lsn=batch.lsn, batch=batch)
+        yield batch.slice(0, end)
+        batch = batch.slice(end)
+    yield batch
+
+
+def _gap_frames(
+    batch: ChangeBatch, *, resets: bool = False, fields: dict[str, Any] | None = None
+) -> Iterator[Frame]:
+    """What was lost before a batch, or that it replaces what the client has."""
+    gap, more = batch.gap, fields or {}
+    if batch.kind == "snapshot" and (resets or gap is not None):
+        yield Frame("reset", fields={**more, "gap": _gap(gap)})
+    elif gap is not None:
+        yield Frame("gap", fields={**more, **(_gap(gap) or {})})
 
 
 def _gap(gap: Gap | None) -> dict[str, Any] | None:

@@ -10,8 +10,7 @@ demand, limits or a name, a stream keeps its own subscription, and the database 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import (
@@ -38,54 +37,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from millstream.engine.session import Session
-    from millstream.server.frames import Encoding, Frame
+    from millstream.server.frames import Frame
     from millstream.server.roles import Identity
     from millstream.server.service import Service
     from millstream.server.tails import Tail
-    from millstream.sql import ParameterValues
-    from millstream.subscriptions import AsyncSubscription, Start
+    from millstream.server.wanted import Wanted
+    from millstream.subscriptions import AsyncSubscription
 
 
 _SIMPLE: Final = ("changes", "progress")
 """Frames after which a stream goes on as before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a client has asked for; the options are those of ``subscribe``."""
-
-    sql: str
-    parameters: ParameterValues = None
-    start: Start = None
-    backpressure: str = "block"
-    buffer_rows: int = 16_384
-    max_rows: int | None = None
-    max_delay: float | None = None
-    demand: int | None = None
-    name: str | None = None
-    encoding: Encoding = "json"
-
-    @property
-    def may_share(self) -> bool:
-        """Whether others of the same query may get the same frames."""
-        options = (self.max_rows, self.max_delay, self.demand, self.name)
-        return self.backpressure == "block" and options == (None,) * 4
-
-
-def parse_start(text: str | int | None) -> Start:
-    """Where to start: a word, a token, an LSN, a time in ISO 8601.
-
-    >>> parse_start("42"), parse_start("now"), parse_start("2026-01-31T00:00:00Z").year
-    (42, 'now', 2026)
-    """
-    if text is None or isinstance(text, int):
-        return text
-    if text.isascii() and text.isdigit() and len(text) < 20:
-        return int(text)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return text
 
 
 class Stream:
@@ -163,7 +124,7 @@ class Stream:
         streaming[task] = self._identity
         try:
             subscription = await self._open(self._wanted)
-            yield self._sent(ready_frame(subscription))
+            yield self._sent(self._ready(subscription))
             async for frame in self._all(subscription):
                 await self._may_go_on.wait()
                 yield self._sent(frame)
@@ -189,6 +150,9 @@ class Stream:
         self._service.measures.frames[frame.type] += 1
         return frame
 
+    def _ready(self, subscription: AsyncSubscription) -> Frame:
+        return ready_frame(subscription)
+
     async def _all(self, subscription: AsyncSubscription) -> AsyncIterator[Frame]:
         while True:
             async for frame in self._own(subscription):
@@ -203,30 +167,32 @@ class Stream:
 
     async def _open(self, wanted: Wanted) -> AsyncSubscription:
         """A subscription of the database; opening one may wait for Spark, so not here."""
-        session, identity = self._session, self._identity
-
-        def opened() -> AsyncSubscription:
-            check_sql(identity, wanted.sql, wanted.parameters)
-            if wanted.name is not None:
-                identity.require("write", "keep a durable subscription")
-                if wanted.name.lower().startswith(PREFIX):
-                    raise InvalidOptionError(
-                        f"names that begin with {PREFIX} are those of webhooks", hint="use another"
-                    )
-            return session.subscribe_stream(
-                wanted.sql,
-                wanted.parameters,
-                start=wanted.start,
-                backpressure=wanted.backpressure,
-                buffer_rows=wanted.buffer_rows,
-                max_rows=wanted.max_rows,
-                max_delay=wanted.max_delay,
-                demand=wanted.demand,
-                name=wanted.name,
-            )
-
-        self._subscription = await self._service.openings.run(opened, self._service.owner(identity))
+        self._subscription = await self._service.openings.run(
+            lambda: self._subscribed(wanted), self._service.owner(self._identity)
+        )
         return self._subscription
+
+    def _subscribed(self, wanted: Wanted) -> AsyncSubscription:
+        """Subscribe, if the client may; in a thread of its own."""
+        identity = self._identity
+        check_sql(identity, wanted.sql, wanted.parameters)
+        if wanted.name is not None:
+            identity.require("write", "keep a durable subscription")
+            if wanted.name.lower().startswith(PREFIX):
+                raise InvalidOptionError(
+                    f"names that begin with {PREFIX} are those of webhooks", hint="use another"
+                )
+        return self._session.subscribe_stream(
+            wanted.sql,
+            wanted.parameters,
+            start=wanted.start,
+            backpressure=wanted.backpressure,
+            buffer_rows=wanted.buffer_rows,
+            max_rows=wanted.max_rows,
+            max_delay=wanted.max_delay,
+            demand=wanted.demand,
+            name=wanted.name,
+        )
 
     def _leave(self) -> None:
         """End what it reads from; called more than once."""

@@ -12,7 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from millstream.errors import RequestError
 from millstream.server.answers import JSON
 from millstream.server.roles import check_sql
-from millstream.server.streams import Stream, Wanted, parse_start
+from millstream.server.streams import Stream
+from millstream.server.wanted import Wanted, parse_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

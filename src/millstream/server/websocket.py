@@ -15,7 +15,9 @@ from millstream.server.answers import error_answer, error_json
 from millstream.server.bodies import json_object, taken
 from millstream.server.gate import SUBPROTOCOL
 from millstream.server.sql import execute, result_json, statement_of
-from millstream.server.streams import Stream, Wanted, parse_start
+from millstream.server.streams import Stream
+from millstream.server.wanted import wanted_changes, wanted_query
+from millstream.server.wide_streams import ChangesStream, CutStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from millstream.server.frames import Frame
     from millstream.server.roles import Identity
     from millstream.server.service import Service
-
-_NUMBER = (int, float)
+    from millstream.server.wanted import Wanted
 
 
 async def websocket(service: Service, client: WebSocket) -> None:
@@ -114,15 +115,30 @@ class Connection:
     # ---- subscriptions
 
     async def _subscribe(self, client_id: Any, found: dict[str, Any]) -> None:  # noqa: ANN401
+        key = self._new_key(client_id)
+        wanted = wanted_query(found)
+        write = self._writing(key, as_arrow=wanted.encoding == "arrow")
+        style = CutStream if wanted.queries else Stream
+        self._start(key, style(self._service, self._session, self._identity, wanted, write), wanted)
+
+    async def _changes(self, client_id: Any, found: dict[str, Any]) -> None:  # noqa: ANN401
+        key = self._new_key(client_id)
+        wanted = wanted_changes(found)
+        stream = ChangesStream(self._service, self._session, self._identity, wanted)
+        self._start(key, stream, wanted)
+
+    def _new_key(self, client_id: Any) -> str:  # noqa: ANN401 - of the client
+        """The key of one subscription more."""
         limit = self._service.settings.limits.subscriptions_per_connection
         key = _key(client_id)
         if key in self._tasks:
             raise RequestError(f"the id {key} is in use", hint="give each subscription its own")
         if len(self._tasks) >= limit:
             raise LimitError(f"{limit} subscriptions are on this connection already")
-        wanted = _wanted(found)
-        write = self._writing(key, as_arrow=wanted.encoding == "arrow")
-        stream = Stream(self._service, self._session, self._identity, wanted, write)
+        return key
+
+    def _start(self, key: str, stream: Stream, wanted: Wanted) -> None:
+        """Send the frames of a stream, from now to its end."""
         counted = self._service.gate.subscription(self._identity)
         counted.__enter__()  # ended with its task
         self._streams[key] = stream
@@ -263,6 +279,7 @@ class Connection:
 
 _COMMANDS = {
     "subscribe": Connection._subscribe,  # noqa: SLF001 - of this module
+    "changes": Connection._changes,  # noqa: SLF001
     "unsubscribe": Connection._unsubscribe,  # noqa: SLF001
     "pause": Connection._pause,  # noqa: SLF001
     "resume": Connection._resume,  # noqa: SLF001
@@ -280,35 +297,3 @@ def _key(client_id: Any) -> str:  # noqa: ANN401 - of the client
     if client_id is None:
         raise RequestError("there is no id", hint='{"type": "subscribe", "id": 1, ...}')
     return json.dumps(client_id)
-
-
-def _wanted(found: dict[str, Any]) -> Wanted:
-    sql, parameters, start, policy, buffer_rows, max_rows, delay, demand, name, encoding = taken(
-        found,
-        sql=str,
-        params=(list, dict),
-        start=(str, int),
-        backpressure=str,
-        buffer_rows=int,
-        max_rows=int,
-        max_delay=_NUMBER,
-        demand=int,
-        name=str,
-        encoding=str,
-    )
-    if not sql:
-        raise RequestError("there is no sql")
-    if encoding not in {None, "json", "arrow"}:
-        raise RequestError("encoding is json or arrow")
-    return Wanted(
-        sql=sql,
-        parameters=parameters,
-        start=parse_start(start),
-        backpressure=policy or "block",
-        buffer_rows=16_384 if buffer_rows is None else buffer_rows,
-        max_rows=max_rows,
-        max_delay=delay,
-        demand=demand,
-        name=name,
-        encoding=encoding or "json",
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 from millstream.delivery.backpressure import BLOCK, MERGED_ROWS, Policy
 from millstream.delivery.feed import LogFeed
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.dispatch import Subscriber
     from millstream.errors import Error
     from millstream.model.batch import ChangeBatch
+    from millstream.model.schema import Schema
     from millstream.subscriptions.options import SubscribeOptions
     from millstream.views.cuts import CutPoint, ViewCuts
 
@@ -195,6 +196,11 @@ class CutInbox(Inbox):
         for part in parts.values():
             part.position = max(part.position, part.inbox.progress.position)
         self._feed.tokens[0] = self._token()
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """By query, the columns that it gives."""
+        return {query: part.inbox.feed.plan.schema for query, part in self._parts.items()}
 
     # ---- its end
 
@@ -380,8 +386,19 @@ class _Once:
             self._calls.pop()()
 
 
+class _HasSchemas(Protocol):
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """By query, the columns that it gives."""
+
+
 class CutSubscription(Subscription):
     """The changes of several queries, cut by cut. Get one with ``db.subscribe([query, query])``."""
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """By query, the columns that it gives."""
+        return cast("_HasSchemas", self._inbox).schemas
 
     def try_recv(self) -> Cut | None:  # type: ignore[override] # cuts take the place of batches
         """The next cut if there is one; None when there is none at the moment.
@@ -410,6 +427,11 @@ class CutSubscription(Subscription):
 
 class AsyncCutSubscription(AsyncSubscription):
     """The changes of several queries, for ``async for``; of ``db.subscribe_stream([...])``."""
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """By query, the columns that it gives."""
+        return cast("_HasSchemas", self._inbox).schemas
 
     def try_recv(self) -> Cut | None:  # type: ignore[override] # cuts take the place of batches
         """The next cut if there is one; None when there is none at the moment."""
