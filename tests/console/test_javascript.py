@@ -155,3 +155,42 @@ def test_messages(served, browse):
         )
         == "hello"
     )
+
+
+@pytest.mark.crash
+def test_a_durable_subscription_goes_on_after_what_was_acknowledged(process, browse):
+    process.sql("CREATE SOURCE s (n BIGINT) WITH (wal_mode = 'sync')")
+    page = browse(process.url)
+    page.evaluate(
+        f"""async () => {{ {CONNECT}
+        window.db = db; window.numbers = [];
+        const onBatch = ({{ changes }}) => numbers.push(...changes.map(({{ row }}) => row[0]));
+        window.follow = async () => {{
+          window.sub = db.subscribe("SELECT n FROM s", {{ name: "d", onBatch }});
+          await sub.opened;
+        }};
+        await follow();
+        await db.push("s", {{ n: 1 }});
+        }}"""
+    )
+    page.wait_for_function("() => numbers.length === 1")
+    page.evaluate("sub.ack()")
+    page.evaluate("db.push('s', { n: 2 })")
+    page.wait_for_function("() => numbers.length === 2")
+    process.kill(signal.SIGKILL)
+    process.start()
+    page.evaluate("db.push('s', { n: 3 })")
+    page.wait_for_function("() => numbers.at(-1) === 3")
+    assert page.evaluate("numbers") == [1, 2, 3]  # 2 is not given twice, though it comes again
+    page.evaluate("async () => { sub.close(); numbers.length = 0; await follow() }")
+    page.wait_for_function("() => numbers.length === 2")
+    assert page.evaluate("numbers") == [2, 3]
+    with pytest.raises(Error, match="INVALID_OPTION"):
+        page.evaluate(
+            """async () => {
+            const other = db.subscribe("SELECT n FROM s");
+            await other.opened;
+            await other.ack().catch((error) => { throw new Error(error.code) });
+            }"""
+        )
+    page.evaluate("db.close()")

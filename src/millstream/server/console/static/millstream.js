@@ -216,6 +216,12 @@ export class Frames {
   key = [];
   #hasBegun = false;
   #inSnapshot = false;
+  #isDurable;
+
+  /** A durable one begins after its last acknowledgement, so what has come before is dropped. */
+  constructor({ isDurable = false } = {}) {
+    this.#isDurable = isDurable;
+  }
 
   /** Where to begin on a new connection, if the caller has asked for `start`. */
   start(start) {
@@ -248,12 +254,16 @@ export class Frames {
     }
     this.#hasBegun = true;
     this.#inSnapshot = false;
+    if (type === "changes" && this.#isDurable) {
+      frame = { ...frame, changes: frame.changes.filter(({ lsn }) => lsn > this.lsn) };
+      if (!frame.changes.length) return null;
+    }
     this.#passed(frame);
     return type === "snapshot" || type === "changes" ? this.#batch(type, frame) : null;
   }
 
   #passed({ token, lsn }) {
-    if (token) [this.token, this.lsn] = [token, lsn];
+    if (token && !(this.#isDurable && lsn < this.lsn)) [this.token, this.lsn] = [token, lsn];
   }
 
   #batch(kind, { changes = [], gap = null }) {
@@ -268,7 +278,8 @@ export class Frames {
 export class Subscription {
   #link;
   #wanted;
-  #frames = new Frames();
+  #frames;
+  #given = "";
   #batches = [];
   #rows = 0;
   #limit;
@@ -279,7 +290,7 @@ export class Subscription {
   #waiters = [];
   #settle;
 
-  constructor(link, sql, { params = null, start = null, bufferRows = 16_384, onBatch = null, onState = null, ...options }) {
+  constructor(link, sql, { params = null, start = null, name = null, bufferRows = 16_384, onBatch = null, onState = null, ...options }) {
     this.sql = sql;
     this.state = "opening";
     this.error = null;
@@ -287,7 +298,8 @@ export class Subscription {
     this.#limit = bufferRows;
     this.#onBatch = onBatch;
     this.#onState = onState;
-    this.#wanted = { sql, params, start, buffer_rows: bufferRows };
+    this.#frames = new Frames({ isDurable: name !== null });
+    this.#wanted = { sql, params, start, name, buffer_rows: bufferRows };
     for (const name of ["backpressure", "maxRows", "maxDelay"])
       this.#wanted[name.replace(/[A-Z]/, (letter) => `_${letter.toLowerCase()}`)] = options[name] ?? null;
     this.opened = new Promise((resolve, reject) => (this.#settle = { resolve, reject }));
@@ -325,12 +337,21 @@ export class Subscription {
     this.#end("closed");
   }
 
+  /**
+   * Of one with a `name`: acknowledge everything up to a batch or a token, or all that was handed
+   * over. Opened the next time, it goes on after it. Throws while the server is away.
+   */
+  ack(batch = this.#given) {
+    return this.#link.acknowledge(this, batch?.token ?? batch);
+  }
+
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
         while (this.#batches.length && !this.#isPaused) {
           const batch = this.#batches.shift();
           this.#rows -= batch.changes.length;
+          this.#given = batch.token;
           this.#hold();
           yield batch;
         }
@@ -409,6 +430,7 @@ export class Subscription {
 
   #call(batch) {
     this.#rows -= batch.changes.length;
+    this.#given = batch.token;
     this.#onBatch(batch, this);
   }
 
@@ -443,6 +465,7 @@ class Link {
   #subscriptions = new Map();
   #channels = new Map();
   #answers = new Map();
+  #acks = new Map();
   #streams = new Map();
   #heard = 0;
   #since = Infinity;
@@ -492,6 +515,16 @@ class Link {
       this.#channels.delete(channel);
       this.#send({ type: "unlisten", id: 0, channel });
     };
+  }
+
+  acknowledge(subscription, token) {
+    const id = this.#numberOf(subscription);
+    if (!this.#isOpen || id === undefined || subscription.state !== "live")
+      return Promise.reject(new DisconnectedError("the subscription is not live, so nothing is acknowledged"));
+    const waiting = this.#acks.get(id) ?? [];
+    this.#acks.set(id, waiting);
+    this.#send(token ? { type: "ack", id, token } : { type: "ack", id });
+    return new Promise((resolve, reject) => waiting.push({ resolve, reject }));
   }
 
   ask(message) {
@@ -575,6 +608,12 @@ class Link {
       else answer.resolve(frame);
       return;
     }
+    if (frame.type === "error" || frame.of === "ack") {
+      const ack = this.#acks.get(frame.id)?.shift();
+      if (ack && frame.type === "error") ack.reject(new MillstreamError(frame.error));
+      else ack?.resolve();
+      if (ack) return;
+    }
     const subscription = this.#subscriptions.get(frame.id);
     if (!subscription || frame.type === "ok") return;
     if (frame.type === "end") this.#break(); // the server stops; another one will go on
@@ -602,8 +641,10 @@ class Link {
     if (performance.now() - this.#since > LASTING) this.#delays = delays();
     this.#since = Infinity;
     for (const subscription of this.#subscriptions.values()) subscription.away();
-    for (const { reject } of this.#answers.values()) reject(new DisconnectedError("the connection broke before the answer came"));
+    for (const { reject } of [...this.#answers.values(), ...[...this.#acks.values()].flat()])
+      reject(new DisconnectedError("the connection broke before the answer came"));
     this.#answers.clear();
+    this.#acks.clear();
     if (this.#isClosed) return;
     this.#client.become("away");
     if (wasOpen) this.#later(() => this.#connect());
