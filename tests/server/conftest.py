@@ -37,9 +37,9 @@ def bearer(key):
 
 
 @contextmanager
-def serving(path, *, limits=None, **settings):
+def serving(path, *, limits=None, spark=None, **settings):
     ready = threading.Event()
-    with ms.open(path) as db:
+    with ms.open(path, spark=spark) as db:
         chosen = Settings(http=("127.0.0.1", 0), limits=replace(Limits(), **(limits or {})))
         keys = Keys(path)
         server = Server(db, replace(chosen, **settings), keys)

@@ -73,14 +73,14 @@ class Postgres:
         return {x[:1]: x[1:] for x in content.split(b"\0") if x}[b"C"].decode()
 
 
-def _websocket(stack, url, sql):
+def websocket(stack, url, sql):
     made = stack.enter_context(connect(url.replace("http", "ws") + "/v1/ws", max_queue=None))
     made.send(json.dumps({"type": "subscribe", "id": 1, "sql": sql}))
     assert json.loads(made.recv(TIMEOUT))["type"] == "ready"
     return made
 
 
-def _last_of(made):
+def last_of(made):
     seen = []
     while not seen or seen[-1]["type"] != "end":
         seen.append(json.loads(made.recv(TIMEOUT)))
@@ -134,7 +134,7 @@ def test_drop_under_many_subscribers(tmp_path, create, kind):
         sql = "SELECT id, v FROM x"
         events = [Events(served.url, sql) for _ in range(EACH)]
         events += [Events(served.url, f"{sql} WHERE id > {n}") for n in range(3)]
-        sockets = [_websocket(stack, served.url, sql) for _ in range(EACH)]
+        sockets = [websocket(stack, served.url, sql) for _ in range(EACH)]
         clients = [Postgres(served.server.postgres, "x") for _ in range(EACH)]
         service = served.server._service
         wait_until(lambda: service.gate.subscriptions == 3 * EACH + 3)
@@ -150,7 +150,7 @@ def test_drop_under_many_subscribers(tmp_path, create, kind):
             assert names[0] == "ready"
             assert (names[-2:], codes) == (["error", "end"], ["SUBSCRIPTION_ENDED"])
         for each in sockets:
-            assert _last_of(each) == (["error", "end"], "SUBSCRIPTION_ENDED")
+            assert last_of(each) == (["error", "end"], "SUBSCRIPTION_ENDED")
         assert [each.rest() for each in clients] == ["55000"] * EACH
         wait_until(lambda: not service.gate.subscriptions)
         wait_until(lambda: not (service.streaming or service.connections or len(service.tails)))

@@ -113,3 +113,20 @@ SELECT c.relname, CASE WHEN c.relispartition THEN 'p' WHEN c.relkind IN ('m', 'v
 't' END, obj_description(c.oid, 'pg_class') FROM pg_catalog.pg_class c LEFT JOIN
 pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('f', 'm', 'p', 'r', 'v')
 AND n.nspname NOT IN ('pg_catalog', 'pg_toast') AND pg_catalog.pg_table_is_visible(c.oid);
+
+-- name: grafana tables: 2
+select quote_ident(table_name) as "table" from information_schema.tables where
+quote_ident(table_schema) not in ('information_schema', 'pg_catalog', '_timescaledb_cache') and
+table_type = 'BASE TABLE' and quote_ident(table_schema) IN (SELECT CASE WHEN trim(s[i]) =
+'"$user"' THEN user ELSE trim(s[i]) END FROM
+generate_series(array_lower(string_to_array(current_setting('search_path'),','),1),
+array_upper(string_to_array(current_setting('search_path'),','),1)) as i,
+string_to_array(current_setting('search_path'),',') s);
+
+-- name: grafana first table: 1
+SELECT quote_ident(table_name) as table_name, (SELECT quote_ident(column_name) as column_name FROM
+information_schema.columns c WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name
+AND udt_name = 'float8' ORDER BY ordinal_position LIMIT 1) AS value_column FROM
+information_schema.tables t WHERE table_schema IN ('public') AND EXISTS (SELECT 1 FROM
+information_schema.columns c WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name
+AND udt_name = 'float8') LIMIT 1;

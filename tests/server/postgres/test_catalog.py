@@ -109,6 +109,13 @@ def test_what_grafana_asks(made):
         sql = """SELECT floor(extract(epoch from at)/60)*60 AS "time", avg(v) AS v FROM m
         WHERE EXTRACT(EPOCH FROM at) >= 1767225600 GROUP BY 1 ORDER BY 1"""
         assert client.execute(sql).fetchall() == [(1767261600, 1.5)]
+        # $__timeEpoch, $__unixEpochGroup
+        sql = 'SELECT extract(epoch from at) as "time" FROM m ORDER BY 1'
+        assert client.execute(sql).fetchall() == [(1767261630.0,)]
+        sql = """SELECT floor((UNIX_SECONDS(at))/300)*300 AS "time", max(v) AS v FROM m
+        WHERE UNIX_SECONDS(at) >= 1767225600 AND UNIX_SECONDS(at) <= 1767312000
+        GROUP BY 1 ORDER BY 1"""
+        assert client.execute(sql).fetchall() == [(1767261600, 1.5)]
     made.db.execute("DROP SOURCE m")
 
 
