@@ -102,6 +102,6 @@ def test_the_command(quick, db, tmp_path):
     assert done.stderr.startswith("line 5: column 'a': expected BIGINT, got text 'no'; skipped\n")
     assert "pushed 3 rows to t in " in done.stderr
     done = quick("push", "t", "db", given='{"a": 1}\n', check=0)
-    assert "pushed 1 rows to t" in done.stderr
+    assert "pushed 1 row to t" in done.stderr
     done = quick("push", "nonsense", "db", given='{"a": 1}\n', check=1)
     assert done.stderr.startswith("error: ")

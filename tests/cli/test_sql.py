@@ -33,6 +33,16 @@ def test_statements_from_standard_input(cli):
     assert "│ A      │" in done.stdout
 
 
+def test_commands_of_the_shell_from_standard_input(quick, trades):
+    given = "-- what there is\n\\d\n  \\dv;\n\\d trades\nSELECT 1 AS one;\n\\q\nSELECT nope;"
+    done = quick("sql", trades, given=given, check=0)
+    assert "│ trades │ source │" in done.stdout
+    assert "(0 rows)" in done.stdout
+    assert "│ price  │ DOUBLE  │" in done.stdout
+    assert "┃ one ┃" in done.stdout
+    assert "unknown command \\x" in quick("sql", given="\\x\n", check=1).stderr
+
+
 @pytest.mark.parametrize(
     ("form", "shown"),
     [

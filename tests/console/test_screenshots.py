@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -133,20 +132,11 @@ def test_screenshots(market, browse, take):
     fill(page, "SELECT symbol, sum(qty) AS volume\nFROM trades\nGROUPE BY symbol")
     page.get_by_role("button", name="Run").click()
     expect(page.locator(".error")).to_be_visible()
-    page.route("**/v1/catalog", fail)
+    # A lot of 450 is there soon enough, and divides by zero.
+    lots = "SELECT symbol, price * qty / (qty - 450) AS premium FROM trades"
+    market.db.execute(f"CREATE MATERIALIZED VIEW premiums AS {lots}")
     expect(page.locator("#trouble")).to_be_visible()
     take(page, "error")
-
-
-def fail(route):
-    found = route.fetch().json()
-    failed = next(each for each in found["views"] if each["name"] == "whales")
-    failed |= {
-        "state": "failed",
-        "lag_rows": 0,
-        "error": "value of row 48,213 does not fit DECIMAL(9, 2): 184467440737.09",
-    }
-    route.fulfill(body=json.dumps(found), content_type="application/json")
 
 
 def test_screenshots_of_a_phone(market, browse, take):

@@ -109,7 +109,8 @@ def _progress() -> Progress:
 def _sum_up(source: str, done: Pushed, seconds: float) -> None:
     rate = done.rows / seconds if seconds else 0.0
     typer.echo(
-        f"pushed {done.rows:,} rows to {source} in {seconds:.2f} s ({rate:,.0f} rows/s)"
+        f"pushed {done.rows:,} {'row' if done.rows == 1 else 'rows'} to {source} "
+        f"in {seconds:.2f} s ({rate:,.0f} rows/s)"
         + (f"; {done.skipped:,} were skipped" if done.skipped else ""),
         err=True,
     )

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from millstream.cli.formats import Format
 
 _HELP: Final = r"""Statements end with a semicolon and may have several lines.
-  \d          sources, tables and views
+  \d          sources, tables and views; \dt and \dv only some of them
   \d NAME     the columns of one of them
   \? or \h    this help
   \q          leave; so does Ctrl-D
   SUBSCRIBE TO NAME; LIVE SELECT ...;    changes as they happen, until Ctrl-C
   CREATE SOURCE, TABLE, MATERIALIZED VIEW; INSERT, UPDATE, DELETE; SELECT; SHOW; EXPLAIN"""
 _KINDS: Final = ("source", "table", "view", "stream")
+_LISTED: Final = {"\\d": _KINDS, "\\dt": ("source", "table"), "\\dv": ("view", "stream")}
 
 
 class Runner:
@@ -66,19 +67,19 @@ class Runner:
     def command(self, text: str) -> None:
         r"""Run a ``\`` command but ``\q``."""
         word, _, name = text.rstrip(";").strip().partition(" ")
-        if word == "\\d":
-            self._describe(name.strip())
+        if word in _LISTED:
+            self._describe(name.strip(), _LISTED[word])
         elif word in {"\\?", "\\h"}:
             self.out.print(Text(_HELP))
         else:
             raise Error(f"unknown command {word}", hint=r"\? lists the commands")
 
-    def _describe(self, name: str) -> None:
+    def _describe(self, name: str, kinds: tuple[str, ...]) -> None:
         if name:
             print_result(self.out, self.database.query(f"DESCRIBE {name}"), self._form)
             return
         rows = []
-        for kind in _KINDS:
+        for kind in kinds:
             shown = self.database.query(f"SHOW {kind.upper()}S")
             rows += [(each["name"], kind, each["columns"]) for each in shown.to_pylist()]
         schema = millstream.Schema.of(name="VARCHAR", kind="VARCHAR", columns="VARCHAR")

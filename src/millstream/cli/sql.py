@@ -50,4 +50,6 @@ def sql(
         text = sys.stdin.read() if command is None else ";\n".join(command)
         statements, rest = split(text)
         for each in [*statements, *([rest] if rest else [])]:
+            if each.strip() == r"\q":
+                break
             runner.run(each)

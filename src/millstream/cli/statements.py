@@ -10,8 +10,9 @@ _PIECE: Final = re.compile(
       | '(?:[^'\\]|\\.|'')*(?:'|\Z)    # a string; what is not closed goes on to the end
       | "(?:[^"]|"")*(?:"|\Z) | `[^`]*(?:`|\Z)
       | --[^\n]* | /\*.*?(?:\*/|\Z)
+      | ^[ \t]*\\[^\n]*                # a command of the shell, if nothing is before it
       | ;""",
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _SUBSCRIBE: Final = re.compile(r"\s*SUBSCRIBE\s+(?:TO\s+)?(.*)", re.DOTALL | re.IGNORECASE)
@@ -22,17 +23,23 @@ _NAME: Final = re.compile(r'\s*(\w+|"(?:[^"]|"")+")\s*')
 def split(text: str) -> tuple[list[str], str]:
     r"""The statements of a text that end with a semicolon, and what follows the last of them.
 
-    Each statement keeps its place: what is before it is blank, so that the line and the column in
-    an error are those of the whole text.
+    A line that begins with a backslash, and is not within a statement, is one, too. Each keeps its
+    place: what is before it is blank, so that the line and the column in an error are those of the
+    whole text.
 
     >>> split("SELECT ';';\nSELECT 2; SELECT")
     (["SELECT ';'", '           \nSELECT 2'], '\n          SELECT')
+    >>> [each.strip() for each in split("\\d\nSELECT 1;\n\\d t;\n")[0]]
+    ['\\d', 'SELECT 1', '\\d t']
     """
     found: list[str] = []
     begin = 0
     for piece in _PIECE.finditer(text):
         if piece[0] == ";":
             found.append(_blank(text[:begin]) + text[begin : piece.start()])
+            begin = piece.end()
+        elif piece[0].lstrip().startswith("\\") and is_empty(text[begin : piece.start()]):
+            found.append(_blank(text[: piece.start()]) + piece[0].rstrip("; \t\r"))
             begin = piece.end()
     rest = _blank(text[:begin]) + text[begin:]
     return [each for each in found if not is_empty(each)], "" if is_empty(rest) else rest.rstrip()

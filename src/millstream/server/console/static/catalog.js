@@ -18,7 +18,7 @@ export function trouble({ kind, state, error, lag_rows: lag }) {
 }
 
 const sentence = (text) => {
-  const line = (text ?? "").trim();
+  const line = (text ?? "").trim().replace(/^the (view|stream) \S+ failed: /, "");
   return line && line[0].toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".");
 };
 
