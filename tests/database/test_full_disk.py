@@ -251,7 +251,8 @@ class TestWhileFull:
             promptly(subscription.ack, batch)
             disk.free()
             db.flush()
-            wait_until(lambda: f'"lsn": {batch.lsn}' in engine_of(db).positions._last)
+            stored = engine_of(db).positions._stored
+            wait_until(lambda: [each.lsn for each in stored.values()] == [batch.lsn])
         assert pushed
         assert numbers(db, "a")[-1] == pushed
 

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ClosedError, InvalidOptionError, LogCorruptError, LsnNotKeptError
-from millstream.log import Log, Retention
+from millstream.log import Log, Retention, walk
+from millstream.log.frame import decode_header
 from millstream.model import Schema
 from millstream.testing import writer_of
 
@@ -348,3 +349,24 @@ def test_an_lsn_that_is_not_kept_says_what_is(tmp_path, schema, rows):
         assert next(iter(log.read("t"))).first_lsn == low
         with pytest.raises(LsnNotKeptError):
             list(slow)
+
+
+def test_a_topic_is_read_without_the_frames_of_others(tmp_path, monkeypatch):
+    """A few rows among many of another topic, in a segment that was closed, and then is sealed."""
+    with Log(tmp_path) as log:
+        for name in ("few", "many"):
+            log.create_topic(name, SCHEMA)
+        log.append("few", [(1, "x")])
+        for n in range(2000):
+            log.append("many", [(n, "x" * 20)], watermark=n)
+        log.append("few", [(2, "x")], wal_mode="sync")
+    seen = []
+    monkeypatch.setattr(walk, "decode_header", lambda *a: seen.append(a) or decode_header(*a))
+    with Log(tmp_path) as log:
+        for _ in range(2):
+            seen.clear()
+            assert [row[0] for batch in log.read("few") for row in batch.rows] == [1, 2]
+            assert len(seen) < 200
+            writer_of(log).roll()
+        with log.read("few", "many") as reader:
+            assert sum(len(batch) for batch in reader) == 2002

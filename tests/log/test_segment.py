@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.log.frame import Kind, encode
-from millstream.log.segment import STRIDE, SegmentIndex
+from millstream.log.segment import MOST_RANGES, STRIDE, SegmentIndex
 
 
 def built(steps, base=1):
     """An index over frames of (topic, span, size); with where each frame is."""
-    index, offset, lsn, places = SegmentIndex(base), 100, base, []
+    index, offset, lsn, places = SegmentIndex(base, {}), 100, base, []
     for time, (topic, span, size) in enumerate(steps, 1):
         payload = bytes(size)
         frame = encode(
@@ -69,7 +69,29 @@ def test_extents_add_up(steps):
 
 
 def test_an_empty_one_gives_the_default():
-    index = SegmentIndex(5)
+    index = SegmentIndex(5, {})
     assert index.offset_of(7, 42) == 42
     assert index.offset_at(7, 42) == 42
     assert index.end_lsn == 5
+
+
+@given(steps, st.sets(st.integers(1, 4)), st.data())
+def test_no_frame_of_a_topic_is_outside_its_ranges(steps, topics, data):
+    index, places, _ = built(steps * 4)
+    offsets = [offset for _, offset, _ in places]
+    start, end = sorted(data.draw(st.tuples(*[st.sampled_from([*offsets, 1 << 40])] * 2)))
+    ranges = index.ranges_of(topics, start, end)
+    assert ranges == sorted(ranges)
+    assert all(start <= first < last <= end for first, last in ranges) or start == end
+    for (topic, _, _), offset in zip(steps * 4, offsets, strict=True):
+        if topic in topics and start <= offset < end:
+            assert sum(first <= offset < last for first, last in ranges) == 1
+    assert all(len(each.ranges) <= MOST_RANGES for each in index.extents.values())
+
+
+def test_ranges_of_a_rare_topic_are_small():
+    index, _, _ = built(([(1, 1, 1000)] * 100 + [(2, 1, 10)]) * 500)
+    ranges = index.ranges_of({2}, 0, 1 << 40)
+    assert sum(end - start for start, end in ranges) < 0.99 * index.extents[1].size
+    index, _, _ = built([(2, 1, 10)] * 5 + [(1, 1, 1000)] * 9000 + [(2, 1, 10)])
+    assert sum(end - start for start, end in index.ranges_of({2}, 0, 1 << 40)) < 1000

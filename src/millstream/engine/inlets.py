@@ -104,11 +104,6 @@ class Inlets:
             for inline in inlet.inline:
                 inline.fail(error)
 
-    def watermarks(self) -> dict[str, int]:
-        """The watermark of each source up to which its rows are in the log."""
-        values = {name: each.event_time.logged for name, each in list(self._inlets.items())}
-        return {name: value for name, value in values.items() if value is not None}
-
     def stop_watching(self) -> None:
         """End the idle watches."""
         for each in self._idle.values():

@@ -72,7 +72,7 @@ def assemble(log: Log, spark: Spark) -> Engine:
     catalog = Catalog(log)  # what exists; topics that CREATE has left half made are dropped
     dispatcher = Dispatcher(log)  # its thread starts: from now on it makes the commits
     inlets = Inlets(log, dispatcher, catalog)
-    positions = Positions(log, dispatcher, inlets.watermarks)  # durable subscriptions take holds
+    positions = Positions(log, dispatcher)  # durable subscriptions take holds
     saver = Saver(log, dispatcher.barrier)
     tables = Tables(log, dispatcher)
     views = Views(log, dispatcher, catalog, saver, spark)  # what DROP VIEW has left is dropped
@@ -104,16 +104,7 @@ def open_sources(engine: Engine, definitions: Iterable[Definition]) -> None:
     """Let rows be pushed to the sources; event time goes on from the last watermark."""
     for definition in definitions:
         if definition.kind == "source" and not definition.broken:
-            engine.open_relation(definition, _last_watermark(engine, definition))
-
-
-def _last_watermark(engine: Engine, definition: Definition) -> int | None:
-    """The last watermark in the log, or the one that was stored with the positions."""
-    positions = engine.positions
-    stored = positions.loaded_watermarks.get(definition.name)
-    later = engine.log.watermark(definition.name, positions.loaded_lsn + 1)
-    known = [each for each in (stored, later) if each is not None]
-    return max(known, default=None)
+            engine.open_relation(definition, engine.log.watermark(definition.name))
 
 
 def load_views(engine: Engine, definitions: Iterable[Definition]) -> None:

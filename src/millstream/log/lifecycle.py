@@ -24,6 +24,7 @@ from millstream.log.retention import Collector, Holds
 from millstream.log.segment import Head, Identity, Seal, SegmentIndex, SegmentRef
 from millstream.log.storage import DirectoryLock, sync_directory, translate, write_file
 from millstream.log.topics import Epochs, Topics
+from millstream.log.walk import find_watermarks
 from millstream.log.writer import DefinitionWriter, LogWriter
 from millstream.model.arguments import check_path, check_seconds
 from millstream.model.lsn import FIRST_LSN
@@ -129,6 +130,9 @@ class OpenLog:
         self.definitions = DefinitionWriter(self.writer)
         self.files = SegmentFiles(directory)
         self._report_recovery()
+        index = self.writer.segments.written.index
+        if index.watermarks is None:  # an earlier release wrote the last segment
+            index.watermarks = find_watermarks(self.writer.segments, self.files)
         self.holds = Holds()
         self.collector = Collector(
             self.writer, self.definitions, self.files, self.holds, clock=clock
@@ -184,9 +188,9 @@ def _load(directory: Path, clock: Clock, *, repair: bool) -> LogState:
     state = recover(directory, repair=repair)
     if state is not None:
         return state
-    ref, index = SegmentRef(1, FIRST_LSN), SegmentIndex(FIRST_LSN)
+    ref, index = SegmentRef(1, FIRST_LSN), SegmentIndex(FIRST_LSN, {})
     identity = Identity.new(uuid.uuid4(), ref, 0)
-    head = Head(identity, clock(), 0, Epochs(), Topics())
+    head = Head(identity, clock(), 0, Epochs(), Topics(), {})
     buffers = head.encode()
     write_file(directory / ref.name, buffers)
     seal = Seal.of(index, sum(map(len, buffers)), head.epochs, head.topics)

@@ -13,7 +13,7 @@ from millstream.log.lifecycle import OpenLog, check_options, make_directory
 from millstream.log.reader import Reader, find_damage, not_kept
 from millstream.log.retention import Hold
 from millstream.log.topics import Retention, Topic
-from millstream.log.walk import find_time, highest_watermark, verify
+from millstream.log.walk import find_time, verify
 from millstream.model.clock import Clock, from_datetime, system_clock
 from millstream.model.lsn import FIRST_LSN, ResumeToken
 from millstream.model.names import check_name
@@ -416,11 +416,9 @@ class Log:
             self._definitions.define(replace(old, low_lsn=low, skipped=skipped, trimmed_rows=None))
             self._files.damage.pop(old.id, None)
 
-    def watermark(self, topic: str, start: int) -> int | None:
-        """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""
-        kept = self.topic(topic)
-        first = max(start, kept.low_lsn)
-        return highest_watermark(self._segments, self._files, kept.id, first)
+    def watermark(self, topic: str) -> int | None:
+        """The highest watermark that was written to a topic, whether or not its rows are kept."""
+        return (self._segments.written.index.watermarks or {}).get(self.topic(topic).id)
 
     # ---- retention
 

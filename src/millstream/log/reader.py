@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from millstream.errors import ClosedError, LogCorruptError, LsnNotKeptError, TopicNotFoundError
 from millstream.log.encoding import decode_rows
 from millstream.log.files import missing
-from millstream.log.walk import DamageError, complete, look_at, walk, whole_frames
+from millstream.log.walk import DamageError, complete, look_at, walk, walk_ranges, whole_frames
 from millstream.model.batch import ChangeBatch
 from millstream.model.change import Gap
 from millstream.model.lsn import FIRST_LSN
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.log.files import SegmentFile, SegmentFiles, Written
+    from millstream.log.files import SegmentExtent, SegmentFile, SegmentFiles, Written
     from millstream.log.frame import Frame
     from millstream.log.segment import SegmentRef
     from millstream.log.topics import Topic
@@ -130,6 +130,7 @@ class _Cursor:
         self._file: SegmentFile | None = None
         self._offset = 0
         self._end = 0
+        self._end_lsn = 0
         self._steps: Iterator[tuple[int, Frame, pa.Buffer | None]] = iter(())
         self._skipped: ChangeBatch | None = None  # between two segments
 
@@ -169,6 +170,9 @@ class _Cursor:
             batch = decode_rows(frame, payload, topic, self._origin)
             wanted = max(before + 1, floor)
             return batch if wanted <= frame.first_lsn else batch.slice(wanted - frame.first_lsn)
+        # What is not in the ranges of the topics has nothing for this reader.
+        self._offset = max(self._offset, self._end)
+        self.position = max(self.position, self._end_lsn)
         return None
 
     def _step_over(self, damage: DamageError) -> ChangeBatch | None:
@@ -204,7 +208,7 @@ class _Cursor:
             return self._seek()
         written = self._segments.written
         extent = written.extent(self._file)
-        if self._extend(extent.end):
+        if self._extend(extent):
             return True
         following = [ref for ref in written.segments if ref > self._file.ref]
         if not following:
@@ -213,11 +217,15 @@ class _Cursor:
         self.position = max(self.position, extent.last_lsn)
         return self._enter(self._checked_next(following[0], written))
 
-    def _extend(self, end: int) -> bool:
-        if end <= self._offset:
+    def _extend(self, extent: SegmentExtent) -> bool:
+        start, end, index = self._offset, extent.end, extent.index
+        if end <= start:
             return False
-        self._end = end
-        self._steps = walk(self._open_file().fd, self._offset, end, self._floors)
+        self._end, self._end_lsn = end, extent.last_lsn
+        ranges = [(start, end)]
+        if index is not None:
+            ranges = index.ranges_of(self._floors, start, end)
+        self._steps = walk_ranges(self._open_file().fd, ranges, self._floors)
         return True
 
     def _seek(self) -> bool:
@@ -248,7 +256,8 @@ class _Cursor:
         has_all = index is not None and not index.partial
         if index is not None and has_all and self._floors.keys().isdisjoint(index.extents):
             self._offset, self.position = end, max(self.position, extent.last_lsn)
-        return self._extend(end) or ref != written.segments[-1]
+        self._end = self._offset
+        return self._extend(extent) or ref != written.segments[-1]
 
     def _checked_next(self, ref: SegmentRef, written: Written) -> SegmentRef:
         """The next segment that there is.

@@ -163,9 +163,10 @@ def _head_of(file: SegmentFile, before: SegmentFile | None) -> Head:
         identity = Identity(before.identity.database, file.ref, 0, before.identity.id)
     if identity is not None and before is not None and before.seal is not None:
         seal = before.seal
-        return Head(identity, seal.index.last_time, 0, seal.epochs, seal.topics)
+        index = seal.index
+        return Head(identity, index.last_time, 0, seal.epochs, seal.topics, index.watermarks)
     if identity is not None and file.ref.ordinal == 1:
-        return Head(identity, 0, 0, Epochs(), Topics())
+        return Head(identity, 0, 0, Epochs(), Topics(), {})
     return file.head
 
 
@@ -184,10 +185,11 @@ def _after_loss(directory: Path, files: FileSet, last: SegmentFile) -> LogState:
     ref = SegmentRef(max(files.lost) + 1, end.index.end_lsn)
     identity = Identity.new(scan.head.identity.database, ref, 0)
     time = max(end.index.last_time, scan.head.created_at)
-    head = Head(identity, time, last.ref.ordinal, end.epochs, end.topics)
+    marks = end.index.watermarks
+    head = Head(identity, time, last.ref.ordinal, end.epochs, end.topics, marks)
     buffers = head.encode()
     write_file(directory / ref.name, buffers)
-    size, index = sum(map(len, buffers)), SegmentIndex(ref.base_lsn)
+    size, index = sum(map(len, buffers)), SegmentIndex(ref.base_lsn, marks)
     report = Recovery(False, damaged=tuple(scan.damaged), lost=tuple(sorted(files.lost)))
     return _state([*files.refs, ref], head, Seal.of(index, size, end.epochs, end.topics), report)
 
@@ -276,7 +278,7 @@ class _Scan:
         self._is_followed = trailer is not None and trailer.followed
         self._durable = durable
         self._topics, self._epochs = head.topics, head.epochs
-        self._index = SegmentIndex(file.ref.base_lsn)
+        self._index = SegmentIndex(file.ref.base_lsn, head.watermarks)
 
     @property
     def torn_bytes(self) -> int:

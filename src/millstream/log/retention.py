@@ -335,7 +335,7 @@ def _live_buffers(file: SegmentFile, seal: Seal, live: set[int]) -> list[bytes |
     """The bytes of a segment with only the frames of some topics, and the definitions."""
     buffers = file.head.encode()
     offset = sum(map(len, buffers))
-    index = SegmentIndex(file.ref.base_lsn)
+    index = SegmentIndex(file.ref.base_lsn, seal.index.watermarks)
     index.partial = seal.index.partial
     before = NO_TAIL
     for _, frame, payload in walk(file.fd, file.start, seal.end, live | {0}):

@@ -4,8 +4,8 @@ A file is a prologue of 64 bytes (``MILLSTRM``, the format's version, which segm
 database it is and which one it follows), a HEAD frame, then frames. When it is full, or the log is
 closed, an INDEX frame and a trailer of 32 bytes seal it; once the segment after it is on the disk,
 the trailer says that there is one. The head has all that a reader must know of the segments before;
-the INDEX frame has the sparse index: from an LSN or a time to an offset, and what each topic has
-in the segment.
+the INDEX frame has the sparse index: from an LSN or a time to an offset, what each topic has in the
+segment and where, and the watermark of each topic at its end.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import struct
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import google_crc32c
 
-from millstream.log.frame import Kind, encode
+from millstream.log.frame import NO_WATERMARK, Kind, encode
 from millstream.log.topics import Epochs, Topics, encode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     import pyarrow as pa
 
     from millstream.log.frame import Frame
@@ -39,6 +42,12 @@ PROLOGUE_SIZE: Final = _PROLOGUE.size
 TRAILER_SIZE: Final = _TRAILER.size
 STRIDE: Final = 256 << 10
 """One entry for about this many bytes: a seek reads at most that much more than it needs."""
+MOST_RANGES: Final = 64
+"""In so many ranges of bytes, at most, the frames of a topic are listed."""
+_SHORT: Final = 64 << 10
+"""So few bytes are read from end to end, wherever the frames are."""
+_NEAR: Final = 2 << 10
+"""Frames that are no further apart are in one range: to read on is faster than to seek."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -143,12 +152,65 @@ def version_of(data: bytes) -> int | None:
 
 @dataclass(slots=True)
 class TopicExtent:
-    """What a segment holds of one topic."""
+    """What a segment holds of one topic, and where.
+
+    Attributes:
+        ranges: all its frames are within these ranges of bytes, in order; None: not known. Replaced
+            or added to in single steps, so that readers need no lock.
+    """
 
     first_lsn: int
     last_lsn: int
     rows: int
     size: int
+    ranges: list[tuple[int, int]] | None = None
+
+    def place(self, start: int, end: int) -> None:
+        """Take note of where one more frame is."""
+        ranges = self.ranges
+        if ranges is None:
+            return
+        if ranges and start - ranges[-1][1] <= _NEAR:
+            ranges[-1] = (ranges[-1][0], end)
+            return
+        ranges.append((start, end))
+        if len(ranges) > MOST_RANGES:
+            self.ranges = _coarser(ranges)
+
+    def to_json(self) -> list[Any]:
+        """The extent as it stands in the seal; ranges as distances."""
+        known = [self.first_lsn, self.last_lsn, self.rows, self.size]
+        if self.ranges is None:
+            return known
+        bounds = [bound for each in self.ranges for bound in each]
+        return [*known, [after - before for before, after in pairwise([0, *bounds])]]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> TopicExtent:
+        """The extent that ``to_json`` described."""
+        first, last, rows, size, *distances = data
+        if not distances:
+            return cls(first, last, rows, size)
+        bounds = list(accumulate(distances[0]))
+        ranges = list(zip(bounds[::2], bounds[1::2], strict=True))
+        return cls(first, last, rows, size, ranges)
+
+
+def _coarser(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Half as many ranges around the same bytes: those that are nearest to each other are one."""
+    gaps = sorted(after[0] - before[1] for before, after in pairwise(ranges))
+    return joined(ranges, gaps[len(ranges) // 2])
+
+
+def joined(ranges: Iterable[tuple[int, int]], near: int) -> list[tuple[int, int]]:
+    """Ranges in order, those that are near each other or overlap as one."""
+    made: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if made and start - made[-1][1] <= near:
+            made[-1] = (made[-1][0], max(end, made[-1][1]))
+        else:
+            made.append((start, end))
+    return made
 
 
 class SegmentIndex:
@@ -160,6 +222,8 @@ class SegmentIndex:
         partial: it was made from what damage had left of the segment.
         first_time: the time of its first commit, 0 when it has none.
         last_time: the time of its last commit, 0 when it has none.
+        watermarks: the highest watermark of each topic that has one, up to the end of the segment;
+            None when it is not known: an earlier release has written it.
     """
 
     __slots__ = (
@@ -171,9 +235,10 @@ class SegmentIndex:
         "first_time",
         "last_time",
         "partial",
+        "watermarks",
     )
 
-    def __init__(self, base_lsn: int) -> None:
+    def __init__(self, base_lsn: int, watermarks: Mapping[int, int] | None) -> None:
         self._lsns: list[int] = []
         self._offsets: list[int] = []
         self._times: list[int] = []
@@ -182,6 +247,7 @@ class SegmentIndex:
         self.first_time = 0
         self.last_time = 0
         self.partial = False
+        self.watermarks = None if watermarks is None else dict(watermarks)
 
     def add(self, frame: Frame, offset: int) -> None:
         """Take note of a frame that has rows or a watermark."""
@@ -192,11 +258,15 @@ class SegmentIndex:
             self._lsns.append(frame.first_lsn)
         extent = self.extents.get(frame.topic)
         if extent is None:
-            extent = TopicExtent(frame.first_lsn, frame.first_lsn, 0, 0)
+            extent = TopicExtent(frame.first_lsn, frame.first_lsn, 0, 0, [])
             self.extents[frame.topic] = extent
         extent.last_lsn = frame.end_lsn - 1
         extent.rows += frame.span
         extent.size += frame.size
+        extent.place(offset, offset + frame.size)
+        if frame.watermark != NO_WATERMARK and self.watermarks is not None:
+            known = self.watermarks.get(frame.topic, NO_WATERMARK)
+            self.watermarks[frame.topic] = max(known, frame.watermark)
         self.end_lsn = frame.end_lsn
         self.first_time = self.first_time or frame.committed_at
         self.last_time = frame.committed_at
@@ -211,31 +281,54 @@ class SegmentIndex:
         place = bisect_left(self._times, time) - 1
         return self._offsets[place] if place >= 0 else default
 
+    def ranges_of(self, topics: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
+        """Ranges between two offsets outside of which there is no frame of some topics."""
+        if self.partial or end - start <= _SHORT:
+            return [(start, end)]
+        found: list[tuple[int, int]] = []
+        for topic in topics:
+            extent = self.extents.get(topic)
+            if extent is not None:
+                if extent.ranges is None:
+                    return [(start, end)]
+                found += extent.ranges
+        inside = [(max(a, start), min(b, end)) for a, b in found if a < end and b > start]
+        return joined(sorted(inside), _NEAR)
+
     def to_json(self) -> dict[str, Any]:
         """The index as it stands at the end of a sealed segment."""
         return {
             "lsns": self._lsns,
             "offsets": self._offsets,
             "times": self._times,
-            "extents": {
-                str(topic): [e.first_lsn, e.last_lsn, e.rows, e.size]
-                for topic, e in self.extents.items()
-            },
+            "extents": {str(topic): each.to_json() for topic, each in self.extents.items()},
             "end_lsn": self.end_lsn,
             "first_time": self.first_time,
             "last_time": self.last_time,
             "partial": self.partial,
+            "watermarks": watermarks_to_json(self.watermarks),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SegmentIndex:
         """The index that ``to_json`` described."""
-        index = cls(data["end_lsn"])
+        index = cls(data["end_lsn"], watermarks_from_json(data.get("watermarks")))
         index._lsns, index._offsets, index._times = data["lsns"], data["offsets"], data["times"]
-        index.extents = {int(topic): TopicExtent(*e) for topic, e in data["extents"].items()}
+        extents = data["extents"].items()
+        index.extents = {int(topic): TopicExtent.from_json(each) for topic, each in extents}
         index.first_time, index.last_time = data["first_time"], data["last_time"]
         index.partial = data["partial"]
         return index
+
+
+def watermarks_to_json(watermarks: Mapping[int, int] | None) -> dict[str, int] | None:
+    """Watermarks by topic, as they stand in heads and seals."""
+    return None if watermarks is None else {str(topic): each for topic, each in watermarks.items()}
+
+
+def watermarks_from_json(data: Mapping[str, int] | None) -> dict[int, int] | None:
+    """The watermarks that ``watermarks_to_json`` described."""
+    return None if data is None else {int(topic): each for topic, each in data.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +341,7 @@ class Head:
         synced: the segments up to this ordinal were wholly on the disk by then.
         epochs: the runs of the database so far.
         topics: the topics at the start of the segment.
+        watermarks: those of the topics at the start; None when they are not known.
     """
 
     identity: Identity
@@ -255,6 +349,7 @@ class Head:
     synced: int
     epochs: Epochs
     topics: Topics
+    watermarks: Mapping[int, int] | None
 
     def encode(self) -> list[bytes | pa.Buffer]:
         """The start of a segment's file."""
@@ -263,6 +358,7 @@ class Head:
             "created_at": self.created_at,
             "synced": self.synced,
             "epochs": self.epochs.to_json(),
+            "watermarks": watermarks_to_json(self.watermarks),
             **self.topics.to_json(),
         }
         return [self.identity.encode(), *encode(Kind.HEAD, encode_json(data)).buffers]
@@ -277,6 +373,7 @@ class Head:
             data["synced"],
             Epochs.from_json(data["epochs"]),
             Topics.from_json(data),
+            watermarks_from_json(data.get("watermarks")),
         )
 
 

@@ -235,8 +235,10 @@ class SegmentWriter:
         ref = SegmentRef(old.ref.ordinal + 1, old.index.end_lsn)
         synced = min(s.ref.ordinal for s in (*self._unsynced, old) if not s.synced) - 1
         identity = Identity.new(self._database, ref, old.number)
-        head = Head(identity, time, synced, epochs, topics)
-        index = SegmentIndex(ref.base_lsn)
+        known = old.index.watermarks
+        marks = None if known is None else {t: known[t] for t in known if t in topics.by_id}
+        head = Head(identity, time, synced, epochs, topics, marks)
+        index = SegmentIndex(ref.base_lsn, marks)
         try:
             new = ActiveSegment.create(self._directory, head, index, old)
         except LogError:

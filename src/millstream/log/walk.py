@@ -85,6 +85,14 @@ def walk(
         offset += frame.size
 
 
+def walk_ranges(
+    fd: int, ranges: Iterable[tuple[int, int]], topics: Container[int]
+) -> Iterator[tuple[int, Frame, pa.Buffer | None]]:
+    """The frames within some ranges of bytes: see ``walk``."""
+    for start, end in ranges:
+        yield from walk(fd, start, end, topics)
+
+
 def find_frame(fd: int, start: int, end: int) -> int | None:
     """Where the next whole frame after damage begins, or None. Frames begin at multiples of 8."""
     offset = start
@@ -240,19 +248,11 @@ def _find_commit(fd: int, offset: int, frame: Frame, time: int) -> int:
     return frame.first_lsn
 
 
-def highest_watermark(
-    segments: SegmentWriter, files: SegmentFiles, topic: int, start: int
-) -> int | None:
-    """The highest watermark of a topic from an LSN on; damaged rows do not matter for it."""
-    found = None
+def find_watermarks(segments: SegmentWriter, files: SegmentFiles) -> dict[int, int]:
+    """The highest watermark of each topic, by its number; damaged rows do not matter for it."""
+    found: dict[int, int] = {}
     for file, extent in files.open_all(segments):
-        index = extent.index
-        if extent.last_lsn < start and index is not None:
-            continue
-        if index is not None and not index.partial and topic not in index.extents:
-            continue
-        first = file.start if index is None else index.offset_of(start, file.start)
-        for _, frame, _ in whole_frames(file.fd, first, extent.end):
-            if frame.topic == topic and frame.first_lsn >= start and frame.span:
-                found = max(found or NO_WATERMARK, frame.watermark)
-    return None if found == NO_WATERMARK else found
+        for _, frame, _ in whole_frames(file.fd, file.start, extent.end):
+            if frame.span and frame.watermark != NO_WATERMARK:
+                found[frame.topic] = max(found.get(frame.topic, NO_WATERMARK), frame.watermark)
+    return found

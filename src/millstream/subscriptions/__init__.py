@@ -21,7 +21,8 @@ from millstream.subscriptions.notifications import (
     NotificationMaker,
 )
 from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
-from millstream.subscriptions.positions import DurablePosition, OwnedName, Positions
+from millstream.subscriptions.position_rows import DurablePosition, OwnedName
+from millstream.subscriptions.positions import Positions
 from millstream.subscriptions.registry import Registry
 from millstream.subscriptions.stream import AsyncSubscription
 from millstream.subscriptions.subscription import Subscription

@@ -1,7 +1,7 @@
-"""The positions of durable subscriptions, and watermarks, kept in a log of their own.
+"""The positions of durable subscriptions, kept in a log of their own: see ``position_rows``.
 
-Every row of that log holds all positions, so only the last row is ever needed; a hold protects it
-from retention, which may remove the others.
+A hold keeps the rows of that log from the last whole row but one on: if a whole row is damaged, the
+changes after the one before it come to the same.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import (
     InvalidOptionError,
@@ -21,44 +21,16 @@ from millstream.errors import (
 from millstream.log import Retention
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
+from millstream.subscriptions.position_rows import PositionsRow, WholeRows, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millstream.dispatch import Dispatcher
     from millstream.log import Hold, Log
+    from millstream.subscriptions.position_rows import DurablePosition, OwnedName
 
 TOPIC: Final = "__positions"
 _logger = logging.getLogger("millstream.subscriptions")
 _SCHEMA: Final = Schema.of(state="VARCHAR NOT NULL")
-
-OwnedName: TypeAlias = tuple[str | None, str]
-"""The tenant that a durable subscription belongs to, or None, and its name: each tenant has names
-of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class DurablePosition:
-    """A durable subscription and its position.
-
-    Attributes:
-        name: its name.
-        sql: its query.
-        target: the log that it reads.
-        tenant: it reads the rows of this tenant only; None: all rows.
-        lsn: everything up to here was acknowledged; -1: begin where it was opened to begin.
-    """
-
-    name: str
-    sql: str
-    target: str
-    tenant: str | None
-    lsn: int
-
-    @property
-    def key(self) -> OwnedName:
-        """Its tenant and its name."""
-        return self.tenant, self.name
 
 
 class Positions:
@@ -67,51 +39,48 @@ class Positions:
     Args:
         log: the log, whose topics exist.
         dispatcher: commits them.
-        watermarks: gives the watermark of each source, written along with the positions.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        dispatcher: Dispatcher,
-        watermarks: Callable[[], dict[str, int]],
-    ) -> None:
+    def __init__(self, log: Log, dispatcher: Dispatcher) -> None:
         self._log = log
         self._dispatcher = dispatcher
-        self._watermarks = watermarks
         self._lock = threading.Lock()
         self._is_posted = False
-        self._last = '{"subscriptions": [], "watermarks": {}}'
-        self._hold: Hold | None = None
         self._durable: dict[OwnedName, DurablePosition] = {}
         self._holds: dict[OwnedName, Hold] = {}
-        self.loaded_watermarks: dict[str, int] = {}
-        self.loaded_lsn = 0
+        # What may differ from what the log has, and what the log has.
+        self._changed: set[OwnedName] = set()
+        self._stored: dict[OwnedName, DurablePosition] = {}
+        self._row = PositionsRow.whole({})  # the row that is being committed
+        self._whole = WholeRows()
         if TOPIC not in log.topics:
             log.create_topic(TOPIC, _SCHEMA, retention=Retention(max_age=3600.0))
         self._load()
+        self._hold = log.hold(TOPIC, lsn=self._whole.needed_lsn, kept=True)
 
     def _load(self) -> None:
+        last = 0
         for batch in self._log.salvage(TOPIC):
-            if not len(batch):
-                continue
-            self._last, self.loaded_lsn = batch.held_rows[-1][0], batch.lsn
+            for place, (text,) in enumerate(batch.held_rows):
+                last = batch.first_lsn + place
+                is_whole = apply(json.loads(text), self._stored)
+                self._whole.add(last, len(text), is_whole=is_whole)
         if self._log.damage(TOPIC) is not None:
+            self._whole.demand()
             _logger.warning(
-                "%s: positions are damaged: durable subscriptions go on where they were at LSN %d, "
-                "or earlier; those made since are lost",
+                "%s: positions up to LSN %d are damaged: durable subscriptions may go on where "
+                "they were earlier, or be lost if they were made, and back if they were dropped, "
+                "just there",
                 self._log.path,
-                self.loaded_lsn,
+                last,
             )
-        state = json.loads(self._last)
-        if self.loaded_lsn:
-            self._hold = self._log.hold(TOPIC, lsn=self.loaded_lsn)
-        self.loaded_watermarks = state.get("watermarks", {})
-        for each in state.get("subscriptions", []):
-            durable = DurablePosition(**each)
-            if durable.target in self._log.topics:
-                self._durable[durable.key] = durable
+        topics = set(self._log.topics)
+        for key, durable in self._stored.items():
+            if durable.target in topics:
+                self._durable[key] = durable
                 self._take_hold(durable)
+            else:
+                self._changed.add(key)
 
     def _take_hold(self, durable: DurablePosition) -> None:
         self._holds[durable.key] = self._log.hold(durable.target, lsn=durable.lsn + 1, kept=True)
@@ -172,9 +141,10 @@ class Positions:
                     )
                 return known
             self._durable[wanted.key] = wanted
+            self._changed.add(wanted.key)
             self._take_hold(wanted)
         try:
-            self.write()
+            self._commit()
         except BaseException:
             with self._lock:
                 self._durable.pop(wanted.key, None)
@@ -182,25 +152,28 @@ class Positions:
             raise
         return wanted
 
-    def drop(self, key: OwnedName) -> None:
-        """Remove a durable subscription; retention may then remove what was kept for it.
+    def drop(self, *keys: OwnedName) -> None:
+        """Remove durable subscriptions; retention may then remove what was kept for them.
 
         On a full disk that is what frees space, so it does not fail there: it is written later.
         """
         with self._lock:
-            self[key]
-            del self._durable[key]
-            self._holds.pop(key).release()
+            for key in keys:
+                self[key]
+            for key in keys:
+                del self._durable[key]
+                self._changed.add(key)
+                self._holds.pop(key).release()
         try:
-            self.write()
+            self._commit()
         except LogFullError:
             self._dispatcher.post(self._newest, self._written, sync=True)
 
     def drop_target(self, target: str) -> None:
         """Remove the durable subscriptions of a log that is dropped."""
-        for each in self.all():
-            if each.target == target:
-                self.drop(each.key)
+        keys = [each.key for each in self.all() if each.target == target]
+        if keys:
+            self.drop(*keys)
 
     def acknowledge(self, key: OwnedName, lsn: int) -> None:
         """Save an LSN as acknowledged, if it is a later one; on the disk within milliseconds."""
@@ -210,14 +183,20 @@ class Positions:
             if known is None or lsn <= max(known.lsn, 0):
                 return
             self._durable[key] = replace(known, lsn=lsn)
+            self._changed.add(key)
             posted, self._is_posted = self._is_posted, True
         if not posted:
             self._dispatcher.post(self._newest, self._written, sync=False)
 
     def write(self) -> None:
-        """Write the state if it changed; it is on the disk when this returns."""
-        if self._state() == self._last:
-            return
+        """Write what changed, if anything did; it is on the disk when this returns."""
+        with self._lock:
+            has_changed = bool(self._changed)
+        if has_changed:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Write what changed; it is on the disk when this returns."""
         if self._dispatcher.is_here():
             batches = self._newest()
             self._log.appender.place(batches, sync=True)
@@ -225,25 +204,39 @@ class Positions:
         else:
             self._dispatcher.commit(self._newest, self._written, sync=True)
 
-    def _newest(self) -> list[tuple[str, ChangeBatch]]:
-        """The row to commit, made as late as possible: with all that was acknowledged by then."""
-        return [(TOPIC, ChangeBatch(_SCHEMA, [(self._state(),)], None, None))]
+    # ---- rows of the log; by the thread that commits, one at a time
 
-    def _state(self) -> str:
+    def _newest(self) -> list[tuple[str, ChangeBatch]]:
+        """The rows to commit, made as late as possible: with all that was acknowledged by then."""
         with self._lock:
             self._is_posted = False
-            subscriptions = [asdict(each) for each in self._durable.values()]
-        return json.dumps({"subscriptions": subscriptions, "watermarks": self._watermarks()})
+            changed = {key: self._durable.get(key) for key in self._changed}
+            row = PositionsRow.of_changes(changed, self._stored)
+            if self._whole.is_due(len(row.text)):
+                row = PositionsRow.whole(self._durable)
+            self._row = row
+        # What is made or dropped is not said again until the next whole row: one damaged frame must
+        # not take it.
+        copies = 2 if row.is_structural else 1
+        return [(TOPIC, ChangeBatch(_SCHEMA, [(row.text,)], None, None)) for _ in range(copies)]
 
     def _written(self, placed: list[ChangeBatch]) -> None:
-        """Advance the holds, since the state is in the log."""
-        lsn = placed[-1].lsn
-        self._last = placed[-1].rows[0][0]
-        if self._hold is None:
-            self._hold = self._log.hold(TOPIC, lsn=lsn)
-        self._hold.advance(lsn)
-        state = json.loads(self._last)
-        for each in state["subscriptions"]:
-            hold = self._holds.get((each["tenant"], each["name"]))
-            if hold is not None:
-                hold.advance(each["lsn"] + 1)
+        """Advance the holds, since the row is in the log."""
+        row = self._row
+        with self._lock:
+            written = row.positions
+            if row.is_whole:
+                written = {**dict.fromkeys(self._stored), **written}
+            for key, durable in written.items():
+                if durable is None:
+                    self._stored.pop(key, None)
+                else:
+                    self._stored[key] = durable
+                if self._durable.get(key) is durable:
+                    self._changed.discard(key)
+                hold = self._holds.get(key)
+                if hold is not None and durable is not None:
+                    hold.advance(durable.lsn + 1)
+        for batch in placed:
+            self._whole.add(batch.lsn, len(row.text), is_whole=row.is_whole)
+        self._hold.advance(self._whole.needed_lsn)

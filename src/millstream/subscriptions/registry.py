@@ -19,7 +19,7 @@ from millstream.model.lsn import PREFIX
 from millstream.subscriptions.base import SubscriptionBase
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
 from millstream.subscriptions.cuts import CutInbox, CutPart, tokens_of
-from millstream.subscriptions.positions import DurablePosition
+from millstream.subscriptions.position_rows import DurablePosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from millstream.delivery.feed import LogFeed
     from millstream.log import Log
     from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
-    from millstream.subscriptions.positions import OwnedName, Positions
+    from millstream.subscriptions.position_rows import OwnedName
+    from millstream.subscriptions.positions import Positions
     from millstream.views.cuts import ViewCuts
 
 R = TypeVar("R", bound=SubscriptionBase)

@@ -244,7 +244,7 @@ class Views:
         """The event time of a view's rows, from the last watermark of its log on."""
         if definition.watermark is None:
             return None
-        return EventTime.of(definition, self.storage.log.watermark(definition.name, 1))
+        return EventTime.of(definition, self.storage.log.watermark(definition.name))
 
     def _connected(self, planned: PlannedView, view: View) -> RunningView:
         """The view with what will keep it up to date: a follower of one log, or Spark."""
