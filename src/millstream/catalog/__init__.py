@@ -5,12 +5,20 @@ Gives: the definition of a name, and the statement that would make it again.
 Never knows: rows, producers, subscribers.
 """
 
-from millstream.catalog.catalog import SYSTEM, Catalog, Definition, Kind, SinkDefinition
+from millstream.catalog.catalog import (
+    SYSTEM,
+    TABLE_HISTORY,
+    Catalog,
+    Definition,
+    Kind,
+    SinkDefinition,
+)
 from millstream.catalog.connection import Connection
 from millstream.catalog.options import Options, options_of
 
 __all__ = [
     "SYSTEM",
+    "TABLE_HISTORY",
     "Catalog",
     "Connection",
     "Definition",

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.catalog.connection import DEAD_LETTERS, Connection
-from millstream.catalog.options import Options
+from millstream.catalog.options import FOREVER, Options
 from millstream.errors import (
     BrokenDefinitionError,
     Error,
@@ -22,7 +22,7 @@ from millstream.errors import (
     ObjectNotFoundError,
     WrongObjectError,
 )
-from millstream.log import schema_from_text, schema_text
+from millstream.log import Retention, schema_from_text, schema_text
 from millstream.model.names import check_name
 from millstream.model.schema import Schema
 from millstream.sql import (
@@ -45,6 +45,9 @@ SYSTEM: Final = "__"
 
 _SCHEMA: Final = Schema.of(entry="VARCHAR NOT NULL")
 _DURATIONS: Final = ("retention", "idle_timeout")
+
+TABLE_HISTORY: Final = 64 << 20
+"""So many bytes of a table's changes are kept at least, if it is not said how much."""
 
 Kind = Literal["source", "table", "view", "stream"]
 _KINDS: Final = ("source", "table", "view", "stream")
@@ -88,6 +91,18 @@ class Definition:
     def is_derived(self) -> bool:
         """Whether a query writes it, and nobody else may."""
         return self.kind in {"view", "stream"}
+
+    @property
+    def bounds_history(self) -> bool:
+        """Whether the database decides how much of its history is kept."""
+        options = self.options
+        given = (options.retention, options.retention_bytes)
+        return self.kind == "table" and given == (None, None)
+
+    @property
+    def kept(self) -> Retention:
+        """How much of its log is kept."""
+        return Retention(max_bytes=TABLE_HISTORY) if self.bounds_history else self.options.kept
 
     def check_usable(self) -> None:
         """Raise if what was stored of it cannot be read.
@@ -454,7 +469,7 @@ class Catalog:
         """Make the topic of an object, and write its definition."""
         name = definition.name
         definition = replace(definition, born=self._log.lsn + 1)
-        topic = self._log.create_topic(name, definition.schema, retention=definition.options.kept)
+        topic = self._log.create_topic(name, definition.schema, retention=definition.kept)
         try:
             self._write({**_to_json(definition), "topic": topic.id})
         except Error:
@@ -519,8 +534,12 @@ def _given(options: Options) -> dict[str, Any]:
     for name in Options.__slots__:
         value = getattr(options, name)
         if value != getattr(Options(), name):
-            given[name] = duration_text(value) if isinstance(value, timedelta) else value
+            given[name] = _duration(value) if isinstance(value, timedelta) else value
     return given
+
+
+def _duration(value: timedelta) -> str:
+    return "forever" if value == FOREVER else duration_text(value)
 
 
 def _to_json(definition: Definition) -> dict[str, Any]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from millstream.sql import Option
 
 _UNITS: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+FOREVER: Final = timedelta(days=365_000_000)
+"""The retention of what is kept whatever its age."""
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b)", re.IGNORECASE)
 
 
@@ -30,7 +32,7 @@ class Options:
         buffer_size: how many rows may wait for the dispatcher.
         backpressure: what a push does when there is no room: block, drop_oldest or reject.
         wal_mode: async: a push returns at once; sync: when its row is on the disk.
-        retention: for how long rows are kept; None for ever.
+        retention: for how long rows are kept, of a table its history; None for ever.
         retention_bytes: how much is kept; None for all.
         tenant: the column that says whose a row is, or None.
         idle_timeout: of a source with event time: after so long without a row, its watermark goes
@@ -78,6 +80,15 @@ def _duration(value: object) -> timedelta:
     raise ValueError("a time, such as '7 days'")
 
 
+def _retention(value: object) -> timedelta:
+    if isinstance(value, str) and value.strip().lower() == "forever":
+        return FOREVER
+    try:
+        return _duration(value)
+    except ValueError:
+        raise ValueError("a time, such as '7 days', or 'forever'") from None
+
+
 def parse_size(value: object) -> int:
     """A number of bytes: one, or a text such as ``10 GB``; ValueError says what it should be."""
     if type(value) is int and value > 0:
@@ -101,7 +112,7 @@ _CHECKS: Final[dict[str, Callable[[object], Any]]] = {
     "buffer_size": _count,
     "backpressure": _one_of("block", "drop_oldest", "reject"),
     "wal_mode": _one_of("async", "sync"),
-    "retention": _duration,
+    "retention": _retention,
     "retention_bytes": parse_size,
     "tenant": _text,
     "idle_timeout": _duration,
@@ -109,7 +120,7 @@ _CHECKS: Final[dict[str, Callable[[object], Any]]] = {
 }
 _KNOWN: Final = {
     "source": tuple(name for name in _CHECKS if name != "start"),
-    "table": ("tenant", "wal_mode"),
+    "table": ("retention", "retention_bytes", "tenant", "wal_mode"),
     "view": ("retention", "retention_bytes", "start", "tenant"),
 }
 

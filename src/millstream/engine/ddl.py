@@ -126,11 +126,12 @@ def skip_damage(context: Context, statement: SkipDamage) -> Result:
             f"{definition.name} is read by {', '.join(readers)}",
             hint="drop them, skip the damage, and create them again",
         )
-    gaps = engine.tables.skip_damage(table)
-    if gaps:
-        engine.saver.remove(definition)
-        engine.saver.add(definition, table)
-    return show.gaps(gaps)
+    saver = engine.saver
+    return show.gaps(
+        engine.tables.skip_damage(
+            table, saver.read(definition), lambda: saver.save_anew(definition, table)
+        )
+    )
 
 
 # ---- views

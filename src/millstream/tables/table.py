@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from millstream.errors import LogCorruptError
+from millstream.model.schema import Schema
 from millstream.state.saved import NEVER, SavedRows
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
-    from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate
 
@@ -71,14 +71,16 @@ class Table:
             self.rows = {key: row + (None,) * (width - len(row)) for key, row in self.rows.items()}
 
     def load(self, log: Log, saved: SavedRows | None = None) -> None:
-        """Read what was saved of it, and what the log has after that."""
-        start: int | Literal["earliest"] = "earliest"
-        if saved is not None and saved.fits({_ROWS: self.schema.arrow}):
-            start = saved.lsn + 1
-            for piece in saved.parts[_ROWS].to_batches():
-                rows = self.schema.arrow_to_rows(piece)
-                self.rows.update((self.key_of(row), row) for row in rows)
-            self.lsn = saved.lsn
+        """Read what was saved of it, and what the log has after that.
+
+        Where the log does not go back to its beginning, its saved rows are needed: without them its
+        ``error`` says so.
+        """
+        start = self._restore(log, saved)
+        first = log.topic(self.name).low_lsn
+        if start == "earliest" and first > self.born:
+            self.error = self._lost(log, first)
+            return
         try:
             for batch in log.read(self.name, start=start):
                 self.apply(batch)
@@ -86,11 +88,38 @@ class Table:
             self.error = error
             self.rows.clear()
 
+    def _restore(self, log: Log, saved: SavedRows | None) -> int | Literal["earliest"]:
+        """Take in saved rows, if they fit; returns from where on the log is to be read."""
+        if saved is None or saved.lsn + 1 < log.topic(self.name).low_lsn:
+            return "earliest"
+        table = saved.parts.get(_ROWS)
+        columns = list(self.schema.arrow)
+        if table is None or len(saved.parts) > 1 or table.num_columns > len(columns):
+            return "earliest"
+        if not table.schema.equals(pa.schema(columns[: table.num_columns])):
+            return "earliest"
+        added = (None,) * (len(columns) - table.num_columns)  # since they were saved
+        known = Schema.from_arrow(table.schema) if added else self.schema
+        for piece in table.to_batches():
+            rows = known.arrow_to_rows(piece)
+            self.rows.update((self.key_of(row), row + added) for row in rows)
+        self.lsn = saved.lsn
+        return saved.lsn + 1
+
+    def _lost(self, log: Log, first: int) -> LogCorruptError:
+        return LogCorruptError(
+            f"the rows of {self.name} before LSN {first:,} are only in its saved rows, which are "
+            "missing or damaged",
+            segment=str(log.path / "rows"),
+            offset=0,
+            next_lsn=first,
+        )
+
     def check(self) -> None:
         """Raise if its rows are not known.
 
         Raises:
-            LogCorruptError: a part of its log is damaged.
+            LogCorruptError: a part of its log is damaged, or its saved rows are.
         """
         if self.error is not None:
             error = self.error.again()
@@ -106,9 +135,9 @@ class Table:
             self.rows.clear()
             self._columns = {}
 
-    def salvage(self, log: Log) -> None:
-        """Take in what can be read of its log, over every damaged place."""
-        for batch in log.salvage(self.name):
+    def salvage(self, log: Log, saved: SavedRows | None) -> None:
+        """Take in saved rows and what can be read of its log, over every damaged place."""
+        for batch in log.salvage(self.name, self._restore(log, saved)):
             self.apply(batch)
 
     def saved(self) -> SavedRows:

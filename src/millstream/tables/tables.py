@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.errors import Error, ObjectNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
+from millstream.model.change import Gap
 from millstream.tables import changes
 from millstream.tables.table import Table
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from millstream.dispatch import Dispatcher
     from millstream.dispatch.tasks import Batches
     from millstream.log import Log
-    from millstream.model.change import Gap
     from millstream.model.row_change import RowChange
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
@@ -213,21 +213,31 @@ class Tables:
 
     # ---- damage
 
-    def skip_damage(self, table: Table) -> list[Gap]:
+    def skip_damage(
+        self, table: Table, saved: SavedRows | None, save: Callable[[], None]
+    ) -> list[Gap]:
         """Go on with the rows that can be read; returns the damaged places that were skipped.
 
         The log of the table begins again with those rows: the changes after a damaged place might
         be of rows that were lost in it.
+
+        Args:
+            table: the table.
+            saved: its saved rows, if they can be read.
+            save: saves its rows as they are; a log that does not begin with the table needs it.
         """
         with table.changing:
             gaps = self._log.find_damage(table.name)
+            if table.error is not None and not gaps:  # its saved rows are lost
+                first = self._log.topic(table.name).low_lsn
+                gaps = [Gap(table.born, max(table.born, first - 1), None)]
             if gaps:
-                self._rebuild(table)
+                self._rebuild(table, saved, save)
         return gaps
 
-    def _rebuild(self, table: Table) -> None:
+    def _rebuild(self, table: Table, saved: SavedRows | None, save: Callable[[], None]) -> None:
         readable = Table(table.name, table.schema)
-        readable.salvage(self._log)
+        readable.salvage(self._log, saved)
         rows, _, schema = readable.snapshot()
         table.clear()
         first = self._log.lsn + 1
@@ -235,5 +245,8 @@ class Tables:
             batch = ChangeBatch(schema, rows, None, None)
             self._commit(table, batch, sync=True)
             first = batch.first_lsn
-        self._log.trim(table.name, first)
+        else:
+            table.lsn = first - 1
         table.error = None
+        save()
+        self._log.trim(table.name, first)

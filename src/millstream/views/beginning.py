@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.dispatch import make_readable
+from millstream.log.reader import not_kept
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.spark.inputs import FeedInputs, FeedLogs, runs
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.catalog import Definition
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.views.definitions import Storage
@@ -93,7 +96,9 @@ def rows_at(
 ) -> Iterator[ChangeBatch]:
     """The rows that the changes of a log up to an LSN come to, as batches at that LSN.
 
-    A row that was retracted, and inserted before what is kept of the log, has the weight -1.
+    Of a table these are its current rows without the changes after that LSN, so that its log need
+    not go back to its beginning. Of another log, a row that was retracted, and inserted before what
+    is kept of it, has the weight -1.
 
     Args:
         storage: where the log is.
@@ -103,10 +108,15 @@ def rows_at(
     """
     schema = storage.schema_of(topic)
     held = storage.table_rows(topic)
-    if held is not None and held[1] <= lsn and held[2] == schema:
+    if held is not None and held[2] != schema:
+        held = None
+    if held is not None and held[1] <= lsn:
         pieces, weights = _in_arrow(held[0], schema), None
     else:
-        rows, counts = _folded(storage, topic, schema, lsn, check)
+        if held is not None and _is_nearer_to_now(storage, topic, lsn, held[1]):
+            rows, counts = _unfolded(storage, topic, held[0], (lsn, held[1]), check)
+        else:
+            rows, counts = _folded(storage, topic, schema, lsn, check)
         pieces = iter(rows.combine_chunks().to_batches(max_chunksize=_FRAME_ROWS))
         weights = None if (counts == 1).all() else pa.array(counts, pa.int64())
     start = 0
@@ -127,13 +137,65 @@ def _in_arrow(rows: list[Row], schema: Schema) -> Iterator[pa.RecordBatch]:
 def _folded(
     storage: Storage, topic: str, schema: Schema, lsn: int, check: Callable[[], None]
 ) -> tuple[pa.Table, NDArray[np.int64]]:
-    """The rows that the changes of a log come to, and their weights."""
+    """The rows that the changes of a log come to, and their weights.
+
+    Raises:
+        LsnNotKeptError: it is the log of a table, and does not go back to its beginning.
+    """
+    definition = storage.definition_of(topic)
+    if definition.kind == "table" and _has_lost_history(storage, definition):
+        raise not_kept(storage.log.topic(topic), definition.born)
     bag = Bag(schema)
-    changes = FeedLogs(FeedInputs((topic,), (schema,)), storage.log).read(FIRST_LSN, lsn)
+    for change in _changes(storage, topic, schema, (FIRST_LSN, lsn), check):
+        bag.load(change)
+    return _counted(bag)
+
+
+def _unfolded(
+    storage: Storage, topic: str, rows: list[Row], lsns: tuple[int, int], check: Callable[[], None]
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """The rows that a table had at the first of two LSNs, given those at the second."""
+    then, now = lsns
+    schema = storage.schema_of(topic)
+    storage.log.appender.wait_written(now)
+    bag = Bag(schema)
+    for piece in _in_arrow(rows, schema):
+        bag.load(ChangeBatch(schema, None, piece, None))
+    for change in _changes(storage, topic, schema, (then + 1, now), check):
+        undone = pc.negate(change.weights_arrow())
+        bag.load(ChangeBatch(schema, None, change.arrow, undone))
+    return _counted(bag)
+
+
+def _is_nearer_to_now(storage: Storage, topic: str, then: int, now: int) -> bool:
+    """Whether it takes less to undo changes up to an LSN than to read all before it."""
+    definition = storage.definition_of(topic)
+    return now - then < then - definition.born or _has_lost_history(storage, definition)
+
+
+def _has_lost_history(storage: Storage, definition: Definition) -> bool:
+    """Whether the log of a table does not go back to its beginning."""
+    return storage.log.topic(definition.name).low_lsn > definition.born
+
+
+def _changes(
+    storage: Storage,
+    topic: str,
+    schema: Schema,
+    lsns: tuple[int, int],
+    check: Callable[[], None],
+) -> Iterator[ChangeBatch]:
+    """The changes of a log from one LSN to another one."""
+    changes = FeedLogs(FeedInputs((topic,), (schema,)), storage.log).read(*lsns)
     for _, parts in runs((log, (batch, None)) for log, batch in changes):
         check()
         change = ChangeBatch.concat([batch for batch, _ in parts])
-        bag.load(ChangeBatch(schema, None, schema.conform(change.arrow), change.weights_arrow()))
+        yield ChangeBatch(schema, None, schema.conform(change.arrow), change.weights_arrow())
+
+
+def _counted(bag: Bag) -> tuple[pa.Table, NDArray[np.int64]]:
+    """The rows of a bag, each as often as it is there, and their weights."""
+    schema = bag.schema
     counted = bag.capture()()
     counts = counted.column(len(schema.columns)).to_numpy()
     rows = counted.select(list(schema.names)).cast(schema.arrow)

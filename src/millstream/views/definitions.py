@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.catalog import Definition, Options
 from millstream.catalog.tenants import SelectAll
 from millstream.delivery.tail import LogTail
-from millstream.errors import Error, TopicNotFoundError, WrongObjectError
+from millstream.errors import Error, LsnNotKeptError, TopicNotFoundError, WrongObjectError
 from millstream.model.clock import system_clock
 from millstream.sql import CreateView, parse
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
@@ -90,6 +90,33 @@ def _not_at_hand(_: str) -> None:
 # ---- CREATE VIEW
 
 
+def check_history(storage: Storage, table: Definition, reader: str) -> None:
+    """Raise unless the log of a table goes back to its beginning.
+
+    Raises:
+        LsnNotKeptError: it does not, and what is to read it would join with too few rows.
+    """
+    first = storage.log.topic(table.name).low_lsn
+    if first > table.born:
+        raise LsnNotKeptError(
+            f"{reader} joins rows with the table {table.name} as it was, and its history is kept "
+            f"from LSN {first:,} on only",
+            oldest=first,
+            hint=f"create {table.name} WITH (retention = 'forever') to keep all of it; or write a "
+            "join that follows the table, without FOR SYSTEM_TIME AS OF, with EMIT CHANGES",
+        )
+
+
+def check_histories(storage: Storage, planned: PlannedView) -> None:
+    """Raise unless a view can read what it needs of the history of its tables."""
+    plan = planned.plan
+    for place, name in enumerate(() if plan is None else plan.inputs):
+        reads = plan is not None and (plan.lookups or place in plan.temporal)
+        definition = storage.definition_of(name)
+        if reads and definition.kind == "table":
+            check_history(storage, definition, planned.definition.name or "the query")
+
+
 def define(storage: Storage, planned: PlannedView, *, if_not_exists: bool) -> bool:
     """Write a view's topics and its definition; called by the dispatcher's thread.
 
@@ -100,6 +127,7 @@ def define(storage: Storage, planned: PlannedView, *, if_not_exists: bool) -> bo
     """
     if if_not_exists and planned.definition.name in storage.catalog:
         return False
+    check_histories(storage, planned)
     definition = _bound_to_inputs(storage, planned)
     is_hidden = definition.name.startswith(HIDDEN)
     if not is_hidden:

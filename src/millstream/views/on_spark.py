@@ -78,7 +78,7 @@ class SparkViews:
         """
         storage, definition = self._storage, planned.definition
         place = self._place_of(definition)
-        if place is None and view.cause and self._is_trimmed(definition, plan.inputs, view.cause):
+        if place is None and view.cause and self._is_trimmed(definition, plan, view.cause):
             stalled = Stalled(view, unrepeatable(definition, "gone"))
             return RunningView(planned, view, stalled, None, LogHolds([]))
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
@@ -96,7 +96,7 @@ class SparkViews:
         else:
             query = replace(analysed, plan=plan, feed=name, checkpoint=checkpoint)
         query.timed = feed.live.inputs.timed
-        query.begin_anew = lambda: self._hold_all(definition, plan.inputs, view, holds)
+        query.begin_anew = lambda: self._hold_all(definition, plan, view, holds)
         runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
         feed.live.shown_lsn = lambda: view.cause
         feed.live.cuts = view.progress.cuts
@@ -192,22 +192,28 @@ class SparkViews:
         return offset_within(self._storage.checkpoint_of(definition), self._storage.log.lsn)
 
     def _hold_all(
-        self, definition: Definition, inputs: tuple[str, ...], view: View, holds: LogHolds
+        self, definition: Definition, plan: ViewPlan, view: View, holds: LogHolds
     ) -> None:
         """Keep all that a view has read, so that it can begin anew.
 
         Raises:
             ViewFailedError: retention has removed some of it.
         """
-        all_of_it = LogHolds.of(self._storage.log, inputs, definition.begins)
-        if view.cause and self._is_trimmed(definition, inputs, view.cause):
+        all_of_it = LogHolds.of(self._storage.log, plan.inputs, definition.begins)
+        if view.cause and self._is_trimmed(definition, plan, view.cause):
             all_of_it.release()
             raise unrepeatable(definition, "of another plan")
         holds.renew(all_of_it)
 
-    def _is_trimmed(self, definition: Definition, inputs: tuple[str, ...], lsn: int) -> bool:
+    def _is_trimmed(self, definition: Definition, plan: ViewPlan, lsn: int) -> bool:
         """Whether rows that a view has read up to an LSN are kept no more."""
         firsts, log = dict(definition.firsts), self._storage.log
+        inputs = [plan.inputs[n] for n in range(len(plan.inputs)) if n not in plan.retracting]
+        for name in (plan.inputs[n] for n in plan.retracting):
+            if self._storage.definition_of(name).kind != "table":
+                inputs.append(name)
+            elif log.topic(name).low_lsn > lsn + 1:  # else its rows at that LSN can be told
+                return True
         if CLOCK in inputs:  # of it the last tick is enough
             oldest = next((batch.first_lsn for batch in log.read(CLOCK)), lsn + 1)
             if oldest > lsn:

@@ -34,7 +34,7 @@ from millstream.sql.inputs import CLOCK
 from millstream.state.bags import Bag
 from millstream.state.order import ordered
 from millstream.views.beginning import rows_at
-from millstream.views.definitions import HIDDEN, replan
+from millstream.views.definitions import HIDDEN, check_history, replan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,7 +188,8 @@ class Past:
         elif self._is_computed(self._views[read.name].planned):
             return  # by what that one reads
         topic = self._storage.log.topic(read.name)
-        if topic.low_lsn > max(view.begins, dict(view.firsts).get(read.name, 0)):
+        is_table = read.kind == "table"  # whose rows are known whatever is kept of its log
+        if not is_table and topic.low_lsn > max(view.begins, dict(view.firsts).get(read.name, 0)):
             hint = f"a subscription to {view.name} with start={lsn} begins with what it had shown"
             raise _not_kept(read.name, lsn, topic.low_lsn, hint)
         self._check_kept(read.name, lsn)
@@ -281,6 +282,7 @@ class Past:
             if definition.kind == "source" or definition.is_late_log:
                 continue
             if definition.kind == "table" and plan.lookups:  # the feed joins with its history
+                check_history(self._storage, definition, "the query")
                 continue
             if definition.query:
                 self._check_order(plan, definition)

@@ -20,6 +20,7 @@ from millstream.errors import (
     ViewFailedError,
     ViewNotReadyError,
 )
+from millstream.log.reader import not_kept
 from millstream.model.batch import ChangeBatch
 from millstream.spark.failure import view_failure
 from millstream.threads import thread, uninterrupted
@@ -298,8 +299,11 @@ class LogFollower:
         topic = self._plan.target
         if self._shape.retracts and not self._view.cause:
             return self._storage.tail(topic, self._begin())
-        first = max(self._view.cause + 1, self._begins, self._storage.log.topic(topic).low_lsn)
-        return self._storage.tail(topic, first - 1)
+        kept = self._storage.log.topic(topic)
+        wanted = max(self._view.cause + 1, self._begins)
+        if self._shape.retracts and kept.low_lsn > wanted:
+            raise not_kept(kept, wanted)  # a row that is gone would stay
+        return self._storage.tail(topic, max(wanted, kept.low_lsn) - 1)
 
     def _begin(self) -> int:
         """Show the current rows of what it reads, in one commit; returns their LSN."""

@@ -2,20 +2,30 @@
 
 Opening a database then reads those rows, and of the log only what came after them. They are written
 when the log has grown by more than they are themselves, so that what is written in all stays within
-a small multiple of the log, and at the end. A file is a copy of what the log says: it is written
-once everything up to its LSN is on the disk, and one that is missing or damaged is ignored.
+a small multiple of the log, and at the end. A file is written once everything up to its LSN is on
+the disk.
+
+Of a view it is a copy of what the log says; one that is missing or damaged is ignored. The log of a
+table is kept from where its saved rows end, so these are needed. There are two files of a table,
+the newest and the one before it, and a hold keeps the log from that one on: any one of them may be
+damaged.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.errors import Error
-from millstream.log.storage import write_file
+from millstream.catalog import TABLE_HISTORY
+from millstream.errors import Error, TopicNotFoundError
+from millstream.log import Retention
+from millstream.log.storage import sync_directory, write_file
+from millstream.model.lsn import FIRST_LSN
 from millstream.state.saved import SavedRows
 from millstream.threads import thread
 
@@ -24,12 +34,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.catalog import Definition
-    from millstream.log import Log
+    from millstream.log import Hold, Log
 
 MANY: Final = 100_000
 """So many changed rows, at least, make it worth to save them."""
 SOME: Final = 5_000
 """So many make it worth at the end, when nothing else has to be done."""
+
+HISTORY_SHARE: Final = 4
+"""A table's changes are kept up to so many times the size of its saved rows, at least."""
 
 _logger = logging.getLogger("millstream.views")
 
@@ -53,6 +66,21 @@ class Saveable(Protocol):
         """Its current rows; None when the log itself has them, and no others."""
 
 
+@dataclass(slots=True)
+class _TableFiles:
+    """What is known of the saved rows of a table.
+
+    Attributes:
+        hold: keeps the part of the log that the older one of its files needs.
+        lsn: the LSN of the newest file that can be read; 0: there is none.
+        is_older: that is the older of the two files.
+    """
+
+    hold: Hold
+    lsn: int = 0
+    is_older: bool = False
+
+
 class Saver:
     """Saves views and tables, in threads that live as long as that takes.
 
@@ -67,25 +95,45 @@ class Saver:
         self._barrier = barrier
         # What is saved, and how much it had written when it was saved last.
         self._saved: dict[Path, tuple[Saveable, int]] = {}
+        self._tables: dict[Path, tuple[Definition, _TableFiles]] = {}
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._over = False
 
     def read(self, definition: Definition) -> SavedRows | None:
-        """The saved rows of a view or a table, if they are of this log's history."""
+        """The saved rows of a view or a table, if they are of this log's history.
+
+        From then on, the log of a table is kept as far as it is needed with its saved rows.
+        """
         path = self._path(definition)
-        saved = read_rows(path)
-        try:
-            if saved is None or self._log.resume(saved.token) is not None:
+        files = self._files_of(definition) if definition.kind == "table" else None
+        for each in (path, _older(path)):
+            saved = read_rows(each)
+            if saved is not None and self._is_true(saved):
+                if files is not None:
+                    files.lsn, files.is_older = saved.lsn, each != path
                 return saved
-        except Error:  # of another database
-            pass
-        path.unlink(missing_ok=True)
         return None
+
+    def _is_true(self, saved: SavedRows) -> bool:
+        try:
+            return self._log.resume(saved.token) is not None
+        except Error:  # of another database
+            return False
+
+    def _files_of(self, definition: Definition) -> _TableFiles:
+        path = self._path(definition)
+        with self._lock:
+            if path not in self._tables:
+                hold = self._log.hold(definition.name, lsn=FIRST_LSN, kept=True)
+                self._tables[path] = (definition, _TableFiles(hold))
+            return self._tables[path][1]
 
     def add(self, definition: Definition, saveable: Saveable) -> None:
         """Save a view or a table from now on."""
         path = self._path(definition)
+        if definition.kind == "table":
+            self._files_of(definition)
         with self._lock:
             self._saved[path] = (saveable, 0)
         saveable.on_due = partial(self._begin, path)
@@ -96,11 +144,18 @@ class Saver:
         path = self._path(definition)
         with self._lock:
             self._saved.pop(path, None)
-            path.unlink(missing_ok=True)
+            _, files = self._tables.pop(path, (None, None))
+            if files is not None:
+                files.hold.release()
+            _unlink(path)
 
     def remove_others(self, definitions: Iterable[Definition]) -> None:
-        """Remove what a crash has left of others than these."""
-        known = {self._path(each) for each in definitions}
+        """Remove what a crash has left of others than these, if all of them are known."""
+        all_of_them = list(definitions)
+        if any(each.broken for each in all_of_them):
+            return
+        paths = [self._path(each) for each in all_of_them]
+        known = {*paths, *map(_older, paths)}
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
             if path not in known:
                 path.unlink(missing_ok=True)
@@ -112,6 +167,12 @@ class Saver:
         for path, (saveable, before) in all_of_them:
             if saveable.written - before >= max(least, share * len(saveable)):
                 self._save(path)
+
+    def save_anew(self, definition: Definition, saveable: Saveable) -> None:
+        """Remove what was saved of a table, and save its rows as they are now."""
+        self.remove(definition)
+        self.add(definition, saveable)
+        self._save(self._path(definition))
 
     def abandon(self) -> None:
         """Save nothing any more."""
@@ -137,23 +198,69 @@ class Saver:
             written = saveable.written
             try:
                 self._write(path, saveable.saved())
-            except Exception as error:  # noqa: BLE001 - the log has everything
+            except Exception as error:  # noqa: BLE001 - the log has what is not saved
                 _logger.warning("rows could not be saved, opening will take longer: %s", error)
             with self._lock:
                 if path in self._saved:
                     self._saved[path] = (saveable, written)
                     saveable.due = _due(saveable, written)
                 else:
-                    path.unlink(missing_ok=True)  # dropped meanwhile
+                    _unlink(path)  # dropped meanwhile
 
     def _write(self, path: Path, saved: SavedRows | None) -> None:
-        if saved is not None:
-            self._barrier()
-            if self._log.sync():
-                write_rows(path, replace(saved, token=self._log.token(saved.lsn)))
+        if saved is None:
+            return
+        self._barrier()
+        if not self._log.sync():
+            return
+        definition, files = self._tables.get(path, (None, None))
+        before = 0
+        if files is not None and files.lsn:
+            before = files.lsn if files.is_older or _keep_older(path) else 0
+        write_rows(path, replace(saved, token=self._log.token(saved.lsn)))
+        if definition is not None and files is not None:
+            files.lsn, files.is_older = saved.lsn, False
+            if before:
+                files.hold.advance(before + 1)
+            self._bound_history(definition, path.stat().st_size)
+
+    def _bound_history(self, definition: Definition, size: int) -> None:
+        """Have the changes of a table kept in proportion to its rows, unless it says how much."""
+        if not definition.bounds_history:
+            return
+        wanted = max(TABLE_HISTORY, HISTORY_SHARE * size)
+        with contextlib.suppress(TopicNotFoundError):  # dropped meanwhile
+            known = self._log.topic(definition.name).retention.max_bytes
+            if known is not None and not known <= wanted < 2 * known:
+                self._log.set_retention(definition.name, Retention(max_bytes=wanted))
 
     def _path(self, definition: Definition) -> Path:
         return self._folder / f"{definition.file_name}.rows"
+
+
+def _older(path: Path) -> Path:
+    """The file of the rows that were saved before those of another one."""
+    return path.with_suffix(".before")
+
+
+def _unlink(path: Path) -> None:
+    for each in (path, _older(path)):
+        each.unlink(missing_ok=True)
+
+
+def _keep_older(path: Path) -> bool:
+    """Keep a file as the older one, beside the one that is about to take its place.
+
+    Returns:
+        False if it is damaged: it is not worth to be kept, and the older one may be.
+    """
+    if read_rows(path) is None:
+        return False
+    older = _older(path)
+    older.unlink(missing_ok=True)
+    os.link(path, older)
+    sync_directory(path.parent)
+    return True
 
 
 def _due(saveable: Saveable, written: int) -> int:
