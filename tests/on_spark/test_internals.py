@@ -66,6 +66,8 @@ def test_the_bridges_jar_is_loaded(spark):
 def test_the_context_of_this_process(spark):
     with canary("SparkContext._active_spark_context", "one Spark in one process"):
         assert internals.active_context() is spark.sparkContext
+    with canary("SparkContext._jsc.sc().isStopped", "a new Spark where a cluster has ended ours"):
+        assert not internals.is_stopped(spark)
 
 
 UNLISTED = {  # read by their names, without an entry in Spark's list

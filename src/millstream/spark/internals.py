@@ -259,16 +259,26 @@ def forget_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
-def forget_context() -> None:
+def forget_context(context: Any = None) -> None:  # noqa: ANN401 - a SparkContext
     """Have PySpark make a new context and session; it would hold on to those of a dead Java.
 
-    ``SparkContext._active_spark_context`` and ``SparkSession._instantiatedSession``.
+    ``SparkContext._active_spark_context`` and ``SparkSession._instantiatedSession``. Another
+    context than the given one stays: it is another database's new one.
     """
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    SparkContext._active_spark_context = None  # noqa: SLF001
-    SparkSession._instantiatedSession = None  # noqa: SLF001
+    if context is None or active_context() is context:
+        SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def is_stopped(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
+    """Whether its context has ended in Java, such as when a cluster has removed the application.
+
+    ``SparkContext._jsc``: PySpark itself knows only of those that it has ended.
+    """
+    return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
 
 
 def _send_command(client: Any, command: str, retry: bool = True, binary: bool = False) -> Any:  # noqa: ANN401

@@ -20,6 +20,7 @@ from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.bridge.server import BridgeServer
+from millstream.spark.failure import spark_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -204,9 +205,9 @@ class Spark:
         return str(context.getConf().get("spark.driver.host"))
 
     def _forget(self) -> None:
-        """Let go of a Spark whose Java has died; PySpark would hold on to it."""
+        """Let go of a Spark that has ended; PySpark would hold on to it."""
         gateway = internals.gateway_of(self._session)
-        internals.forget_context()
+        internals.forget_context(self._session.sparkContext)
         _end_java(gateway)
         self._session, self._is_ready = None, False
 
@@ -236,12 +237,10 @@ class Spark:
             try:
                 with _LAUNCHING:
                     self._session = self._launch()
-            except JavaNotFoundError:
+            except (JavaNotFoundError, PipelineError):
                 raise
             except Exception as error:
-                raise PipelineError(
-                    f"Spark did not start: {error}", hint=f"{self.log_file} says more"
-                ) from error
+                raise self._unstarted(error) from error
         try:
             bridge.add_to(self._session)
         except PipelineError:
@@ -271,12 +270,19 @@ class Spark:
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("WARN")
             session = SparkSession(context)
-        except BaseException:  # Ctrl-C included: PySpark would forget the process
+        except BaseException as error:  # Ctrl-C included: PySpark would forget the process
+            reason = self._unstarted(error)  # which Java says, while it runs
             internals.forget_context()
             _kill_java(gateway)
+            if isinstance(error, Exception):
+                raise reason from None
             raise
         _USERS.started(context)
         return session
+
+    def _unstarted(self, error: BaseException) -> PipelineError:
+        what = spark_message(str(error)) or type(error).__name__
+        return PipelineError(f"Spark did not start: {what}", hint=f"{self.log_file} says more")
 
     def stop(self) -> None:
         """Stop what was started here; the user's own session goes on. All views have ended."""
@@ -294,7 +300,7 @@ class Spark:
                     with contextlib.suppress(Exception):
                         session.stop()
                 else:
-                    internals.forget_context()
+                    internals.forget_context(session.sparkContext)
                 _end_java(gateway)
 
     def check_room(self, views: int) -> None:
@@ -364,9 +370,14 @@ def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
-    """Whether its Java runs, as far as is known: of one that others started, nothing is."""
+    """Whether its Java runs and has not ended it; of one that others started, nothing is known."""
     process = internals.java_process(internals.gateway_of(session))
-    return process is None or process.poll() is None
+    if process is None:
+        return True
+    try:
+        return process.poll() is None and not internals.is_stopped(session)
+    except Exception:  # noqa: BLE001 - py4j's: Java has ended just now
+        return False
 
 
 def check_java() -> None:
