@@ -204,6 +204,8 @@ def test_shifts_by_itself_while_rows_come(db, monkeypatch):
         for _ in range(2):
             monkeypatch.setattr(gears, "SHIFT_DOWN", -1)
             monkeypatch.setattr(gears, "SHIFT_UP", 1)
+            for name in SHIFTING:
+                runner_of(db, name)._wake.set()  # as when it falls behind
             wait_until(lambda: all_are("catching up"), "the catch-up gear")
             mirrors.append(subscribers(db))
             monkeypatch.setattr(gears, "SHIFT_UP", 50_000)

@@ -58,6 +58,7 @@ class LogTail:
         self._inbox.open()
         self._inbox.start(lsn + 1)
         self._news = threading.Event()
+        self._called = False  # wake_up was, since the last wait
 
     @property
     def position(self) -> int:
@@ -85,12 +86,17 @@ class LogTail:
             raise self._inbox.error.again()
         return batch if batch is None or self._keep is None else self._keep(batch)
 
-    def wait(self, seconds: float) -> None:
-        """Wait until there is a batch, for ``wake_up``, or until the time is up."""
+    def wait(self, seconds: float | None) -> None:
+        """Wait until there is a batch, for ``wake_up``, or until the time is up.
+
+        Returns at once when ``wake_up`` was called since the last wait.
+        """
         self._news.clear()
         if self._inbox.wake_on_news(self._news.set):
-            self._news.wait(seconds)
+            if not self._called:
+                self._news.wait(seconds)
             self._inbox.forget(self._news.set)
+        self._called = False
 
     def hand_to(self, receiver: Callable[[ChangeBatch | None], None]) -> bool:
         """Have the next batch given to a function, in the dispatcher's thread; False: take it now.
@@ -103,7 +109,8 @@ class LogTail:
         return self._inbox.hand_to(lambda batch: receiver(None if batch is None else keep(batch)))
 
     def wake_up(self) -> None:
-        """Wake the reader if it waits, so that it checks its state."""
+        """Wake the reader, or have it not wait the next time, so that it checks its state."""
+        self._called = True
         self._inbox.wake_up()
 
     def settled(self) -> int:

@@ -78,10 +78,15 @@ class TaskEndpoint:
 
     Attributes:
         error: what went wrong here first since ``reset``; Spark sees only an ended connection.
+        is_watched: whether ``on_end`` will be called when the query ends: its driver is connected,
+            and stays so until then.
+        on_end: called when the query seems to have ended.
     """
 
     def __init__(self, feed: ViewFeed, results: Results) -> None:
         self.error: BaseException | None = None
+        self.is_watched = False
+        self.on_end: Callable[[], None] = lambda: None
         self._feed = feed
         self._results = results
         self._closed = False
@@ -89,6 +94,7 @@ class TaskEndpoint:
     def reset(self) -> None:
         """Forget the error: another query starts."""
         self.error = None
+        self.is_watched = False
 
     def check(self, running: RunningQuery) -> None:
         """Raise what ended a query, here or in Spark.
@@ -108,7 +114,7 @@ class TaskEndpoint:
         """Serve a connection of one of the query's tasks, until its end."""
         feed, results = self._feed, self._results
         roles: dict[str, Callable[[], None]] = {
-            "control": lambda: feed.control(wire),
+            "control": lambda: self._control(wire),
             "read": lambda: feed.send_part(words[0], words[1], words[2], wire),
             "tail": lambda: feed.send_live(words[0], words[1], wire),
             "sink": lambda: results.sink(int(words[0]), int(words[1]), wire),
@@ -121,7 +127,16 @@ class TaskEndpoint:
         except Exception as error:
             if self.error is None and not self._closed:
                 self.error = error
+                self.on_end()
             raise EOFError from error
+
+    def _control(self, wire: Connection) -> None:
+        self.is_watched = True
+        try:
+            self._feed.control(wire)
+        finally:
+            self.is_watched = False
+            self.on_end()
 
 
 class Runner:
@@ -162,7 +177,7 @@ class Runner:
         self._gear: Gear | None = None
         self._server: BridgeServer | None = None
         self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
-        feed.live.on_far_behind = self._wake.set
+        feed.live.on_behind = self._tasks.on_end = self._wake.set
 
     # ---- from outside
 
@@ -277,7 +292,8 @@ class Runner:
         self._shifted(gear, state)
         looks, place = 0, self._watcher.reached
         while running.is_active and self._tasks.error is None:
-            self._wake.wait(_LOOK_SECONDS)
+            is_quiet = self._tasks.is_watched and not looks and self.error is None
+            self._wake.wait(None if is_quiet else _LOOK_SECONDS)
             self._wake.clear()
             reasons = should_leave()
             looks = looks + reasons if reasons else 0

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.spark.beginning import Beginning
     from millstream.spark.bridge.connection import Connection
-    from millstream.spark.columns import Encoded
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
     from millstream.spark.lookup_join import LookupJoin
     from millstream.sql import SelectPlan
@@ -50,22 +49,23 @@ FAR_BEHIND: Final = 1_000_000
 """So many rows behind, there is no use in waiting whether it gets better."""
 
 _MERGED: Final = 1 << 13
+_BEHIND: Final = 10 * _MERGED
 _FEW: Final = 64
-_IDLE_SECONDS: Final = 1.0
+_PROBE_SECONDS: Final = 1.0
 
 
 class Encodings:
-    """The last few rows as they were encoded, for all views that want the same columns of them.
+    """The last few rows as a frame, for all views that want the same columns of them.
 
     Used by the dispatcher's thread only.
     """
 
     def __init__(self) -> None:
         self._batch: ChangeBatch | None = None
-        self._made: dict[object, Encoded] = {}
+        self._made: dict[object, bytes] = {}
 
-    def of(self, batch: ChangeBatch, key: object, make: Callable[[], Encoded]) -> Encoded:
-        """What a batch was encoded as for a key; made now if it was not yet."""
+    def of(self, batch: ChangeBatch, key: object, make: Callable[[], bytes]) -> bytes:
+        """The frame of a batch for a key; made now if it was not yet."""
         if batch is not self._batch:
             self._batch, self._made = batch, {}
         found = self._made.get(key)
@@ -91,7 +91,7 @@ class LiveGear:
             begins with, and more of these are to come.
         late: how many rows came too late.
         batch_rows: how many rows the batch at hand has had.
-        on_far_behind: called, again and again, while the reader is far behind.
+        on_behind: called, again and again, while the reader is behind.
         shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
             it again; no frame goes beyond it that begins before it, so that the results of a line
             of operators can be told apart: those of commits that were sent together are one.
@@ -125,7 +125,7 @@ class LiveGear:
         self.probed = 0
         self.is_ending = False
         self.batch_rows = 0
-        self.on_far_behind: Callable[[], None] = lambda: None
+        self.on_behind: Callable[[], None] = lambda: None
         self.shown_lsn: Callable[[], int] = lambda: 0
         self.cuts: list[int] = []
         self.is_cold: Callable[[], bool] = lambda: False
@@ -278,6 +278,7 @@ class _LiveBatch:
         self._wire = wire
         self._topics = {topic: place for place, topic in enumerate(gear.inputs.topics)}
         self._rows = 0
+        self._began = time.monotonic()
         self._taken_lsn = tail.position
         self._busy = threading.Lock()
         self._woken = threading.Event()
@@ -295,13 +296,13 @@ class _LiveBatch:
 
     def run(self, rows: int = 0) -> None:
         """Send until the batch ends, which has so many rows already."""
-        gear, began, is_cold = self._gear, time.monotonic(), self._gear.is_cold()
+        gear, is_cold = self._gear, self._gear.is_cold()
         self._rows = rows
         with self._busy:
             while gear.is_current(self._tail):
                 self._settle()
                 has_sent = self._send_ready() or self._send_cut()
-                if self._is_due(began) or (is_cold and not has_sent):
+                if self._is_due() or (is_cold and not has_sent):
                     self._end()
                     return
                 if not has_sent:
@@ -309,10 +310,10 @@ class _LiveBatch:
                         self._send_mark()
                     self._wait()
 
-    def _is_due(self, began: float) -> bool:
+    def _is_due(self) -> bool:
         if self._gear.is_ending or self._rows >= LIVE_ROWS:
             return True
-        return self._rows > 0 and time.monotonic() - began > LIVE_SECONDS
+        return self._rows > 0 and time.monotonic() - self._began > LIVE_SECONDS
 
     # ---- the connection's thread
 
@@ -321,9 +322,10 @@ class _LiveBatch:
         self._woken.clear()
         if not self._tail.hand_to(self._handed):
             return
+        seconds = self._quiet_seconds()
         self._busy.release()
         try:
-            self._woken.wait(_IDLE_SECONDS)
+            self._woken.wait(seconds)
         finally:
             self._busy.acquire()
         self._tail.wake_up()  # from now on nothing is handed over
@@ -331,6 +333,21 @@ class _LiveBatch:
         while self._spare is None and self._tail.position > self._taken_lsn:
             self._woken.wait(0.001)
             self._woken.clear()
+
+    def _quiet_seconds(self) -> float | None:
+        """For how long there is nothing to do, unless it is woken; None: for ever.
+
+        Looked at when it can be woken: whoever wanted something before could not wake it.
+        """
+        gear = self._gear
+        if gear.is_ending or not gear.is_current(self._tail):
+            return 0.0
+        if gear.probed > gear.sent_lsn:
+            # An LSN that is awaited may be one of other logs, of which nobody is woken here.
+            return 0.0 if self._tail.settled() > gear.sent_lsn else _PROBE_SECONDS
+        if not self._rows:
+            return None
+        return max(0.0, self._began + LIVE_SECONDS - time.monotonic())
 
     def _settle(self) -> None:
         """Do what the dispatcher left to this thread."""
@@ -367,8 +384,8 @@ class _LiveBatch:
             self._report_late()
             data = self._send_shown(lsn, data)
             self._wire.send(*self._frame(lsn, data, MARK if lsn <= self._shown else ROWS))
-            if rows >= _MERGED and self._gear.lag() > FAR_BEHIND:
-                self._gear.on_far_behind()
+            if rows >= _MERGED and self._gear.lag() > _BEHIND:
+                self._gear.on_behind()
         self._rows += rows
         self._gear.batch_rows = self._rows
         return rows
@@ -433,8 +450,11 @@ class _LiveBatch:
         return (*self._header(lsn, kind), data.serialize())
 
     def _header(self, lsn: int, kind: int = ROWS) -> tuple[bytes, bytes]:
+        self._gear.sent(lsn, self._tracker)
+        return self._head(lsn, kind)
+
+    def _head(self, lsn: int, kind: int) -> tuple[bytes, bytes]:
         tracker = self._tracker
-        self._gear.sent(lsn, tracker)
         offset = Offset(lsn, tuple(tracker.watermarks), tracker.late).json.encode()
         return HEADER.pack(kind, lsn, len(offset)), offset
 
@@ -478,20 +498,27 @@ class _LiveBatch:
             self._woken.set()
             return
         self._taken_lsn = batch.lsn
+        is_first = not self._rows
         self._rows += max(1, len(batch))
-        log, columns = self._topics[batch.topic], self._columns
-        kept, missed, before = self._tracker.split(log, batch)
+        gear, tracker, log = self._gear, self._tracker, self._topics[batch.topic]
+        kept, missed, before = tracker.split(log, batch)
+        gear.sent(batch.lsn, tracker)
         if kept is batch:
-            key = (log, before, columns.names)
-            kind, data = self._gear.encodings.of(
-                batch, key, lambda: columns.encoded(log, batch, before)
-            )
+            key = (self._columns.names, log, before, *tracker.watermarks, tracker.late)
+            frame = gear.encodings.of(batch, key, lambda: self._few(log, batch, batch, before))
         else:
-            kind, data = NO_ROWS if kept is None else columns.encoded(log, kept, before)
-        frame = b"".join((*self._header(batch.lsn, kind), data))
+            frame = self._few(log, batch, kept, before)
         if missed is not None:
             self._missed.append(missed)
         self._unsent = frame if missed is not None else self._wire.send_now(frame)
-        busy = bool(self._unsent or self._missed) or self._rows >= LIVE_ROWS
+        # With the first row it is settled when the batch ends.
+        busy = bool(is_first or self._unsent or self._missed) or self._rows >= LIVE_ROWS
         if busy or not self._tail.hand_to(self._handed):
             self._woken.set()
+
+    def _few(
+        self, log: int, batch: ChangeBatch, kept: ChangeBatch | None, before: int | None
+    ) -> bytes:
+        """The frame of what is kept of a batch."""
+        kind, data = NO_ROWS if kept is None else self._columns.encoded(log, kept, before)
+        return b"".join((*self._head(batch.lsn, kind), data))

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.feed import ViewFeed
 
-_ROWS, _FLUSH, _COMMIT, _FEW = b"\x01", b"\x02", b"\x03", b"\x04"
+_ROWS, _FLUSH, _COMMIT, _FEW, _LAST = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
+"""What a task sends: rows, up to where they count, and, with ``_LAST``, that it waits for more."""
+
 _ROWS_HEAD = struct.Struct(">cI")
 _LSN = struct.Struct(">q")
 _ANSWER: Final = b"\x01"
@@ -143,15 +145,16 @@ class _Sink:
             self._bytes += len(data)
             return
         rows, self._rows = self._rows, []
-        if kind == _FLUSH:
+        if kind != _COMMIT:
             (lsn,) = _LSN.unpack(wire.read(_LSN.size))
             if self._held is None or self._show(self._held, rows, lsn):
                 self._results.flushed(rows, lsn)
-        elif kind == _COMMIT:
+        else:
             self._results.staged(self._epoch, self._task, rows)
-        self.is_small = kind == _FLUSH and self._bytes <= _SMALL
+        self.is_small = kind != _COMMIT and self._bytes <= _SMALL
         self._bytes = 0
-        wire.send(_ANSWER)
+        if kind != _LAST:
+            wire.send(_ANSWER)
 
     def _few(self, data: bytes) -> Rows:
         reader = self._reader
@@ -189,7 +192,7 @@ class _Sink:
 
     def _is_small_and_complete(self) -> bool:
         head = self._wire.peek(_ROWS_HEAD.size)
-        if head[:1] == _FLUSH:
+        if head[:1] in {_FLUSH, _LAST}:
             size = 1 + _LSN.size
         elif head[:1] in {_ROWS, _FEW} and len(head) == _ROWS_HEAD.size:
             size = len(head) + _ROWS_HEAD.unpack(head)[1]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.views.result_shapes import PlainRows
     from millstream.views.view import View
 
-_IDLE_SECONDS: Final = 1.0
+_PROBE_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -245,6 +245,7 @@ class LogFollower:
         self._begins = begins
         self._on_committed = on_committed
         self._tail: LogTail | None = None
+        self._probed = 0
         self._stopping = False
         self._ready = threading.Event()
         self._thread = thread(view.name, self._run, self._fail)
@@ -259,7 +260,7 @@ class LogFollower:
 
     def probe(self, lsn: int) -> None:
         """Have the view notified soon how far the log has been read."""
-        del lsn
+        self._probed = max(self._probed, lsn)
         if self._tail is not None:
             self._tail.wake_up()
 
@@ -328,7 +329,8 @@ class LogFollower:
         batch = tail.take()
         if batch is None:
             self._view.progress.idle(tail.settled())
-            tail.wait(_IDLE_SECONDS)
+            # An LSN that is awaited may be one of other logs, of which nobody is woken here.
+            tail.wait(_PROBE_SECONDS if self._probed > self._view.progress.reached else None)
             return
         for cut in sorted(self._view.progress.cuts):
             if batch.first_lsn <= cut < batch.lsn:  # a frame of the log may have several commits
