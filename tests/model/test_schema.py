@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -233,3 +233,26 @@ def test_the_type_of_arrow_data_can_be_asked_first():
     schema = Schema.from_arrow(batch.schema)
     assert schema.columns[0].type == type_from_arrow(pa.uint64()) == decimal_type(20, 0)
     assert schema.arrow_to_rows(batch) == [(Decimal(1),)]
+
+
+# --- Many rows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 256, 257, 1000])
+@pytest.mark.parametrize("null_at", [None, 0, -1])
+def test_many_rows_to_arrow_and_back(count, null_at):
+    rows = [(f"s{n}", n / 4, 2**63 - 1 - n, NOON + timedelta(microseconds=n)) for n in range(count)]
+    if null_at is not None:
+        rows[null_at] = ("only this", None, None, None)
+    batch = TRADES.rows_to_arrow(TRADES.check_rows(rows))
+    assert batch.schema.equals(TRADES.arrow)
+    assert TRADES.arrow_to_rows(batch) == rows
+    assert TRADES.arrow_to_rows(TRADES.conform(batch)) == rows
+
+
+@pytest.mark.parametrize("place", [0, 300, 599])
+def test_a_short_row_among_many_is_found(place):
+    rows = [("a", 1.0, 1, NOON)] * 600
+    rows[place] = ("a", 1.0, 1)
+    with pytest.raises(RowError, match=f"row {place}: expected 4 values, got 3"):
+        TRADES.check_rows(rows)

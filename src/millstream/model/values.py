@@ -20,6 +20,7 @@ from numbers import Rational, Real
 from typing import Any
 
 from millstream.errors import SchemaMismatchError
+from millstream.model.zones import UTC_TIMES
 
 Check = Callable[[Any], Any]
 """Returns a value in canonical form (None stays None), or raises SchemaMismatchError."""
@@ -171,7 +172,7 @@ def check_timestamp(value: object) -> datetime | None:
     zone = UTC if value.utcoffset() is None else value.tzinfo
     plain = datetime.combine(value.date(), value.time(), zone)
     try:
-        return plain.astimezone(UTC)
+        return UTC_TIMES.of(plain)
     except OverflowError as error:
         raise _misfit("TIMESTAMP", value, "In UTC it is outside the years 1 to 9999.") from error
 

@@ -1,10 +1,10 @@
 """The hot path: a ``push`` written for the columns of one source.
 
 A row that is what rows hold already (a tuple with a str here and a float there, times in UTC) is
-checked and appended by a few dozen byte codes, with no call but ``append``. One that only has to be
-brought into that form (an int for a DOUBLE, a time in another zone, a dict) is, by code that is
-written for the columns, too. Everything else, a value that does not fit, a full buffer, goes to
-``slow``, which takes its time, gives the same answer, and says what is wrong.
+checked and appended by a few dozen byte codes, with no call but ``append``. A value that only has
+to be brought into that form (an int for a DOUBLE, a time in another zone) is, on the way, and so is
+a dict. Everything else, a value that does not fit, a full buffer, goes to ``slow``, which takes its
+time, gives the same answer, and says what is wrong.
 
 A signal may raise between the append and the wake-up; then the dispatcher is woken on the way
 out. The interpreter enters and leaves the ``try`` for nothing.
@@ -12,12 +12,14 @@ out. The interpreter enters and leaves the ``try`` for nothing.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timezone
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from millstream.errors import RowError, SchemaMismatchError
 from millstream.model.clock import EPOCH
+from millstream.model.zones import UTC_TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,50 +37,34 @@ _CLASSES: Final = {
     "VARCHAR": "str",
     "BINARY": "bytes",
     "DATE": "date",
-    "TIMESTAMP": "datetime",
 }
 # What must hold besides the class, in terms of a value {v}; True values may be appended as they
-# are. Comparing small ints is the fastest thing there is, so they come first. A text that can be
-# printed has no lone surrogate.
+# are. A text that can be printed has no lone surrogate.
 _EXTRA: Final = {
     "VARCHAR": "({v}.isascii() or {v}.isprintable())",
     "TINYINT": "-129 < {v} < 128",
     "SMALLINT": "-32769 < {v} < 32768",
     "INTEGER": "-2147483649 < {v} < 2147483648",
-    "BIGINT": "(-1000000000 < {v} < 1000000000 or LEAST <= {v} <= GREATEST)",
-    "TIMESTAMP": "{v}.tzinfo is UTC",
-}
-# What brings a value that is not NULL into the form that rows hold faster than the type's own check
-# does; for what is left as None, and for what raises, ``slow`` is called.
-_FITTED: Final = {
-    "DOUBLE": "float({v}) if isinstance({v}, float) or type({v}) is int and -MOST <= {v} <= MOST"
-    " else None",
-    # Differences of times are several times as fast as replace() and astimezone().
-    "TIMESTAMP": "None if type({v}) is not datetime or {v}.fold else"
-    " EPOCH + ({v} - (EPOCH if {v}.tzinfo else EPOCH_WITHOUT_ZONE))",
+    "BIGINT": f"{-(2**63)} <= {{v}} <= {2**63 - 1}",
 }
 _SCOPE: Final[dict[str, Any]] = {
     "Any": Any,
     "EPOCH": EPOCH,
     "EPOCH_WITHOUT_ZONE": EPOCH.replace(tzinfo=None),
-    "GREATEST": 2**63 - 1,
-    "LEAST": -(2**63),
     "MISFITS": (SchemaMismatchError, ArithmeticError, TypeError, ValueError),
     "MOST": 2**53,  # up to here all ints are floats
     "RowError": RowError,
     "UTC": UTC,
+    "ZoneInfo": ZoneInfo,
     "date": date,
     "datetime": datetime,
+    "fixed": UTC_TIMES.fixed.get,
+    "in_utc": UTC_TIMES.of,
+    "stretch": UTC_TIMES.stretches.get,
+    "timezone": timezone,
 }
 
 _SOURCE: Final = """\
-def fitted(row):
-    {names}, = row
-    try:
-        {fits}
-    except MISFITS:
-        return None
-    return ({names},)
 def make(items, append, wakeup, limit, slow, full, converters):
     def push(row: Any) -> None:
         if type(row) is not tuple:
@@ -99,11 +85,10 @@ def make(items, append, wakeup, limit, slow, full, converters):
             {names}, = row
         except ValueError:
             return slow(row)
-        if {misfit}:
-            fit = fitted(row)
-            if fit is None:
-                return slow(row)
-            row = fit
+        is_new = False
+{fits}
+        if is_new:
+            row = ({names},)
         if len(items) >= limit:
             return full(row)
         try:
@@ -118,6 +103,57 @@ def make(items, append, wakeup, limit, slow, full, converters):
         limit = value
     return push, set_limit
 """
+# For one column: a value that is not yet in the form that rows hold is brought into it.
+_FIT: Final = """\
+        if {misfit}:
+            {present}
+            try:
+                {v} = check{v}({v})
+            except MISFITS:
+                return slow(row)
+            is_new = True
+"""
+_FIT_DOUBLE: Final = """\
+        if type({v}) is not float{absent}:
+            {present}
+            try:
+                {v} = float({v}) if type({v}) is int and -MOST <= {v} <= MOST else check{v}({v})
+            except MISFITS:
+                return slow(row)
+            is_new = True
+"""
+# Differences of times are several times as fast as replace() and astimezone(); see ``zones``.
+_FIT_TIMESTAMP: Final = """\
+        if type({v}) is datetime:
+            zone = {v}.tzinfo
+            if zone is not UTC:
+                try:
+                    if zone is None:
+                        {v} = EPOCH + ({v} - EPOCH_WITHOUT_ZONE)
+                    elif type(zone) is timezone and (known := fixed(zone)) is not None:
+                        {v} = known[1] + ({v} - known[0])
+                    elif (
+                        type(zone) is ZoneInfo
+                        and (known := stretch(zone)) is not None
+                        and known[0] <= {v} < known[1]
+                        and not {v}.fold
+                    ):
+                        {v} = known[2] + ({v} - known[0])
+                    else:
+                        {v} = in_utc({v})
+                except MISFITS:
+                    return slow(row)
+                is_new = True
+        elif {v} is None:
+            {null}
+        else:
+            try:
+                {v} = check{v}({v})
+            except MISFITS:
+                return slow(row)
+            is_new = True
+"""
+_FITS: Final = {"DOUBLE": _FIT_DOUBLE, "TIMESTAMP": _FIT_TIMESTAMP}
 
 
 _DOC: Final = """\
@@ -183,34 +219,30 @@ def explain(push: Callable[[Any], None], inlet: Inlet) -> None:
 @lru_cache(maxsize=256)
 def _factory(schema: Schema) -> Callable[..., Any]:
     columns = [(f"v{place}", column) for place, column in enumerate(schema.columns)]
-    scope = dict(_SCOPE)
+    scope = _SCOPE | {f"check{name}": column.type.check for name, column in columns}
     text = _SOURCE.format(
         count=len(columns),
         names=", ".join(name for name, _ in columns),
         keys=", ".join(f"row[{column.name!r}]" for _, column in columns),
-        misfit=" or ".join(_misfit(column, name) for name, column in columns),
-        fits="\n        ".join(_fit(column, name, scope) for name, column in columns),
+        fits="".join(_fit(column, name) for name, column in columns),
     )
     exec(compile(text, f"<push for {len(columns)} columns>", "exec"), scope)  # noqa: S102
     factory: Callable[..., Any] = scope["make"]
     return factory
 
 
-def _misfit(column: Column, name: str) -> str:
-    """When a value is not obviously one of a column, as an expression."""
+def _fit(column: Column, name: str) -> str:
+    """Statements that bring a value into the form that rows hold, or leave the row to ``slow``."""
     kind = column.type.sql
     known = _CLASSES.get(kind)
-    if known is None:  # DECIMAL, INTERVAL, REAL, nested types: only NULL is obvious
-        return "True" if not column.nullable else f"{name} is not None"
-    misfit = f"type({name}) is not {known}"
+    # Of DECIMAL, INTERVAL, REAL and nested types only NULL is obvious.
+    misfit = "True" if known is None else f"type({name}) is not {known}"
     if kind in _EXTRA:
         misfit += f" or not {_EXTRA[kind].format(v=name)}"
-    return f"({misfit}) and {name} is not None" if column.nullable else f"({misfit})"
-
-
-def _fit(column: Column, name: str, scope: dict[str, Any]) -> str:
-    """Statements that bring a value into the form that rows hold, or return None."""
-    form = _FITTED.get(column.type.sql, f"check{name}({{v}})").format(v=name)
-    scope[f"check{name}"] = column.type.check
-    misfit = _misfit(column, name)
-    return f"if {misfit}:\n            {name} = {form}\n            if {name} is None: return None"
+    return _FITS.get(kind, _FIT).format(
+        v=name,
+        misfit=f"({misfit}) and {name} is not None" if column.nullable else misfit,
+        absent=f" and {name} is not None" if column.nullable else "",
+        present="" if column.nullable else f"if {name} is None: return slow(row)",
+        null="pass" if column.nullable else "return slow(row)",
+    )
