@@ -1,0 +1,226 @@
+"""Records of JSON, one object each, as they come from a broker: many at once, into Arrow.
+
+A record that fits is taken, and one that does not is reported with its reason: the others do not
+mind. Names that are no column are ignored: producers add fields when they like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from millstream.errors import SchemaMismatchError
+from millstream.formats.text import DECODER, json_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.model.schema import Column, Row, Schema
+    from millstream.model.types import SqlType
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
+"""What a number counts in a column of times, since 1970."""
+
+_FEW: Final = 16  # records that are looked at one by one, once one of them does not fit
+_BLOCK: Final = 1 << 22
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DIRECT: Final = frozenset(
+    ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VARCHAR", "DECIMAL")
+)
+
+
+@dataclass(slots=True)
+class DecodedRecords:
+    """What some records say.
+
+    Attributes:
+        rows: of those that fit, in order.
+        places: which records these are; None: all.
+        rejected: the places of the others, and why.
+    """
+
+    rows: pa.RecordBatch
+    places: list[int] | None = None
+    rejected: list[tuple[int, str]] = field(default_factory=list)
+
+
+def decode_json(
+    values: Sequence[bytes], schema: Schema, *, timestamp_unit: TimeUnit | None = None
+) -> DecodedRecords:
+    """The rows of records that hold one JSON object each; values as ``json_rows`` reads them.
+
+    >>> from millstream import Schema
+    >>> found = decode_json([b'{"n": 1}', b'{"n": "x"}', b'{}'], Schema.of(n="INT"))
+    >>> found.rows.to_pylist(), found.places
+    ([{'n': 1}, {'n': None}], [0, 2])
+    >>> found.rejected
+    [(1, "column 'n': expected INTEGER, got str 'x'")]
+
+    Args:
+        values: the records.
+        schema: the columns; names in the records are as they are here, letter by letter.
+        timestamp_unit: what a number in a TIMESTAMP column counts since 1970; None: it is refused.
+    """
+    arrow = _json_schema(schema, timestamp_unit)
+    taken: list[pa.RecordBatch] = []
+    places: list[int] = []
+    rejected: list[tuple[int, str]] = []
+    todo = [(0, len(values))]
+    while todo:
+        begin, end = todo.pop()
+        part = values[begin:end]
+        rows = None if arrow is None else _at_once(part, schema, arrow, timestamp_unit)
+        if rows is not None:
+            taken.append(rows)
+            places.extend(range(begin, end))
+        elif arrow is None or end - begin <= 1:
+            fit, misfits = _one_by_one(part, schema, timestamp_unit)
+            taken.append(schema.rows_to_arrow(list(fit.values())))
+            places.extend(begin + place for place in fit)
+            rejected.extend((begin + place, reason) for place, reason in misfits)
+        else:
+            step = (end - begin) // 2 if end - begin > _FEW else 1
+            todo.extend((at, min(at + step, end)) for at in range(begin, end, step)[::-1])
+    made = taken[0] if len(taken) == 1 else pa.concat_batches(taken)
+    return DecodedRecords(made, None if not rejected else places, rejected)
+
+
+# ---- many at once
+
+
+@cache
+def _json_schema(schema: Schema, unit: TimeUnit | None) -> pa.Schema | None:
+    """The types that pyarrow is to read; None when it cannot read them as we do."""
+    types = [_json_type(column.type, unit, nested=False) for column in schema.columns]
+    if any(each is None for each in types):
+        return None
+    return pa.schema(list(zip(schema.names, types, strict=True)))
+
+
+def _json_type(of: SqlType, unit: TimeUnit | None, *, nested: bool) -> pa.DataType | None:
+    if of.kind == "TIMESTAMP" and not nested:
+        return of.arrow if unit is None else pa.int64()
+    if of.kind in {"ARRAY", "STRUCT"}:
+        parts = [_json_type(child, unit, nested=True) for child in of.children]
+        return None if any(each is None for each in parts) else of.arrow
+    return of.arrow if of.kind in _DIRECT else None
+
+
+def _at_once(
+    values: Sequence[bytes], schema: Schema, arrow: pa.Schema, unit: TimeUnit | None
+) -> pa.RecordBatch | None:
+    """The rows of records that all fit and are plain; None when one of them may not be."""
+    text = b"\n".join(values)
+    # Each line begins with an object, so it gives a row or more: as many rows as lines means that
+    # each line gives one.
+    breaks = len(values) - 1
+    if text[:1] != b"{" or text.count(b"\n{") != breaks or text.count(b"\n") != breaks:
+        return None
+    try:
+        if not text.isascii():
+            text.decode()  # pyarrow does not look
+        table = pj.read_json(
+            pa.BufferReader(text),
+            pj.ReadOptions(block_size=min(len(text) + 1, _BLOCK)),
+            pj.ParseOptions(explicit_schema=arrow, unexpected_field_behavior="ignore"),
+        )
+        if table.num_rows != len(values):
+            return None
+        (batch,) = table.combine_chunks().to_batches()
+        arrays = [
+            array.cast(pa.timestamp(unit, "UTC"))
+            if column.type.kind == "TIMESTAMP" and unit
+            else array
+            for column, array in zip(schema.columns, batch.columns, strict=True)
+        ]
+        return schema.admit(pa.RecordBatch.from_arrays(arrays, list(schema.names)))
+    except (pa.ArrowException, UnicodeDecodeError, SchemaMismatchError):
+        return None
+
+
+# ---- one by one
+
+
+def _one_by_one(
+    values: Sequence[bytes], schema: Schema, unit: TimeUnit | None
+) -> tuple[dict[int, Row], list[tuple[int, str]]]:
+    """The rows that fit, by their places, and the places of the others, with the reasons."""
+    fit: dict[int, Row] = {}
+    misfits: list[tuple[int, str]] = []
+    for place, value in enumerate(values):
+        try:
+            fit[place] = json_row(json_object(value), schema, timestamp_unit=unit)
+        except SchemaMismatchError as error:
+            misfits.append((place, error.message.removeprefix("row 0, ")))
+    return fit, misfits
+
+
+def json_object(value: bytes) -> dict[str, Any]:
+    """The object that a record is.
+
+    >>> json_object(b'{"n": 1}')
+    {'n': 1}
+
+    Raises:
+        SchemaMismatchError: it is something else.
+    """
+    try:
+        found = DECODER.decode(value.decode())
+    except UnicodeDecodeError:
+        raise SchemaMismatchError("the text is not UTF-8") from None
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise SchemaMismatchError(f"invalid JSON: {error or 'a number is too large'}") from None
+    if not isinstance(found, dict):
+        raise SchemaMismatchError(f"expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def json_row(
+    found: dict[str, Any], schema: Schema, *, timestamp_unit: TimeUnit | None = None
+) -> Row:
+    """The row of an object; what it lacks is NULL, what is no column is ignored.
+
+    >>> from millstream import Schema
+    >>> json_row({"n": 1, "x": 2}, Schema.of(n="INT", s="VARCHAR"))
+    (1, None)
+
+    Raises:
+        SchemaMismatchError: a value does not fit.
+    """
+    row = [_value(column, found.get(column.name), timestamp_unit) for column in schema.columns]
+    return schema.check_rows([tuple(row)])[0]
+
+
+def _value(column: Column, value: Any, unit: TimeUnit | None) -> Any:  # noqa: ANN401 - any type
+    if value is None:
+        return None
+    try:
+        if unit is not None and column.type.kind == "TIMESTAMP" and type(value) is int:
+            return timestamp_from(value, unit)
+        return json_value(column.type, value)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"column {column.name!r}: {error.message}") from None
+
+
+def timestamp_from(value: int, unit: TimeUnit) -> datetime:
+    """The time that a number of units after 1970 is.
+
+    >>> timestamp_from(1_500, "ms").isoformat()
+    '1970-01-01T00:00:01.500000+00:00'
+
+    Raises:
+        SchemaMismatchError: it is too far away, or more exact than a TIMESTAMP.
+    """
+    micros, rest = divmod(value * 1_000_000, {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit])
+    try:
+        moment = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        rest = 1
+    if rest:
+        raise SchemaMismatchError(f"no TIMESTAMP is {value} {unit} after 1970")
+    return moment
