@@ -6,15 +6,15 @@ mind. Names that are no column are ignored: producers add fields when they like.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.json as pj
 
 from millstream.errors import SchemaMismatchError
+from millstream.formats.records import DecodedRecords, decode_records
 from millstream.formats.text import DECODER, json_value
 
 if TYPE_CHECKING:
@@ -26,27 +26,11 @@ if TYPE_CHECKING:
 TimeUnit = Literal["s", "ms", "us", "ns"]
 """What a number counts in a column of times, since 1970."""
 
-_FEW: Final = 16  # records that are looked at one by one, once one of them does not fit
 _BLOCK: Final = 1 << 22
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DIRECT: Final = frozenset(
     ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VARCHAR", "DECIMAL")
 )
-
-
-@dataclass(slots=True)
-class DecodedRecords:
-    """What some records say.
-
-    Attributes:
-        rows: of those that fit, in order.
-        places: which records these are; None: all.
-        rejected: the places of the others, and why.
-    """
-
-    rows: pa.RecordBatch
-    places: list[int] | None = None
-    rejected: list[tuple[int, str]] = field(default_factory=list)
 
 
 def decode_json(
@@ -67,27 +51,13 @@ def decode_json(
         timestamp_unit: what a number in a TIMESTAMP column counts since 1970; None: it is refused.
     """
     arrow = _json_schema(schema, timestamp_unit)
-    taken: list[pa.RecordBatch] = []
-    places: list[int] = []
-    rejected: list[tuple[int, str]] = []
-    todo = [(0, len(values))]
-    while todo:
-        begin, end = todo.pop()
-        part = values[begin:end]
-        rows = None if arrow is None else _at_once(part, schema, arrow, timestamp_unit)
-        if rows is not None:
-            taken.append(rows)
-            places.extend(range(begin, end))
-        elif arrow is None or end - begin <= 1:
-            fit, misfits = _one_by_one(part, schema, timestamp_unit)
-            taken.append(schema.rows_to_arrow(list(fit.values())))
-            places.extend(begin + place for place in fit)
-            rejected.extend((begin + place, reason) for place, reason in misfits)
-        else:
-            step = (end - begin) // 2 if end - begin > _FEW else 1
-            todo.extend((at, min(at + step, end)) for at in range(begin, end, step)[::-1])
-    made = taken[0] if len(taken) == 1 else pa.concat_batches(taken)
-    return DecodedRecords(made, None if not rejected else places, rejected)
+    at_once = partial(_at_once, schema=schema, arrow=arrow, unit=timestamp_unit)
+    return decode_records(
+        values,
+        schema,
+        None if arrow is None else at_once,
+        lambda value: json_row(json_object(value), schema, timestamp_unit=timestamp_unit),
+    )
 
 
 # ---- many at once
@@ -144,20 +114,6 @@ def _at_once(
 
 
 # ---- one by one
-
-
-def _one_by_one(
-    values: Sequence[bytes], schema: Schema, unit: TimeUnit | None
-) -> tuple[dict[int, Row], list[tuple[int, str]]]:
-    """The rows that fit, by their places, and the places of the others, with the reasons."""
-    fit: dict[int, Row] = {}
-    misfits: list[tuple[int, str]] = []
-    for place, value in enumerate(values):
-        try:
-            fit[place] = json_row(json_object(value), schema, timestamp_unit=unit)
-        except SchemaMismatchError as error:
-            misfits.append((place, error.message.removeprefix("row 0, ")))
-    return fit, misfits
 
 
 def json_object(value: bytes) -> dict[str, Any]:
