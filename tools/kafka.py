@@ -45,12 +45,15 @@ node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_SSL,CONTROLLER:PLAINTEXT
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
 required user_reader="right";
+ssl.keystore.type=PKCS12
+ssl.keystore.location={folder}/keys.p12
+ssl.keystore.password=of-a-test
 log.dirs={folder}/data
 num.partitions=1
 offsets.topic.num.partitions=1
@@ -110,7 +113,8 @@ class Broker:
 
     Attributes:
         address: of the listener without authentication.
-        sasl_address: of the one that asks for SASL PLAIN: ``reader``, ``right``.
+        sasl_address: of the one that asks for TLS and SASL PLAIN: ``reader``, ``right``.
+        certificate: what its TLS is to be trusted by.
     """
 
     def __init__(self, folder: Path, settings: str = "") -> None:
@@ -122,9 +126,22 @@ class Broker:
         text = _SETTINGS.format(port=port, sasl=sasl, controller=controller, folder=folder)
         self._settings = folder / "server.properties"
         self._settings.write_text(text + settings, encoding="utf-8")
+        self.certificate = folder / "certificate.pem"
+        self._make_keys()
         made = self._java("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c")
         with (folder / "format.log").open("wb") as said:
             subprocess.run(made, check=True, stdout=said, stderr=subprocess.STDOUT)
+
+    def _make_keys(self) -> None:
+        store = ["-keystore", str(self._folder / "keys.p12"), "-storepass", "of-a-test"]
+        store += ["-alias", "broker"]
+        pair = ["-genkeypair", "-storetype", "PKCS12", "-keyalg", "EC", "-validity", "30"]
+        pair += ["-dname", "CN=localhost", "-ext", "SAN=IP:127.0.0.1"]
+        shown = ["-exportcert", "-rfc", "-file", str(self.certificate)]
+        for command in (pair, shown):
+            subprocess.run(
+                [_of_java("keytool"), *command, *store], check=True, capture_output=True
+            )
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -161,12 +178,15 @@ class Broker:
             process.wait()
 
     def _java(self, main_class: str, *arguments: str) -> list[str]:
-        home = os.environ.get("JAVA_HOME")
-        java = os.path.join(home, "bin", "java") if home else "java"
         flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         flags.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         jars = os.path.join(folder(), "*")
-        return [java, *flags, "-cp", jars, main_class, *arguments, str(self._settings)]
+        return [_of_java("java"), *flags, "-cp", jars, main_class, *arguments, str(self._settings)]
+
+
+def _of_java(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", name) if home else name
 
 
 def _free_ports(count: int) -> list[int]:

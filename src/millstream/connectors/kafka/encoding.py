@@ -1,4 +1,4 @@
-"""Rows as messages of Kafka: keys and values, as JSON or Avro, and envelopes as Debezium has them."""
+"""Rows as messages of Kafka: keys and values, as JSON or Avro; envelopes as Debezium has them."""
 
 from __future__ import annotations
 

@@ -61,11 +61,6 @@ class KafkaSink(SinkConnector):
     def check(self) -> None:
         """Whether the brokers answer and have the topic, and the mode fits what is read."""
         mode, given = self.mode, self.input
-        if mode == "append" and given.retracts:
-            raise InvalidOptionError(
-                f"the rows of {given.relation} change, and mode = 'append' cannot show that",
-                hint="mode = 'upsert' or mode = 'debezium'",
-            )
         if mode == "upsert" and not given.schema.key:
             raise InvalidOptionError(
                 f"{given.relation} has no key, so its rows cannot be updated",
