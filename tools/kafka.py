@@ -139,9 +139,7 @@ class Broker:
         pair += ["-dname", "CN=localhost", "-ext", "SAN=IP:127.0.0.1"]
         shown = ["-exportcert", "-rfc", "-file", str(self.certificate)]
         for command in (pair, shown):
-            subprocess.run(
-                [_of_java("keytool"), *command, *store], check=True, capture_output=True
-            )
+            subprocess.run([_of_java("keytool"), *command, *store], check=True, capture_output=True)
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

@@ -1,8 +1,8 @@
 """A Kafka of its own for these tests, shared by all of them; each has topics of its own."""
 
+import importlib
 import importlib.util
 import itertools
-import json
 import os
 import sys
 from pathlib import Path
@@ -39,9 +39,7 @@ def broker(tmp_path_factory):
 @pytest.fixture(scope="session")
 def kafka(broker):
     """The clients of the tests."""
-    from outside import Outside
-
-    made = Outside(broker)
+    made = importlib.import_module("outside").Outside(broker)
     yield made
     made.close()
 
@@ -53,7 +51,3 @@ _numbers = itertools.count()
 def topic(kafka):
     """A topic of two partitions."""
     return kafka.create(f"t{next(_numbers)}", 2)
-
-
-def as_json(number):
-    return json.dumps({"id": number, "v": f"v{number}"}).encode()

@@ -1,10 +1,12 @@
 """The world outside: what produces to topics, and what has read them as a reader of Kafka does."""
 
 import contextlib
+import http.server
 import json
+import threading
 import time
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 SECONDS = 60
@@ -26,6 +28,7 @@ class Outside:
 
     def grow(self, topic, partitions):
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS)
+        self.producer = Producer(self.settings)  # the old one knows the old partitions
 
     def delete(self, topic):
         self.admin.delete_topics([topic])[topic].result(SECONDS)
@@ -74,16 +77,12 @@ class Mirror:
         self._partitions = partitions
         self.consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
         self._at_end = set()
+        self._known = {}
 
     def read(self):
         """Read to the end of each partition, as it is now."""
         self._at_end = set()
-        ends = {
-            each: self.consumer.get_watermark_offsets(
-                TopicPartition(self._topic(), each), timeout=SECONDS
-            )[1]
-            for each in self._partitions
-        }
+        ends = {each: self._end(each) for each in self._partitions}
         deadline = time.monotonic() + SECONDS
         while not self._is_done(ends):
             assert time.monotonic() < deadline, "the end of a topic is not reached"
@@ -96,16 +95,27 @@ class Mirror:
                     raise AssertionError(message.error())
         return list(self._seen)
 
+    def _end(self, partition):
+        """The end of a partition; 0 for one that was just made, and has no leader yet."""
+        try:
+            asked = TopicPartition(self._topic(), partition)
+            return self.consumer.get_watermark_offsets(asked, timeout=SECONDS)[1]
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            return 0
+
     def _topic(self):
         return self.consumer.assignment()[0].topic
 
     def _is_done(self, ends):
-        reached = {partition: offset for partition, offset in sorted(self._at_end)}
+        reached = dict(sorted(self._at_end))
         for each in self.consumer.position(
             [TopicPartition(self._topic(), each) for each in self._partitions]
         ):
-            self._known = getattr(self, "_known", {})
-            at = max(each.offset, reached.get(each.partition, 0), self._known.get(each.partition, 0))
+            at = max(
+                each.offset, reached.get(each.partition, 0), self._known.get(each.partition, 0)
+            )
             self._known[each.partition] = at
         return all(self._known[partition] >= end for partition, end in ends.items())
 
@@ -113,8 +123,6 @@ class Mirror:
 @contextlib.contextmanager
 def registry(schemas):
     """A server that answers as a schema registry does, over HTTP: the real one is not to be had."""
-    import http.server
-    import threading
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_):

@@ -62,3 +62,29 @@ def debezium_rows(messages):
             assert after["id"] not in rows
             rows[after["id"]] = after
     return [(each["id"], each["v"]) for each in rows.values()]
+
+
+def test_the_broker_is_killed_and_comes_back(kafka, tmp_path):
+    """Both ways at once: topic -> table -> topic, while the broker is away for a time."""
+    kafka.create("in_restart", 2)
+    kafka.create("out_restart", 2)
+    options = f"connector = 'kafka', brokers = '{kafka.address}', retry_max_delay = '50 ms'"
+    with database(path=tmp_path / "db") as db:
+        db.execute(
+            "CREATE TABLE items (id BIGINT PRIMARY KEY, v VARCHAR) "
+            f"WITH ({options}, topic = 'in_restart')"
+        )
+        db.execute(f"CREATE SINK s FROM items WITH ({options}, topic = 'out_restart')")
+        kafka.produce("in_restart", map(as_json, range(50)))
+        wait_until(lambda: len(kafka.table("out_restart")) == 50, lambda: shown(db))
+        kafka.broker.kill()
+        kafka.broker.start()
+        kafka.produce("in_restart", map(as_json, range(50, 100)))
+        wait_until(lambda: len(kafka.table("out_restart")) == 100, lambda: shown(db))
+        assert db.query("SELECT COUNT(*) FROM items").fetchall() == [(100,)]
+    values = [json.loads(message.value())["id"] for message in kafka.messages("out_restart")]
+    assert sorted(values) == list(range(100))
+
+
+def shown(db):
+    return str(db.query("SHOW CONNECTORS").to_pylist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.contract import Option
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 EXTRA: Final = "kafka"
 ASK_SECONDS: Final = 10.0
 """How long a question to the brokers may take."""
+_GLANCE_SECONDS: Final = 0.5
 
 OPTIONS: Final = (
     Option("brokers", required=True, help="host:port, several with commas"),
@@ -43,7 +45,6 @@ _OURS: Final = {
     "enable.idempotence": "a transactional producer is idempotent",
 }
 _logger = logging.getLogger("millstream.connectors.kafka")
-_logger.addFilter(lambda record: record.levelno >= logging.WARNING)
 
 
 def client_settings(settings: Settings) -> dict[str, Any]:
@@ -56,11 +57,9 @@ def client_settings(settings: Settings) -> dict[str, Any]:
     for name, instead in _OURS.items():
         if name in given:
             raise InvalidOptionError(f"kafka.{name} cannot be set", hint=instead)
-    return (
-        {"client.id": "millstream", "topic.metadata.refresh.interval.ms": 60_000}
-        | given
-        | {"bootstrap.servers": settings["brokers"]}
-    )
+    # What goes wrong is raised, and shown with the connector; its log would only repeat it.
+    ours = {"client.id": "millstream", "log_level": 2}
+    return ours | given | {"bootstrap.servers": settings["brokers"]}
 
 
 class Errors:
@@ -124,6 +123,24 @@ def topics_of(client: Any, errors: Errors) -> dict[str, list[int]]:  # noqa: ANN
     return {name: sorted(topic.partitions) for name, topic in found.topics.items()}
 
 
+def first_contact(client: Any, errors: Errors) -> dict[str, list[int]]:  # noqa: ANN401
+    """As ``topics_of``, of a client that is not assigned anything: it fails as soon as it is clear.
+
+    librdkafka reports why it is not connected only while it is polled.
+    """
+    driver = needs("confluent_kafka", EXTRA)
+    deadline = time.monotonic() + ASK_SECONDS
+    while True:
+        try:
+            found = client.list_topics(timeout=_GLANCE_SECONDS)
+        except driver.KafkaException as error:
+            client.poll(0)
+            if errors.last is not None or time.monotonic() > deadline:
+                raise unreachable(error, errors) from None
+        else:
+            return {name: sorted(topic.partitions) for name, topic in found.topics.items()}
+
+
 def unreachable(error: Any, errors: Errors) -> ConnectorError:  # noqa: ANN401 - a KafkaException
     """The error for brokers that do not answer, or do not want to."""
     found = errors.last or error.args[0]
@@ -138,6 +155,8 @@ def unreachable(error: Any, errors: Errors) -> ConnectorError:  # noqa: ANN401 -
             f"no TLS connection to the brokers: {reason}",
             hint="check kafka.security.protocol and kafka.ssl.ca.location",
         )
+    if name not in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}:
+        return as_ours(found)
     return ConnectorError(
         f"no broker answers: {reason}",
         hint="check brokers = 'host:port', and kafka.security.protocol if they expect TLS or SASL",

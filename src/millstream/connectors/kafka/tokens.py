@@ -15,8 +15,8 @@ from millstream.connectors.kafka.client import (
     Errors,
     as_ours,
     consumer,
+    first_contact,
     made,
-    topics_of,
     unreachable,
 )
 from millstream.connectors.registry import needs
@@ -53,7 +53,7 @@ def create_topic(
     driver = needs("confluent_kafka", EXTRA)
     errors = Errors()
     client = made(lambda: admin.AdminClient({**settings, "error_cb": errors}))
-    if topic in topics_of(client, errors):
+    if topic in first_contact(client, errors):
         return
     new = admin.NewTopic(topic, partitions, replication, config=config or {})
     try:
@@ -107,7 +107,7 @@ def live_keys(settings: dict[str, Any], topic: str) -> set[bytes]:
     errors = Errors()
     client = consumer({**settings, "enable.partition.eof": True}, errors)
     try:
-        partitions = topics_of(client, errors).get(topic, [])
+        partitions = first_contact(client, errors).get(topic, [])
         driver = needs("confluent_kafka", EXTRA)
         begin = dict.fromkeys(partitions, driver.OFFSET_BEGINNING)
         keys: set[bytes] = set()

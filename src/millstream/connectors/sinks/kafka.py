@@ -17,9 +17,9 @@ from millstream.connectors.kafka.client import (
     Errors,
     as_ours,
     client_settings,
+    first_contact,
     made,
     missing_topic,
-    topics_of,
     unreachable,
 )
 from millstream.connectors.kafka.encoding import Encoder, Record
@@ -84,7 +84,7 @@ class KafkaSink(SinkConnector):
         settings, topic = client_settings(self.settings), self.settings["topic"]
         errors = Errors()
         client = made(lambda: admin.AdminClient({**settings, "error_cb": errors}))
-        known = topics_of(client, errors)
+        known = first_contact(client, errors)
         if topic not in known:
             if not self.settings["create_topic"]:
                 raise missing_topic(topic, list(known))

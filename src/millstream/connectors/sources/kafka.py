@@ -9,6 +9,7 @@ import contextlib
 import json
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -29,6 +30,7 @@ from millstream.connectors.kafka.client import (
     as_ours,
     client_settings,
     consumer,
+    first_contact,
     missing_topic,
     topics_of,
     unreachable,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from millstream.connectors.contract import Settings
     from millstream.model.schema import Schema
 
+Ask = Callable[[Any, Errors], dict[str, list[int]]]
 Offsets = dict[str, dict[str, int]]
 """By topic and partition, which is text as in JSON: the offset of the next message."""
 
@@ -78,7 +81,7 @@ class KafkaSource(SourceConnector):
         """Whether the brokers answer and have the topics, and the options fit the columns."""
         reader = _Reader(self)
         try:
-            reader.find_partitions()
+            reader.find_partitions(first_contact)
         finally:
             reader.close()
 
@@ -162,13 +165,13 @@ class _Reader(SourceReader):
 
     # ---- which partitions, from where
 
-    def find_partitions(self) -> dict[str, list[int]]:
+    def find_partitions(self, ask: Ask = topics_of) -> dict[str, list[int]]:
         """The partitions that are to be read."""
-        return self._topics.among(topics_of(self._consumer, self._errors))
+        return self._topics.among(ask(self._consumer, self._errors))
 
     def begin(self, position: Any) -> None:  # noqa: ANN401 - as it was delivered
         """Assign all partitions: where the position says, or where a new source starts."""
-        found = self.find_partitions()
+        found = self.find_partitions(first_contact)
         if position is None:
             self._offsets = {topic: self._first_offsets(topic, found[topic]) for topic in found}
             self._is_new = True
