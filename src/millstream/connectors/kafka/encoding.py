@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,11 +103,14 @@ class Encoder:
         made = {"before": before, "after": after, "op": op, "ts_ms": millis, "source": source}
         return Record(self._row_key(change.row), _json(made))
 
-    def truncated(self) -> Record:
-        """An envelope that says: all rows are gone."""
-        millis = time.time_ns() // 1_000_000
-        made = {"before": None, "after": None, "op": "t", "ts_ms": millis, "source": self._source}
-        return Record(None, _json(made))
+    def removed(self, key: bytes, value: bytes) -> Iterator[Record]:
+        """An envelope that says: the row of an earlier envelope is gone; and a tombstone."""
+        found = json.loads(value)
+        if found.get("op") != "d":
+            millis, source = time.time_ns() // 1_000_000, self._source
+            gone = {"before": found["after"], "after": None, "op": "d"}
+            yield Record(key, _json({**gone, "ts_ms": millis, "source": source}))
+        yield Record(key, None)
 
 
 def _json(row: dict[str, Any]) -> bytes:

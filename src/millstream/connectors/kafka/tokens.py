@@ -102,20 +102,22 @@ def last_token(settings: dict[str, Any], topic: str, sink: str) -> str | None:
         client.close()
 
 
-def live_keys(settings: dict[str, Any], topic: str) -> set[bytes]:
-    """The keys of a topic whose last message has a value."""
+def live_values(settings: dict[str, Any], topic: str) -> dict[bytes, bytes]:
+    """The last value of each key of a topic, without those whose last message is a tombstone."""
     errors = Errors()
     client = consumer({**settings, "enable.partition.eof": True}, errors)
     try:
         partitions = first_contact(client, errors).get(topic, [])
         driver = needs("confluent_kafka", EXTRA)
         begin = dict.fromkeys(partitions, driver.OFFSET_BEGINNING)
-        keys: set[bytes] = set()
+        values: dict[bytes, bytes] = {}
         for message in _messages(client, topic, begin):
-            key = message.key()
-            if key is not None:
-                (keys.discard if message.value() is None else keys.add)(key)
-        return keys
+            key, value = message.key(), message.value()
+            if key is not None and value is not None:
+                values[key] = value
+            elif key is not None:
+                values.pop(key, None)
+        return values
     finally:
         client.close()
 

@@ -24,11 +24,13 @@ from millstream.connectors.kafka.client import (
 )
 from millstream.connectors.kafka.encoding import Encoder, Record
 from millstream.connectors.kafka.schema_registry import SchemaRegistry
-from millstream.connectors.kafka.tokens import create_tokens, create_topic, last_token, live_keys
+from millstream.connectors.kafka.tokens import create_tokens, create_topic, last_token, live_values
 from millstream.connectors.registry import needs
 from millstream.errors import ConnectorError, ConnectorFailedError, InvalidOptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.connectors.batches import SinkBatch
     from millstream.connectors.contract import SinkInput
 
@@ -118,7 +120,12 @@ class _Writer(SinkWriter):
         self._errors = Errors()
         registry = SchemaRegistry.of(settings) if settings["format"] == "avro" else None
         self._encoder = Encoder(connector.input, settings, registry)
-        self._stale: set[bytes] = set()
+        self._encode = {
+            "append": self._encoder.appended,
+            "upsert": self._encoder.upserted,
+            "debezium": self._encoder.enveloped,
+        }[connector.mode]
+        self._stale: dict[bytes, bytes] = {}
         self._has_token = self._is_open = False
         create_tokens(self._client, self._tokens)
         ours = {
@@ -145,37 +152,36 @@ class _Writer(SinkWriter):
             self._is_open = True
         if batch.replaces:
             self._begin_again()
-        if self._mode == "upsert":
-            for record in self._encoder.upserted(batch):
-                if record.key is not None:
-                    self._stale.discard(record.key)
-                self._produce(self._topic, record)
-        else:
-            encode = self._encoder.appended if self._mode == "append" else self._encoder.enveloped
-            for record in encode(batch):
-                self._produce(self._topic, record)
+        for record in self._encode(batch):
+            if record.key is not None:
+                self._stale.pop(record.key, None)
+            self._produce(self._topic, record)
         if not batch.is_complete:
             return False
-        for key in self._stale:
-            self._produce(self._topic, Record(key, None))
+        self._remove_stale()
         self._produce(self._tokens, Record(self._given.id.encode(), batch.token.encode()), 0)
         self._run(self._producer.commit_transaction, _COMMIT_SECONDS)
-        self._is_open, self._has_token, self._stale = False, True, set()
+        self._is_open, self._has_token, self._stale = False, True, {}
         return True
 
     def _begin_again(self) -> None:
         """A snapshot takes the place of everything: what it does not have is to disappear."""
         if not self._has_token:
             return
-        if self._mode == "append":
+        if self._mode == "append" or not self._given.schema.key:
             raise ConnectorFailedError(
-                "rows were lost between the log and the topic, which has only new rows",
+                "rows were lost between the log and the topic, whose messages have no keys",
                 hint="DROP SINK and create it again, with another topic or start = 'now'",
             )
-        if self._mode == "debezium":
-            self._produce(self._topic, self._encoder.truncated())
-        else:
-            self._stale = live_keys(self._client, self._topic)
+        self._stale = live_values(self._client, self._topic)
+
+    def _remove_stale(self) -> None:
+        for key, value in self._stale.items():
+            gone: Iterable[Record] = [Record(key, None)]
+            if self._mode == "debezium":
+                gone = self._encoder.removed(key, value)
+            for record in gone:
+                self._produce(self._topic, record)
 
     def _produce(self, topic: str, record: Record, partition: int = -1) -> None:
         while True:
