@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from millstream.errors import InvalidOptionError, RowError, SchemaMismatchError
-from millstream.formats.records import DecodedRecords, decode_records
 from millstream.formats.text import (
     INTEGER,
     NUMBER,
@@ -25,9 +24,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.model.schema import Column, Row
+    from millstream.model.schema import Column
 
 _DELIMITERS = frozenset(map(chr, range(128))) - {'"', "\r", "\n"}
 _BLOCK = 1 << 24  # bytes of CSV that become one batch, and the most that one line may have
@@ -81,43 +78,6 @@ def csv_rows(
             raise RowError(message, row=row, column=error.column, hint=error.hint) from error
         before += texts.num_rows
     return [batch for batch in batches if len(batch)]
-
-
-def decode_csv(
-    values: Sequence[bytes], schema: Schema, *, delimiter: str = ",", null: str = ""
-) -> DecodedRecords:
-    """The rows of records that hold one line of CSV each, without a header.
-
-    >>> from millstream import Schema
-    >>> found = decode_csv([b"1,a", b"x,b", b"2,"], Schema.of(n="INT", s="VARCHAR"))
-    >>> found.rows.to_pylist(), [place for place, _ in found.rejected]
-    ([{'n': 1, 's': 'a'}, {'n': 2, 's': None}], [1])
-    """
-
-    def read(text: bytes) -> list[ChangeBatch]:
-        return csv_rows(text, schema, header=False, delimiter=delimiter, null=null)
-
-    def at_once(part: Sequence[bytes]) -> pa.RecordBatch | None:
-        # Without ends of lines in it a record is one row or, in a quote that another one closes,
-        # less: as many rows as records means one of each.
-        text = b"\n".join(part)
-        if text.count(b"\n") != len(part) - 1 or b"\r" in text:
-            return None
-        try:
-            batches = [batch.arrow for batch in read(text)]
-        except SchemaMismatchError:
-            return None
-        if sum(each.num_rows for each in batches) != len(part):
-            return None
-        return pa.concat_batches(batches)
-
-    def one(value: bytes) -> Row:
-        found = [row for batch in read(value) for row in batch.rows]
-        if len(found) != 1:
-            raise SchemaMismatchError(f"expected one line of CSV, got {len(found)}")
-        return found[0]
-
-    return decode_records(values, schema, at_once, one)
 
 
 def _content(data: TextInput) -> bytes:

@@ -1,20 +1,19 @@
-"""Records of JSON, one object each, as they come from a broker: many at once, into Arrow.
+"""Records of JSON, one object each, as they come from a broker: many at once, and one by one.
 
-A record that fits is taken, and one that does not is reported with its reason: the others do not
-mind. Names that are no column are ignored: producers add fields when they like.
+Names that are no column are ignored: producers add fields when they like.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millstream.errors import SchemaMismatchError
-from millstream.formats.records import DecodedRecords, decode_records
 from millstream.formats.text import DECODER, json_value
 
 if TYPE_CHECKING:
@@ -33,39 +32,17 @@ _DIRECT: Final = frozenset(
 )
 
 
-def decode_json(
-    values: Sequence[bytes], schema: Schema, *, timestamp_unit: TimeUnit | None = None
-) -> DecodedRecords:
-    """The rows of records that hold one JSON object each; values as ``json_rows`` reads them.
-
-    >>> from millstream import Schema
-    >>> found = decode_json([b'{"n": 1}', b'{"n": "x"}', b'{}'], Schema.of(n="INT"))
-    >>> found.rows.to_pylist(), found.places
-    ([{'n': 1}, {'n': None}], [0, 2])
-    >>> found.rejected
-    [(1, "column 'n': expected INTEGER, got str 'x'")]
-
-    Args:
-        values: the records.
-        schema: the columns; names in the records are as they are here, letter by letter.
-        timestamp_unit: what a number in a TIMESTAMP column counts since 1970; None: it is refused.
-    """
-    arrow = _json_schema(schema, timestamp_unit)
-    at_once = partial(_at_once, schema=schema, arrow=arrow, unit=timestamp_unit)
-    return decode_records(
-        values,
-        schema,
-        None if arrow is None else at_once,
-        lambda value: json_row(json_object(value), schema, timestamp_unit=timestamp_unit),
-    )
-
-
 # ---- many at once
 
 
 @cache
-def _json_schema(schema: Schema, unit: TimeUnit | None) -> pa.Schema | None:
-    """The types that pyarrow is to read; None when it cannot read them as we do."""
+def json_schema(schema: Schema, unit: TimeUnit | None) -> pa.Schema | None:
+    """The types that pyarrow is to read; None when it cannot read them as we do.
+
+    >>> from millstream import Schema
+    >>> json_schema(Schema.of(ts="TIMESTAMP"), "ms").field("ts").type
+    DataType(int64)
+    """
     types = [_json_type(column.type, unit, nested=False) for column in schema.columns]
     if any(each is None for each in types):
         return None
@@ -73,44 +50,70 @@ def _json_schema(schema: Schema, unit: TimeUnit | None) -> pa.Schema | None:
 
 
 def _json_type(of: SqlType, unit: TimeUnit | None, *, nested: bool) -> pa.DataType | None:
-    if of.kind == "TIMESTAMP" and not nested:
-        return of.arrow if unit is None else pa.int64()
+    if not nested and of.kind in {"TIMESTAMP", "DATE", "REAL"}:
+        timestamp = of.arrow if unit is None else pa.int64()
+        return {"TIMESTAMP": timestamp, "DATE": pa.string(), "REAL": pa.float64()}[of.kind]
     if of.kind in {"ARRAY", "STRUCT"}:
         parts = [_json_type(child, unit, nested=True) for child in of.children]
         return None if any(each is None for each in parts) else of.arrow
     return of.arrow if of.kind in _DIRECT else None
 
 
-def _at_once(
+def json_batch(
     values: Sequence[bytes], schema: Schema, arrow: pa.Schema, unit: TimeUnit | None
-) -> pa.RecordBatch | None:
-    """The rows of records that all fit and are plain; None when one of them may not be."""
+) -> pa.RecordBatch:
+    """The rows of records, all at once.
+
+    >>> from millstream import Schema
+    >>> schema = Schema.of(n="INT")
+    >>> json_batch([b'{"n": 1}', b'{}'], schema, json_schema(schema, None), None).to_pylist()
+    [{'n': 1}, {'n': None}]
+
+    Raises:
+        SchemaMismatchError, pa.ArrowException: one of them does not fit, or must be looked at
+            alone.
+    """
     text = b"\n".join(values)
     # Each line begins with an object, so it gives a row or more: as many rows as lines means that
     # each line gives one.
     breaks = len(values) - 1
     if text[:1] != b"{" or text.count(b"\n{") != breaks or text.count(b"\n") != breaks:
-        return None
+        raise SchemaMismatchError("a record is not an object in one line")
+    if not text.isascii():
+        _check_utf8(text)  # pyarrow does not look
+    table = pj.read_json(
+        pa.BufferReader(text),
+        pj.ReadOptions(block_size=min(len(text) + 1, _BLOCK)),
+        pj.ParseOptions(explicit_schema=arrow, unexpected_field_behavior="ignore"),
+    )
+    if table.num_rows != len(values):
+        raise SchemaMismatchError("a record is not one object")
+    (batch,) = table.combine_chunks().to_batches()
+    pairs = zip(schema.columns, batch.columns, strict=True)
+    arrays = [_converted(column.type, array, unit) for column, array in pairs]
+    return schema.admit(pa.RecordBatch.from_arrays(arrays, list(schema.names)))
+
+
+def _converted(of: SqlType, array: pa.Array, unit: TimeUnit | None) -> pa.Array:
+    """A column as it is in rows that are read one by one."""
+    if of.kind == "TIMESTAMP" and unit is not None:
+        return array.cast(pa.timestamp(unit, "UTC"))
+    if of.kind == "DATE":
+        if pc.any(pc.not_equal(pc.binary_length(array), 10)).as_py():
+            raise SchemaMismatchError("a date is not written as 2024-05-31")
+        return array.cast(pa.date32())
+    if of.kind == "REAL":  # by way of DOUBLE, as Python has only that
+        array = array.cast(pa.float32(), safe=False)
+        if pc.any(pc.is_inf(array)).as_py():
+            raise SchemaMismatchError("a number is too large for REAL")
+    return array
+
+
+def _check_utf8(text: bytes) -> None:
     try:
-        if not text.isascii():
-            text.decode()  # pyarrow does not look
-        table = pj.read_json(
-            pa.BufferReader(text),
-            pj.ReadOptions(block_size=min(len(text) + 1, _BLOCK)),
-            pj.ParseOptions(explicit_schema=arrow, unexpected_field_behavior="ignore"),
-        )
-        if table.num_rows != len(values):
-            return None
-        (batch,) = table.combine_chunks().to_batches()
-        arrays = [
-            array.cast(pa.timestamp(unit, "UTC"))
-            if column.type.kind == "TIMESTAMP" and unit
-            else array
-            for column, array in zip(schema.columns, batch.columns, strict=True)
-        ]
-        return schema.admit(pa.RecordBatch.from_arrays(arrays, list(schema.names)))
-    except (pa.ArrowException, UnicodeDecodeError, SchemaMismatchError):
-        return None
+        text.decode()
+    except UnicodeDecodeError:
+        raise SchemaMismatchError("the text is not UTF-8") from None
 
 
 # ---- one by one

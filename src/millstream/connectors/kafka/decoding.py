@@ -12,9 +12,9 @@ from millstream.connectors.contract import Rejected
 from millstream.connectors.kafka.avro import AvroReader, plain
 from millstream.connectors.kafka.debezium import Envelopes, avro_semantics, unwrapped
 from millstream.errors import InvalidOptionError, SchemaMismatchError
-from millstream.formats.csv_text import decode_csv
-from millstream.formats.json_records import decode_json, json_object, json_row
-from millstream.formats.records import DecodedRecords, decode_records
+from millstream.formats.json_records import json_object, json_row
+from millstream.formats.records import Decoded as DecodedRecords
+from millstream.formats.records import RecordDecoder, record_decoder
 from millstream.formats.text import text_value
 from millstream.model.row_change import RowChange, delete, upsert
 from millstream.model.schema import Schema
@@ -163,7 +163,7 @@ class Decoder:
 
     def _rows(self, messages: Sequence[Any], values: list[Any]) -> Decoded:
         decoded = self._read(values)
-        rejected = [_rejected(messages[place], why) for place, why in decoded.rejected]
+        rejected = [_rejected(messages[place], why) for place, why in decoded.malformed]
         places = decoded.places
         taken = messages if places is None else [messages[place] for place in places]
         rows = decoded.rows
@@ -201,16 +201,18 @@ class Decoder:
     def _payload_reader(self) -> Callable[[Sequence[Any]], DecodedRecords]:
         schema = self._payload
         if schema is None:
-            return lambda values: DecodedRecords(
-                pa.RecordBatch.from_arrays([pa.nulls(len(values))], ["nothing"])
+            return _nothing
+        if self._format == "avro":
+            row = partial(self._avro_row, schema)
+            return RecordDecoder(
+                schema, lambda values: schema.rows_to_arrow(list(map(row, values))), row
             )
-        if self._format == "json":
-            return partial(decode_json, schema=schema, timestamp_unit=self._unit)
-        if self._format == "csv":
-            return partial(decode_csv, schema=schema, delimiter=self._settings["delimiter"])
-        if self._format == "raw":
-            return partial(_decode_raw, schema=schema)
-        return lambda values: decode_records(values, schema, None, partial(self._avro_row, schema))
+        return record_decoder(
+            self._format,
+            schema,
+            delimiter=self._settings["delimiter"],
+            timestamp_unit=self._unit,
+        )
 
     def _avro_row(self, schema: Schema, value: bytes) -> Row:
         if self._avro is None:
@@ -281,23 +283,10 @@ class Decoder:
         return self._envelopes.change(payload, key_row, semantics)
 
 
-def _decode_raw(values: Sequence[bytes | None], schema: Schema) -> DecodedRecords:
-    (column,) = schema.columns
-    arrow = column.type.arrow
-
-    def at_once(part: Sequence[Any]) -> pa.RecordBatch | None:
-        try:
-            array = pa.array(part, pa.binary()).cast(arrow)
-            return schema.admit(pa.RecordBatch.from_arrays([array], [column.name]))
-        except (pa.ArrowException, SchemaMismatchError):
-            return None
-
-    def one(value: Any) -> Row:  # noqa: ANN401 - bytes, or None
-        if value is None:
-            raise SchemaMismatchError(f"column {column.name!r}: NULL in a column that is NOT NULL")
-        raise SchemaMismatchError(f"column {column.name!r}: the text is not UTF-8")
-
-    return decode_records(values, schema, at_once, one)  # type: ignore[arg-type] # or None
+def _nothing(values: Sequence[Any]) -> DecodedRecords:
+    """Of messages whose values are not asked for: as many rows, without a column of ours."""
+    rows = pa.RecordBatch.from_arrays([pa.nulls(len(values))], ["nothing"])
+    return DecodedRecords(rows, None, [])
 
 
 def _metadata_array(role: str, messages: Sequence[Any], arrow: pa.DataType) -> pa.Array:
