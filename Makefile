@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install java psql browser demo pushdemo crashdemo test check bench docs lock format clean
+.PHONY: help install java psql browser kafka demo pushdemo crashdemo test check bench docs lock format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ psql: ## PostgreSQL's client, for the tests: found, or installed (Debian, as roo
 
 browser: ## Chromium, for the tests of the console: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/browser.py
+
+kafka: java ## Apache Kafka, for the tests: found in .cache, or resolved by Maven
+	@$(PYTHON) tools/kafka.py
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -37,10 +40,10 @@ pushdemo: $(READY) ## one filter, subscribed to in every style, without Spark
 crashdemo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
-test: java psql browser $(READY) lint ## lint, types, import layers, and all tests
+test: java psql browser kafka $(READY) lint ## lint, types, import layers, and all tests
 	$(BIN)/python tools/run_tests.py
 
-check: java psql browser $(READY) lint ## the quick loop: the same without the tests that take long
+check: java psql browser kafka $(READY) lint ## the quick loop: the same without the tests that take long
 	$(BIN)/python -m pytest -q -m "not crash and not slow" -x
 
 .PHONY: lint
@@ -74,4 +77,4 @@ lock: $(READY) ## pin the newest versions that pyproject.toml allows
 	  --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements.lock
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .cache site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,31 +12,23 @@ they are halved, again and again, so that a few malformed ones cost little.
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import json as arrow_json
 
 from millstream.errors import InvalidOptionError, SchemaMismatchError
 from millstream.formats.csv_text import csv_rows
-from millstream.formats.text import DECODER, json_value, read_column
+from millstream.formats.json_records import json_batch, json_object, json_row, json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.model.schema import Column, Row, Schema
+    from millstream.formats.json_records import TimeUnit
+    from millstream.model.schema import Row, Schema
 
 FORMATS: Final = ("json", "csv", "raw")
 _FEW: Final = 8
-_DIRECT: Final = frozenset(
-    {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL"}
-    | {"VARCHAR", "TIMESTAMP", "DATE"}
-)
-"""Types that Arrow's reader of JSON reads as we do, or refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +109,32 @@ class RecordDecoder:
             parts.append(self._schema.rows_to_arrow(taken))
 
 
-def record_decoder(name: str, schema: Schema, *, delimiter: str = ",") -> RecordDecoder:
+def record_decoder(
+    name: str,
+    schema: Schema,
+    *,
+    delimiter: str = ",",
+    timestamp_unit: TimeUnit | None = None,
+) -> RecordDecoder:
     """What decodes records of a format: ``json``, ``csv`` or ``raw``.
 
     JSON: an object each; columns are found by name, other names are passed over; values as for
     ``insert_json``. CSV: a line each, its fields in the order of the columns; values as for
-    ``insert_csv``. Raw: the bytes are the value of the only column, VARCHAR or BINARY.
+    ``insert_csv``. Raw: the bytes are the value of the only column, VARCHAR or BINARY, and None
+    is NULL.
+
+    Args:
+        name: the format.
+        schema: the columns.
+        delimiter: between the fields of CSV.
+        timestamp_unit: what a number in a TIMESTAMP column of JSON counts since 1970; None: it is
+            refused.
 
     Raises:
         InvalidOptionError: no such format, or columns that it cannot have.
     """
     if name == "json":
-        return _json_decoder(schema)
+        return _json_decoder(schema, timestamp_unit)
     if name == "csv":
         return _csv_decoder(schema, delimiter)
     if name == "raw":
@@ -139,79 +145,28 @@ def record_decoder(name: str, schema: Schema, *, delimiter: str = ",") -> Record
 # ---- JSON
 
 
-def _json_decoder(schema: Schema) -> RecordDecoder:
-    is_direct = all(column.type.kind in _DIRECT for column in schema.columns)
-    read = [
-        pa.field(c.name, pa.string() if c.type.kind == "DATE" else c.type.arrow)
-        for c in schema.columns
-    ]
-    options = arrow_json.ParseOptions(
-        explicit_schema=pa.schema(read), unexpected_field_behavior="ignore"
-    )
+def _json_decoder(schema: Schema, timestamp_unit: TimeUnit | None) -> RecordDecoder:
+    arrow = json_schema(schema, timestamp_unit)
+
+    def row(record: bytes) -> Row:
+        return json_row(json_object(record), schema, timestamp_unit=timestamp_unit)
+
+    if arrow is None:
+        return RecordDecoder(
+            schema, lambda records: schema.rows_to_arrow(list(map(row, records))), row
+        )
 
     def together(records: Sequence[bytes]) -> pa.RecordBatch:
-        if not is_direct:
-            rows = [_json_row(record, schema) for record in records]
-            return schema.rows_to_arrow(schema.check_rows(rows))
-        _check_objects(records)
-        text = b"\n".join(records)
-        block = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 64)
-        table = arrow_json.read_json(io.BytesIO(text), block, options)
-        if table.num_rows != len(records):
-            raise SchemaMismatchError("some records are not one object each")
-        arrays = [_json_column(column, table.column(column.name)) for column in schema.columns]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
-        batch.validate(full=True)
-        return schema.admit(batch)
+        return json_batch(records, schema, arrow, timestamp_unit)
 
-    return RecordDecoder(
-        schema, together, lambda record: schema.check_rows([_json_row(record, schema)])[0]
-    )
+    def alone(record: bytes) -> Row:
+        """As together, if that can be: what becomes of a record does not depend on others."""
+        try:
+            return schema.arrow_to_rows(together([record]))[0]
+        except (SchemaMismatchError, pa.ArrowException):
+            return row(record)
 
-
-def _check_objects(records: Sequence[bytes]) -> None:
-    """Raise unless each record looks like one object.
-
-    Then as many rows as records means a row for each: none can begin or end within another one.
-    """
-    for record in records:
-        if record[:1] != b"{" or record[-1:] != b"}":
-            record = record.strip(b" \t\r\n")  # noqa: PLW2901
-            if record[:1] != b"{" or record[-1:] != b"}":
-                raise SchemaMismatchError("a record is no object")
-
-
-def _json_column(column: Column, values: pa.ChunkedArray) -> pa.Array:
-    array = values.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
-    if column.type.kind == "DATE":
-        lengths = pc.binary_length(array)
-        if pc.any(pc.not_equal(lengths, 10)).as_py():
-            raise SchemaMismatchError("a date is not written as 2024-05-31")
-        return array.cast(pa.date32())
-    return array
-
-
-def _json_row(record: bytes, schema: Schema) -> Row:
-    """The row of one record.
-
-    Raises:
-        SchemaMismatchError: it is no object, or a value does not fit.
-    """
-    try:
-        value: Any = DECODER.decode(record.decode())
-    except UnicodeDecodeError:
-        raise SchemaMismatchError("the record is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise SchemaMismatchError(f"invalid JSON: {error.msg} at byte {error.pos}") from None
-    except (ValueError, ArithmeticError, RecursionError) as error:
-        raise SchemaMismatchError(f"invalid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise SchemaMismatchError(f"expected an object, got {type(value).__name__}")
-    return tuple(
-        read_column(column, [value.get(column.name)], json_value)[0] for column in schema.columns
-    )
+    return RecordDecoder(schema, together, alone)
 
 
 # ---- CSV
@@ -254,10 +209,11 @@ def _raw_decoder(schema: Schema) -> RecordDecoder:
         values.validate(full=True)
         return schema.admit(pa.RecordBatch.from_arrays([values], schema=schema.arrow))
 
-    def alone(record: bytes) -> Row:
+    def alone(record: bytes | None) -> Row:
         try:
-            return (record if kinds == ["BINARY"] else record.decode(),)
+            value = record if record is None or kinds == ["BINARY"] else record.decode()
         except UnicodeDecodeError:
             raise SchemaMismatchError("the record is not UTF-8") from None
+        return schema.check_rows([(value,)])[0]
 
     return RecordDecoder(schema, together, alone)
