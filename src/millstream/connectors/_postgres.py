@@ -1,4 +1,4 @@
-"""What the connectors of PostgreSQL share: connections, typed errors, the description of a table."""
+"""What the connectors of PostgreSQL share: connections, typed errors, what a table is."""
 
 from __future__ import annotations
 
@@ -166,7 +166,8 @@ _KEYS: Final = """
 SELECT array(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k(n, place)
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n
              WHERE k.place <= i.indnkeyatts ORDER BY k.place),
-       i.indisprimary, i.indisreplident, coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::bool, false)
+       i.indisprimary, i.indisreplident,
+       coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::bool, false)
 FROM pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
       AND i.indexprs IS NULL AND i.indimmediate

@@ -118,8 +118,7 @@ def decoder(of: PgType, into: SqlType) -> Decode:
     >>> decoder(PgType(1009, "_text", element=PgType(25, "text")), array_type(VARCHAR))(b'{a,NULL}')
     ['a', None]
     """
-    if into.kind == "ARRAY":
-        assert of.element is not None
+    if into.kind == "ARRAY" and of.element is not None:
         return _array(decoder(of.element, into.children[0]))
     if into.kind == "DECIMAL":
         check = into.check

@@ -1,4 +1,4 @@
-"""Rows of a table here from values of PostgreSQL: of messages one by one, of a COPY in Arrow. Pure."""
+"""Rows here from values of PostgreSQL: of messages one by one, of a COPY in Arrow. Pure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class RowMaker:
         try:
             return tuple(
                 [
-                    value if (value := values[place]) is None or value is UNCHANGED else decode(value)
+                    value
+                    if (value := values[place]) is None or value is UNCHANGED
+                    else decode(value)
                     for place, decode in self._plan
                 ]
             )
@@ -107,9 +109,7 @@ class RowMaker:
         if old is None or UNCHANGED not in new:
             return new
         pairs = zip(new, old, strict=True)
-        return [
-            was if value is UNCHANGED and was is not None else value for value, was in pairs
-        ]
+        return [was if value is UNCHANGED and was is not None else value for value, was in pairs]
 
     def _value(self, name: str, decode: Any, value: Any) -> Any:  # noqa: ANN401 - of any type
         if value is None or value is UNCHANGED:

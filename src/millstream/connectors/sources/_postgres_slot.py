@@ -199,9 +199,7 @@ def create_slot(connection: Connection, name: str) -> tuple[int, str]:
         pass
     if result is None or not result.ntuples:
         raise command_failure(result, f"the replication slot {name} cannot be created")
-    lsn, snapshot = result.get_value(0, 1), result.get_value(0, 2)
-    assert lsn is not None
-    assert snapshot is not None
+    lsn, snapshot = result.get_value(0, 1) or b"", result.get_value(0, 2) or b""
     return lsn_number(lsn.decode()), snapshot.decode()
 
 

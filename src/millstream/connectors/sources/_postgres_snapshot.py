@@ -2,132 +2,161 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors._postgres import connect, literal, names
+from millstream.connectors._postgres import PgColumn, PgTable, connect, literal, names
+from millstream.connectors._postgres_types import sql_type
+from millstream.connectors.contract import Delivery
+from millstream.connectors.sources._postgres_position import Position, checksum
+from millstream.connectors.sources._postgres_rows import RowMaker
 from millstream.connectors.sources._postgres_slot import (
     CopyOut,
     create_slot,
     drop_slot,
     ensure_publication,
 )
+from millstream.model.row_change import TRUNCATE, upsert
+from millstream.model.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    import psycopg
 
-    import pyarrow as pa
+    from millstream.connectors.sources._postgres_table import FollowedTable
 
-    from millstream.connectors.sources._postgres_rows import RowMaker
+    Connection = psycopg.Connection[tuple[Any, ...]]
 
 CHUNK_BYTES: Final = 16 << 20
-LOCK: Final = "SET lock_timeout = '10s'; BEGIN; LOCK TABLE {} IN ACCESS SHARE MODE"
+LOCK_TIMEOUT: Final = "SET lock_timeout = '10s'"
 
 
-class Chunk(NamedTuple):
-    """Some rows.
-
-    Attributes:
-        rows: the rows.
-        replaces: whether all rows of the table here go first.
-        is_last: whether these were the last ones.
-    """
-
-    rows: pa.Table
-    replaces: bool
-    is_last: bool
-
-
-class Snapshot:
+class SnapshotPhase:
     """Makes the slot, anew if it was there, and reads the rows from before it.
 
     The table is locked from before the slot until the last row, in the weakest mode: its columns
-    stay, and neither TRUNCATE nor ALTER TABLE removes rows that the snapshot has.
+    stay, and neither TRUNCATE nor ALTER TABLE removes rows that the snapshot has. One that was
+    interrupted begins anew.
 
     Args:
-        settings: of the connector.
-        slot: the slot that is made.
-        publication: made if it is not there.
-        table: the table's name, quoted.
+        side: a connection for other questions.
+        followed: the table, there and here.
+        schema: the columns here as they are now.
+        position: of an earlier time, whose rows are replaced; None: there were none.
 
     Attributes:
-        lsn: where the slot begins.
-        connection: sees the database as the snapshot does.
+        schema: the columns here, with those that the table has got.
+        position: where the stream goes on, when it is done.
+        is_done: whether all rows were read.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], slot: str, publication: str, table: str
+        self,
+        side: Connection,
+        followed: FollowedTable,
+        schema: Schema,
+        position: Position | None,
     ) -> None:
-        self._table = table
-        self._copy: CopyOut | None = None
+        self.schema = schema
+        self.is_done = False
+        self._settings = followed.settings
+        self._replaces = position is not None
+        self._new_columns: list[Column] = []
         self._pieces: list[bytes] = []
         self._size = 0
-        self._replaces = False
-        self._maker: RowMaker | None = None
-        self.connection = connect(settings)
-        with (
-            self.closed_on_error(),
-            connect(settings) as locked,
-            connect(settings, replication=True) as maker,
-        ):
-            if not settings["publication"]:
-                ensure_publication(locked, publication, table)
-            drop_slot(locked, slot)
-            for each in LOCK.format(table).split("; "):
-                locked.execute(each)
-            self.lsn, snapshot = create_slot(maker, slot)
-            self.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self.connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
-            self.connection.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE")
-            locked.execute("ROLLBACK")
+        table = followed.now(side)
+        followed.check_fits(table, followed.sent(side, table))  # before the slot is lost
+        connection = connect(followed.settings)
+        try:
+            self._lsn = _as_of_new_slot(connection, followed, table.sql)
+            table = followed.now(connection)  # as it stays while it is locked
+            sent = followed.sent(side, table)
+            followed.check_fits(table, sent)
+            columns = [each for each in table.columns if each.name in sent]
+            self.position = self._known(table, columns, position)
+            wanted = self._wanted(columns)
+            self._maker = RowMaker(
+                self.schema,
+                [(each.name, each.type) for each in wanted],
+                nullify=followed.nullifies,
+            )
+            only = "" if table.kind == "p" else "ONLY "
+            rows = f"SELECT {names([each.name for each in wanted])} FROM {only}{table.sql}"  # noqa: S608
+            self._copy = CopyOut(
+                connection,
+                f"COPY ({rows}) TO STDOUT (FORMAT csv)",
+                "the rows of the table cannot be read",
+            )
+        except BaseException:
+            connection.close()
+            raise
 
-    def start(
-        self, maker: RowMaker, columns: Sequence[str], *, is_partitioned: bool, replaces: bool
-    ) -> None:
-        """Begin to read some columns."""
-        only = "" if is_partitioned else "ONLY "
-        self._maker, self._replaces = maker, replaces
-        self._copy = CopyOut(
-            self.connection,
-            f"COPY (SELECT {names(columns)} FROM {only}{self._table}) TO STDOUT (FORMAT csv)",
-            "the rows of the table cannot be read",
-        )
+    def _known(self, table: PgTable, columns: list[PgColumn], before: Position | None) -> Position:
+        """The position of a snapshot that is not done; columns that are new are added here."""
+        known = {name.lower() for name in self.schema.names}
+        others = [each for each in columns if each.name.lower() not in known]
+        skipped = [each.name for each in others]
+        if before is not None:
+            skipped = [name for name in skipped if name in before.skipped]
+            for each in others:
+                if each.name not in skipped:
+                    column = Column(each.name, sql_type(each.type, each.typmod))
+                    self.schema = self.schema.with_column(column)
+                    self._new_columns.append(column)
+        shape = checksum([(each.name, each.type.oid, each.typmod) for each in columns])
+        return Position(0, table.oid, len(columns), shape, tuple(skipped))
 
-    def read(self, timeout: float, most: int) -> Chunk | None:
-        """The next rows, at most so many; None when they have not come in ``timeout`` seconds."""
-        copy, pieces = self._copy, self._pieces
-        assert copy is not None
-        end = time.monotonic() + timeout
+    def _wanted(self, columns: list[PgColumn]) -> list[PgColumn]:
+        by_name = {each.name.lower(): each for each in columns}
+        return [by_name[name.lower()] for name in self.schema.names]
+
+    def read(self, timeout: float) -> Delivery | None:
+        """The next rows; None when they have not come in ``timeout`` seconds."""
+        pieces, end = self._pieces, time.monotonic() + timeout
+        most = self._settings["snapshot_rows"]
         try:
             while len(pieces) < most and self._size < CHUNK_BYTES:
-                piece = copy.piece(max(0.0, end - time.monotonic()))
+                piece = self._copy.piece(max(0.0, end - time.monotonic()))
                 if piece is not None:
                     pieces.append(bytes(piece))
                     self._size += len(piece)
                 elif time.monotonic() >= end:
                     return None
         except EOFError:
-            return self._chunk(is_last=True)
-        return self._chunk(is_last=False)
+            self.is_done = True
+            self.position = replace(self.position, lsn=self._lsn)
+        return self._delivery()
 
-    def _chunk(self, *, is_last: bool) -> Chunk:
-        assert self._maker is not None
+    def _delivery(self) -> Delivery:
         data, self._pieces, self._size = b"".join(self._pieces), [], 0
-        replaces, self._replaces = self._replaces, False
-        return Chunk(self._maker.batch(data), replaces, is_last)
+        rows = self._maker.batch(data)
+        new_columns, self._new_columns = self._new_columns, []
+        position = self.position.to_json()
+        if not self._replaces:
+            return Delivery(rows=rows, position=position, new_columns=new_columns)
+        self._replaces = False
+        made = [row for part in rows.to_batches() for row in self.schema.arrow_to_rows(part)]
+        changes = [TRUNCATE, *map(upsert, made)]
+        return Delivery(changes=changes, position=position, new_columns=new_columns)
 
     def close(self) -> None:
-        """Close the connection."""
-        if self._copy is not None:
-            self._copy.close()
-        self.connection.close()
+        """Close its connection."""
+        self._copy.close()
 
-    @contextlib.contextmanager
-    def closed_on_error(self) -> Iterator[None]:
-        """Close the connection if what follows fails."""
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
+
+def _as_of_new_slot(connection: Connection, followed: FollowedTable, table: str) -> int:
+    """Make the slot, and let a connection see the table as it was then; returns its LSN."""
+    settings = followed.settings
+    with connect(settings) as locked, connect(settings, replication=True) as maker:
+        if not settings["publication"]:
+            ensure_publication(locked, followed.publication, table)
+        drop_slot(locked, followed.slot)
+        locked.execute(LOCK_TIMEOUT)
+        locked.execute("BEGIN")
+        locked.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE")
+        lsn, snapshot = create_slot(maker, followed.slot)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+        connection.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE")
+        locked.execute("ROLLBACK")
+    return lsn
