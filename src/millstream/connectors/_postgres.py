@@ -63,7 +63,7 @@ def connect(
     except driver.ProgrammingError as error:
         raise ConnectorFailedError(
             f"the url is not understood: {_line(error)}",
-            hint="write postgresql://user:password@host:port/database",
+            hint="write postgresql://user@host:port/database",
         ) from None
     options = {**_DEFAULTS, **{name: each for name, each in given.items() if each is not None}}
     if settings["password"]:
@@ -118,6 +118,7 @@ class PgColumn:
         is_nullable: whether it may be NULL.
         has_default: whether rows that were there before it may have a value in it.
         is_generated: whether it is computed from others: it is not replicated.
+        fills_itself: whether a new row gets a value in it by itself.
     """
 
     name: str
@@ -126,6 +127,7 @@ class PgColumn:
     is_nullable: bool
     has_default: bool
     is_generated: bool
+    fills_itself: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 """
 _COLUMNS: Final = """
 SELECT a.attname, a.atttypid::bigint, a.atttypmod, NOT a.attnotnull,
-       a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> '', a.attgenerated <> ''
+       a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> '', a.attgenerated <> '',
+       a.atthasdef OR a.attidentity <> ''
 FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _KEYS: Final = """
@@ -202,10 +205,7 @@ def describe(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> PgTa
         types = types_of(connection, [row[1] for row in rows])
     except driver.Error as error:
         raise failure(error, f"the table {name} cannot be looked up") from error
-    columns = tuple(
-        PgColumn(name, types[of], typmod, nullable, has_default, generated)
-        for name, of, typmod, nullable, has_default, generated in rows
-    )
+    columns = tuple(PgColumn(name, types[of], typmod, *more) for name, of, typmod, *more in rows)
     keys = tuple(tuple(names) for names, *_ in indexes)
     primary = next((tuple(names) for names, is_primary, *_ in indexes if is_primary), ())
     chosen = next((tuple(names) for names, _, is_chosen, _ in indexes if is_chosen), ())
