@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install java psql browser demo pushdemo crashdemo test check bench docs lock format clean
+.PHONY: help install java psql browser postgres mariadb demo pushdemo crashdemo test check bench docs lock format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,12 @@ psql: ## PostgreSQL's client, for the tests: found, or installed (Debian, as roo
 
 browser: ## Chromium, for the tests of the console: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/browser.py
+
+postgres: ## PostgreSQL's server, for the tests: found, or installed (Debian, as root or with sudo)
+	@$(PYTHON) tools/postgres_server.py
+
+mariadb: ## MariaDB's server, for the tests: found, or installed (Debian, as root or with sudo)
+	@$(PYTHON) tools/mariadb_server.py
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -37,10 +43,10 @@ pushdemo: $(READY) ## one filter, subscribed to in every style, without Spark
 crashdemo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
-test: java psql browser $(READY) lint ## lint, types, import layers, and all tests
+test: java psql browser postgres mariadb $(READY) lint ## lint, types, import layers, and all tests
 	$(BIN)/python tools/run_tests.py
 
-check: java psql browser $(READY) lint ## the quick loop: the same without the tests that take long
+check: java psql browser postgres mariadb $(READY) lint ## the quick loop: the same without the tests that take long
 	$(BIN)/python -m pytest -q -m "not crash and not slow" -x
 
 .PHONY: lint
