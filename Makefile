@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install java psql browser kafka demo pushdemo crashdemo test check bench docs lock format clean
+.PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check bench docs lock format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,6 +15,8 @@ install: $(READY) ## the virtual environment, with everything pinned
 java: ## Java 17 or newer: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/java.py
 
+services: psql browser kafka postgres mariadb brokers ## all that tests need: found, or installed (Debian, as root or with sudo)
+
 psql: ## PostgreSQL's client, for the tests: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/psql.py
 
@@ -23,6 +25,12 @@ browser: ## Chromium, for the tests of the console: found, or installed (Debian,
 
 kafka: java ## Apache Kafka, for the tests: found in .cache, or resolved by Maven
 	@$(PYTHON) tools/kafka.py
+
+postgres: ## PostgreSQL's server, for the tests: found, or installed (Debian, as root or with sudo)
+	@$(PYTHON) tools/postgres_server.py
+
+mariadb: ## MariaDB's server, for the tests: found, or installed (Debian, as root or with sudo)
+	@$(PYTHON) tools/mariadb_server.py
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -40,10 +48,10 @@ pushdemo: $(READY) ## one filter, subscribed to in every style, without Spark
 crashdemo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
-test: java psql browser kafka $(READY) lint ## lint, types, import layers, and all tests
+test: java services $(READY) lint ## lint, types, import layers, and all tests
 	$(BIN)/python tools/run_tests.py
 
-check: java psql browser kafka $(READY) lint ## the quick loop: the same without the tests that take long
+check: java services $(READY) lint ## the quick loop: the same without the tests that take long
 	$(BIN)/python -m pytest -q -m "not crash and not slow" -x
 
 .PHONY: lint
