@@ -275,6 +275,24 @@ def test_rows_come_as_they_are_pushed_and_in_order(opened):
     feed.live.drop_tail()
 
 
+def test_the_first_batch_of_java_ends_when_all_is_sent(opened):
+    """So that Java has ended one before it matters; the next batch goes on for long."""
+    play = Play(opened)
+    play.push(0, 1)
+    feed, answers = play.feed(), iter([True, False])
+    feed.live.is_cold = lambda: next(answers)
+    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
+    rows, end = frames.all()
+    assert len(rows) == 2
+    frames = Frames(lambda wire: feed.send_live(NAMES, end, wire))
+    for _ in range(3):  # nothing in between but waiting
+        play.push(2)
+        assert len(frames.next()[3]) == 1
+    feed.live.end_batch()
+    assert frames.all()[0] == []
+    feed.live.drop_tail()
+
+
 def test_after_the_end_of_a_batch_it_is_parked(opened):
     play = Play(opened)
     play.push(0)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -122,6 +123,9 @@ _USERS: Final = _Users()
 _LAUNCHING: Final = threading.Lock()
 """One process has one Spark: two databases must not start it at once."""
 
+_WARM: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""The contexts in which a live batch was begun."""
+
 
 class Spark:
     """One Spark session for a database; views run in sessions of their own that share it.
@@ -216,6 +220,14 @@ class Spark:
         for name, value in (TUNING | (LINE_TUNING if line else {})).items():
             view.conf.set(name, self._options.get(name, value))
         return view
+
+    def is_cold(self) -> bool:
+        """Whether this is asked for the first time of the Spark at hand, by any database."""
+        context = self.session.sparkContext
+        with _LAUNCHING:
+            is_cold = context not in _WARM
+            _WARM.add(context)
+        return is_cold
 
     def _start(self) -> None:
         if self._session is None:

@@ -100,6 +100,7 @@ class SparkViews:
         runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
         feed.live.shown_lsn = lambda: view.cause
         feed.live.cuts = view.progress.cuts
+        feed.live.is_cold = self.spark.is_cold
         if place is None and plan.line:
             view.progress.reached = -1  # even over no rows it has a result, which is to come
         if place is not None:
