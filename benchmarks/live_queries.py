@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from millstream import Database
 
-TOO_LONG = 300
-"""The seconds after which a view is given up."""
+GIVE_UP = 300
+"""The seconds after which a view is given up, if nothing else is said."""
 
 
 @dataclass(slots=True)
@@ -76,6 +76,7 @@ class Comparison:
         status: what shows how far it is.
         change: changes the inputs a little.
         files: the Parquet files with what is in some inputs now.
+        give_up: the seconds after which a view is given up.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class Comparison:
         *,
         change: Callable[[], None],
         files: Callable[[list[str]], dict[str, list[str]]],
+        give_up: float = GIVE_UP,
     ) -> None:
         self._db, self._folder, self._status = db, folder, status
+        self._give_up = give_up
         self._change, self._files = change, files
 
     def warm_up(self) -> None:
@@ -99,7 +102,7 @@ class Comparison:
             "CREATE MATERIALIZED VIEW warmed AS SELECT a.k, SUM(b.n) AS total"
             " FROM warm a JOIN warm b ON a.n = b.n GROUP BY a.k"
         )
-        self._db.wait_for("warmed", timeout=TOO_LONG)
+        self._db.wait_for("warmed", timeout=self._give_up)
         self._db.execute("DROP VIEW warmed; DROP SOURCE warm")
 
     def measure(self, name: str, sql: str, plain: str, inputs: dict[str, int]) -> Measured:
@@ -131,7 +134,7 @@ class Comparison:
         try:
             if statement:
                 self._db.execute(statement)
-            self._db.wait_for(measured.name, timeout=TOO_LONG)
+            self._db.wait_for(measured.name, timeout=self._give_up)
         except Error as error:
             measured.error = f"{type(error).__name__}: {error}"
         return not measured.error

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 import millstream as ms
-from live_queries import Comparison, compare, show
+from live_queries import GIVE_UP, Comparison, compare, show
 from nexmark_events import COLUMNS, FIRST_ID, Events
 
 if TYPE_CHECKING:
@@ -273,6 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--only", default=",".join(QUERIES))
+    parser.add_argument("--give-up", type=float, default=GIVE_UP, help="seconds a view may take")
     given = parser.parse_args()
     measured = []
     with tempfile.TemporaryDirectory() as name, Console(stderr=True).status("") as status:
@@ -284,7 +285,14 @@ def main() -> None:
                 status.update(f"{first:,} events")
                 size = min(CHUNK, given.events - first)
                 site.push(size, listed="q20_table" in given.only)
-            comparison = Comparison(db, folder, status, change=site.change, files=site.files)
+            comparison = Comparison(
+                db,
+                folder,
+                status,
+                change=site.change,
+                files=site.files,
+                give_up=given.give_up,
+            )
             comparison.warm_up()
             for query in given.only.split(","):
                 names, sql = QUERIES[query]
