@@ -144,8 +144,8 @@ def change_tables(proof, dice):
     proof.insert("listing", [(key, f"m{key}", dice.choice([10, 11])) for key in keys[1:]])
 
 
-@pytest.fixture
-def proof(db):
+def create(db):
+    """The sources and tables."""
     for name, columns in COLUMNS.items():
         key = KEYS.get(name, ())
         text = ", ".join(
@@ -153,6 +153,11 @@ def proof(db):
             for column, kind in columns.items()
         )
         db.execute(f"CREATE {'TABLE' if key else 'SOURCE'} {name} ({text})")
+
+
+@pytest.fixture
+def proof(db):
+    create(db)
     return Proof(db, Model(SCHEMAS), KEYS)
 
 
