@@ -508,6 +508,12 @@ class ConnectorFailedError(ConnectorError):
     code = "CONNECTOR_FAILED"
 
 
+class FileAccessError(Error):
+    """A file, or a store of files, that cannot be read or written."""
+
+    code = "FILE"
+
+
 class ServerError(Error):
     """The root of what a server refuses."""
 
