@@ -514,6 +514,12 @@ class FileAccessError(Error):
     code = "FILE"
 
 
+class FileFormatError(FileAccessError):
+    """A file that is damaged, not complete, or of another format than it should be."""
+
+    code = "FILE_FORMAT"
+
+
 class ServerError(Error):
     """The root of what a server refuses."""
 

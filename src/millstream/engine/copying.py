@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from millstream.connectors.options import resolve
 from millstream.engine import dml
 from millstream.engine.context import CopyProgress
 from millstream.errors import SchemaMismatchError, SqlColumnError, SqlOptionError
@@ -165,7 +166,7 @@ def _options(
             problem = f"{name} has a wrong value"
             hint = "true or false" if name in _FLAGS else "a text"
         else:
-            values[name] = value if name in _FLAGS else str(value)
+            values[name] = value if name in _FLAGS else str(resolve(value))
             continue
         raise SqlOptionError(problem, sql=statement.sql, line=at[0], column=at[1], hint=hint)
     place = open_place(statement.place, {name: values.get(name) for name in _ACCESS})

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from millstream.errors import FileAccessError, RowError, SchemaError, SchemaMismatchError
+from millstream.errors import (
+    FileAccessError,
+    FileFormatError,
+    RowError,
+    SchemaError,
+    SchemaMismatchError,
+)
 from millstream.files.lines import READ_BYTES, chunks, is_json, is_utf8, records
 from millstream.files.place import access_error
 from millstream.formats.csv_text import csv_rows
@@ -148,7 +154,9 @@ def _unreadable(place: Place, form: str, error: Exception) -> FileAccessError:
     if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
         return access_error("read", place.path, error)
     why = str(error).partition(" Detail:")[0][:200]
-    return FileAccessError(
+    if not place.is_local and isinstance(error, OSError):  # the network, perhaps
+        return FileAccessError(f"cannot read {place.path}: {why}", hint="it is tried again")
+    return FileFormatError(
         f"{place.path} cannot be read as {form}: {why}",
         hint="the file is damaged or not complete, or has another format",
     )
@@ -323,7 +331,10 @@ class _Text:
                 at = self._bad_record(group, error)
                 if at is None:
                     raise
-                batches += self._rows(b"".join(group[:at]))
+                # Those before it may be bad in another way, which was not looked at yet.
+                before, bad_before = self._around(group[:at], line)
+                batches += before
+                bad += bad_before
                 taken, many = at + 1, _FEW
                 where = line + sum(each.count(b"\n") for each in group[:at])
                 bad.append(self._refused(error, group[at], where))
