@@ -530,6 +530,18 @@ class ConnectorFailedError(ConnectorError):
     code = "CONNECTOR_FAILED"
 
 
+class FileAccessError(Error):
+    """A file, or a store of files, that cannot be read or written."""
+
+    code = "FILE"
+
+
+class FileFormatError(FileAccessError):
+    """A file that is damaged, not complete, or of another format than it should be."""
+
+    code = "FILE_FORMAT"
+
+
 class ServerError(Error):
     """The root of what a server refuses."""
 

@@ -77,6 +77,13 @@ def test_a_directory_that_is_open_elsewhere(quick, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_copy(quick, trades, tmp_path):
+    path = tmp_path / "x.csv"
+    sql = f"COPY trades TO '{path}'; COPY trades FROM '{path}'"
+    done = quick("sql", trades, "-c", sql, check=0)
+    assert (done.stdout, done.stderr) == ("COPY 2\nCOPY 2\n", "")
+
+
 # ---- the shell
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -15,9 +17,10 @@ from millstream.cli.formats import Format
 from millstream.formats.json_output import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream import Change, ChangeBatch, Result, Schema
+    from millstream.engine.context import CopyProgress
 
 _WIDE: Final = 100_000
 _NUMBERS: Final = frozenset(
@@ -31,6 +34,22 @@ def console(*, err: bool = False) -> Console:
     """A console for a terminal, or for a pipe, where nothing is cut to the width of a terminal."""
     file = sys.stderr if err else sys.stdout
     return Console(file=file, highlight=False, width=None if file.isatty() else _WIDE)
+
+
+@contextlib.contextmanager
+def copy_bar() -> Iterator[Callable[[CopyProgress], None]]:
+    """A bar on standard error that shows the progress of a COPY; nothing without a terminal."""
+    err = console(err=True)
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rows]}"))
+    with Progress(
+        *columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=1.0, rows="0 rows")
+
+        def report(progress: CopyProgress) -> None:
+            bar.update(task, completed=progress.done, rows=f"{progress.rows:,} rows")
+
+        yield report
 
 
 # ---- values

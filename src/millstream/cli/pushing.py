@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -12,6 +11,8 @@ import typer
 
 from millstream.cli.formats import InputFormat
 from millstream.errors import Error, RowError, SchemaMismatchError
+from millstream.files.lines import READ_BYTES, chunks, is_json, is_utf8
+from millstream.files.lines import records as records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,6 @@ _SUFFIXES: Final = {
 }
 _FILE_MAGIC: Final = b"ARROW1"
 _STREAM_MAGIC: Final = b"\xff\xff\xff\xff"
-_READ: Final = 1 << 20
 _FEW: Final = 64
 _PLACE: Final = re.compile(r"(?:row \d+(?: \(line \d+\))?|line (\d+)(?:, column \d+)?)[:,] ")
 
@@ -84,7 +84,7 @@ def push_stream(
         done.rows, done.bytes = database.insert_json(name, begin), len(begin)
         return done
     lines = _Lines(database, name, done, is_csv=found is InputFormat.CSV, skip_bad=skip_bad)
-    for chunk in _chunks(begin, stream, is_csv=found is InputFormat.CSV):
+    for chunk in chunks(begin, lambda: _read(stream), is_csv=found is InputFormat.CSV):
         lines.insert(chunk)
         done.bytes += len(chunk)
         report(done)
@@ -104,32 +104,10 @@ def _format_of(name: str, begin: bytes) -> InputFormat:
 def _read(stream: BinaryIO) -> bytes:
     """What is there, and at least a byte; a pipe is not waited for until it is full."""
     read1: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    return read1(_READ)
+    return read1(READ_BYTES)
 
 
 # ---- lines: JSON and CSV
-
-
-def _chunks(begin: bytes, stream: BinaryIO, *, is_csv: bool) -> Iterator[bytes]:
-    """Whole records, as many as are there; a record of CSV may have ends of lines in quotes."""
-    pending = begin
-    more = begin
-    while more:
-        end = _end_of_records(pending, is_csv=is_csv)
-        if end:
-            yield pending[:end]
-            pending = pending[end:]
-        more = _read(stream)
-        pending += more
-    if pending.strip():
-        yield pending
-
-
-def _end_of_records(text: bytes, *, is_csv: bool) -> int:
-    end = text.rfind(b"\n") + 1
-    while is_csv and end and text.count(b'"', 0, end) % 2:
-        end = text.rfind(b"\n", 0, end - 1) + 1
-    return end
 
 
 class _Lines:
@@ -175,7 +153,7 @@ class _Lines:
 
     def _insert_around(self, chunk: bytes, error: SchemaMismatchError) -> None:
         """Insert what is before the bad record; what follows it, if bad ones are skipped."""
-        records = list(_records(chunk, is_csv=self._is_csv))
+        records = list(records_of(chunk, is_csv=self._is_csv))
         bad = self._bad_record(records, error)
         if bad is None:  # no row is wrong: a column of the header
             raise error
@@ -196,8 +174,8 @@ class _Lines:
             rows = [place for place, each in enumerate(records) if each.strip()]
             return rows[error.row] if error.row < len(rows) else None
         if self._is_csv:
-            return next((n for n, each in enumerate(records) if not _is_utf8(each)), None)
-        return next((n for n, each in enumerate(records) if not _is_json(each)), None)
+            return next((n for n, each in enumerate(records) if not is_utf8(each)), None)
+        return next((n for n, each in enumerate(records) if not is_json(each)), None)
 
     def _refused(self, place: str, error: Error) -> PushError:
         message = error.message[_prefix(error.message) :]
@@ -205,33 +183,6 @@ class _Lines:
         if error.hint:
             hint = f"{error.hint.replace(' Nothing was taken.', '')}\n  {hint}"
         return PushError(f"{place}: {message}", hint=hint)
-
-
-def _records(chunk: bytes, *, is_csv: bool) -> Iterator[bytes]:
-    held = b""
-    for line in chunk.splitlines(keepends=True):
-        held += line
-        if not is_csv or held.count(b'"') % 2 == 0:
-            yield held
-            held = b""
-    if held:
-        yield held
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        json.loads(text.strip() or b"null")
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _prefix(message: str) -> int:

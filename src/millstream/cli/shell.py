@@ -16,13 +16,14 @@ from rich.text import Text
 
 import millstream
 from millstream.cli.completion import SqlCompleter
-from millstream.cli.output import ChangePrinter, console, print_result
-from millstream.cli.statements import is_complete, split, subscribed
+from millstream.cli.output import ChangePrinter, console, copy_bar, print_result
+from millstream.cli.statements import is_complete, is_copy, split, subscribed
 from millstream.errors import Error
 
 if TYPE_CHECKING:
-    from millstream import Database, Result
+    from millstream import Database, Result, Subscription
     from millstream.cli.formats import Format
+    from millstream.client.client import Client
 
 _HELP: Final = r"""Statements end with a semicolon and may have several lines.
   \d          sources, tables and views; \dt and \dv only some of them
@@ -30,7 +31,8 @@ _HELP: Final = r"""Statements end with a semicolon and may have several lines.
   \? or \h    this help
   \q          leave; so does Ctrl-D
   SUBSCRIBE TO NAME; LIVE SELECT ...;    changes as they happen, until Ctrl-C
-  CREATE SOURCE, TABLE, MATERIALIZED VIEW; INSERT, UPDATE, DELETE; SELECT; SHOW; EXPLAIN"""
+  CREATE SOURCE, TABLE, MATERIALIZED VIEW; INSERT, UPDATE, DELETE; SELECT; SHOW; EXPLAIN
+  COPY t FROM 'x.parquet'; COPY (SELECT ...) TO 'y.csv';    files, with their progress"""
 _KINDS: Final = ("source", "table", "view", "stream")
 _LISTED: Final = {"\\d": _KINDS, "\\dt": ("source", "table"), "\\dv": ("view", "stream")}
 
@@ -61,8 +63,16 @@ class Runner:
         if query is not None:
             self._follow(query)
             return
-        result = self.database.execute(statement)
+        result = self._copy(statement) if is_copy(statement) else self.database.execute(statement)
         print_result(self.out, cast("Result", result), self._form)
+
+    def _copy(self, statement: str) -> Result | Subscription:
+        """Run a COPY, with a bar of its progress on a terminal."""
+        database = cast("Database | Client", self.database)
+        if not isinstance(database, millstream.Database):  # a server's, which does not say
+            return database.execute(statement)
+        with copy_bar() as report:
+            return database.execute(statement, progress=report)
 
     def command(self, text: str) -> None:
         r"""Run a ``\`` command but ``\q``."""

@@ -64,6 +64,15 @@ def is_complete(text: str) -> bool:
     return text.lstrip().startswith("\\") or not split(text)[1]
 
 
+def is_copy(statement: str) -> bool:
+    r"""Whether a statement is a COPY, which may take long.
+
+    >>> is_copy("-- all\nCOPY t FROM 'x.csv'"), is_copy("SELECT 1")
+    (True, False)
+    """
+    return _COMMENT.sub("", statement).lstrip()[:5].upper().rstrip() == "COPY"
+
+
 def subscribed(statement: str) -> str | None:
     """The query of ``SUBSCRIBE [TO] name | SELECT`` or ``LIVE SELECT``; None for others.
 

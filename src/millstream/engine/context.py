@@ -37,6 +37,19 @@ _FOR_TENANTS = (Insert, Update, Delete, Select, Query, Notify, ShowChanges, Desc
 _SHOWN_TO_TENANTS = ("sources", "tables", "views", "streams")
 
 
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """How far a COPY is.
+
+    Attributes:
+        rows: rows that were read or written so far.
+        done: how much of all, from 0 to 1.
+    """
+
+    rows: int
+    done: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
     """What a statement runs in. A session has one; a call with ``tenant=`` gets its own.
@@ -45,11 +58,13 @@ class Context:
         engine: what the statement acts on.
         tenant: whose rows it sees and changes; None: all.
         channels: the channels of SQL's LISTEN; None in the context of one call.
+        progress: is told how far a COPY is; None: nobody wants to know.
     """
 
     engine: Engine
     tenant: str | None = None
     channels: Channels | None = None
+    progress: Callable[[CopyProgress], None] | None = None
 
     # ---- what a tenant may see
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from millstream.engine import cause, dml, notifications, points
@@ -18,6 +19,9 @@ from millstream.sources import Writer
 from millstream.sql import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.engine.context import CopyProgress
     from millstream.engine.engine import Engine
     from millstream.engine.once import Insertion
     from millstream.formats.text import TextInput
@@ -59,7 +63,12 @@ class Session(Subscribing):
     # ---- SQL
 
     def execute(
-        self, sql: str, parameters: ParameterValues = None, *, tenant: str | None = None
+        self,
+        sql: str,
+        parameters: ParameterValues = None,
+        *,
+        tenant: str | None = None,
+        progress: Callable[[CopyProgress], None] | None = None,
     ) -> Result | Subscription:
         """Run statements; returns the last one's Result, or Subscription if it is a LIVE SELECT.
 
@@ -75,12 +84,15 @@ class Session(Subscribing):
             parameters: the values of the parameters: a list for each ``?`` in the order of the
                 text, or a dict for ``:name``. A list in ``IN (?)`` stands for all its values.
             tenant: run them as this tenant.
+            progress: called by COPY now and then with the rows so far and how much of all is done.
 
         Raises:
             SqlError: a statement is refused; the error says where, why, and what to write instead.
                 If the text cannot be parsed, nothing was run; else the statements before it were.
         """
         context = self._context_of(tenant)
+        if progress is not None:
+            context = replace(context, progress=progress)
         known = points.run(context, sql, parameters)
         if known is not None:
             return known

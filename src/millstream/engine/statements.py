@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.engine import connect, ddl, dml, notifications, show, subscribe
+from millstream.engine import connect, copying, ddl, dml, notifications, show, subscribe
 from millstream.engine.explain import explain
 from millstream.errors import SqlUnsupportedError
 from millstream.sql import (
     AddColumn,
+    CopyFrom,
+    CopyTo,
     CreateSink,
     CreateSource,
     CreateTable,
@@ -48,6 +50,8 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     Drop: ddl.drop,
     AddColumn: ddl.add_column,
     SkipDamage: ddl.skip_damage,
+    CopyFrom: copying.copy_from,
+    CopyTo: copying.copy_to,
     Insert: dml.insert,
     Update: dml.update,
     Delete: dml.delete,

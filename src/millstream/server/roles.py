@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from millstream.errors import RoleError
 from millstream.sql import (
     AddColumn,
+    CopyFrom,
+    CopyTo,
     CreateSink,
     CreateSource,
     CreateTable,
@@ -50,6 +52,7 @@ _NEEDED: Final[dict[type[Statement], Role]] = {
     **dict.fromkeys((Insert, Update, Delete, Notify), "write"),
     **dict.fromkeys((CreateSource, CreateTable, CreateView, CreateSink), "admin"),
     **dict.fromkeys((Drop, AddColumn, SkipDamage, Pause), "admin"),
+    **dict.fromkeys((CopyFrom, CopyTo), "admin"),  # files of the server's machine
 }
 _KEPT: Final = 4096
 _LONGEST_KEPT: Final = 4096

@@ -25,6 +25,8 @@ from millstream.sql.statements.query import as_query
 from millstream.sql.statements.render import create_sink, create_source, create_table
 from millstream.sql.statements.statement import (
     AddColumn,
+    CopyFrom,
+    CopyTo,
     CreateSink,
     CreateSource,
     CreateTable,
@@ -58,6 +60,8 @@ from millstream.sql.views.view import clock_place, column_place
 __all__ = [
     "FEED",
     "AddColumn",
+    "CopyFrom",
+    "CopyTo",
     "CreateSink",
     "CreateSource",
     "CreateTable",

@@ -66,6 +66,8 @@ def test_scram_is_that_of_the_rfc():
         ("read", "NOTIFY a, 'b'"),
         ("read", "SELECT pg_notify('a', 'b')"),
         ("read", "COPY own FROM STDIN"),
+        ("write", "COPY own FROM '/etc/passwd' WITH (format = 'csv')"),
+        ("write", "COPY (SELECT * FROM own) TO '/tmp/never.csv'"),
         ("write", "DROP TABLE own"),
         ("write", "CREATE TABLE t (id BIGINT PRIMARY KEY)"),
     ],
@@ -101,6 +103,7 @@ def test_a_tenant_sees_its_own(guarded, keys):
             "SHOW CREATE own",
             "SUBSCRIBE all_ours",
             "COPY all_ours TO STDOUT",
+            "COPY own TO '/tmp/never.csv'",
             "DROP TABLE own",
         ]
         for sql in refused:

@@ -141,6 +141,8 @@ def test_the_catalog_reads_no_files(made):
         "WITH a AS (SELECT 1) INSERT INTO pg_class SELECT * FROM a",
         "SELECT * FROM duckdb_settings(), pg_class",
         "SELECT 1 FROM pg_class; COPY pg_class TO '/tmp/x'",
+        "COPY pg_class TO '/tmp/x.csv'",
+        "COPY (SELECT * FROM pg_class) TO '/tmp/x.csv'",
         "SELECT ((((((((pg_catalog",
         "SELECT getenv('HOME')",
     ]

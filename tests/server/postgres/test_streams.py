@@ -343,3 +343,16 @@ def test_csv_of_others_is_read_too(served):
                 copy.write(wrong)
     found = served.db.query("SELECT * FROM t").fetchall()
     assert found == [(1, True, b"\x00\xff", [1, 2]), (2, False, None, [3, None])]
+
+
+def test_copy_of_files_of_the_server(made, tmp_path):
+    path = tmp_path / "x.csv"
+    made.db.insert("t", [(1, "one"), (2, None)])
+    with made.connect() as client:
+        assert client.execute(f"COPY t (id, name) TO '{path}'").statusmessage == "COPY 2"
+        before = path.read_text()
+        path.write_text("id,name\n7,seven\n")
+        sql = f"COPY t FROM '{path}'"
+        assert client.execute(sql, prepare=True).statusmessage == "COPY 1"
+        assert client.execute("SELECT name FROM t WHERE id = 7").fetchone() == ("seven",)
+    assert before == '"id","name"\n1,"one"\n2,\n'

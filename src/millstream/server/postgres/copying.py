@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import Error
@@ -59,6 +59,16 @@ class Copy:
     def code(self) -> int:
         """0 for text and CSV, 1 for binary."""
         return int(self.form == "binary")
+
+
+def is_of_file(text: Text) -> bool:
+    """Whether a COPY reads or writes a file of the server: the engine's statement."""
+    depth = 0
+    for token, after in pairwise(text.tokens):
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if depth == 0 and token.word in {"FROM", "TO"}:
+            return after.kind in {"string", "escaped", "dollar", "parameter"}
+    return False
 
 
 def read_copy(text: Text) -> Copy:

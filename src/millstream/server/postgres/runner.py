@@ -160,6 +160,10 @@ class Runner:
         if is_catalog(text):
             self.is_reading = True
             return await self.off_loop(partial(self._ask_catalog, text, values))
+        return await self.run_in_engine(text, values)
+
+    async def run_in_engine(self, text: Text, values: Sequence[Any]) -> Answer:
+        """Run a statement of the engine, if the client's role may."""
         made = text.rewritten
         given = made.given(values)
         self.is_reading = text.words[0] in QUERIES

@@ -15,7 +15,13 @@ from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer
 from millstream.server.postgres.changes import ChangeRows, change_columns, read_subscribe
 from millstream.server.postgres.channels import ClientChannels
-from millstream.server.postgres.copying import Copy, CopyWriter, insert, read_copy
+from millstream.server.postgres.copying import (
+    Copy,
+    CopyWriter,
+    insert,
+    is_of_file,
+    read_copy,
+)
 from millstream.server.postgres.errors import PostgresError, ProtocolError, cancelled
 from millstream.server.postgres.options import check_names, duration, split_options
 from millstream.server.postgres.runner import Runner
@@ -342,6 +348,8 @@ class Statements(Runner):
     # ---- COPY
 
     async def _copy(self, text: Text, values: Sequence[Any]) -> Answer:
+        if is_of_file(text):
+            return await self.run_in_engine(text, values)
         copy = read_copy(text)
         if copy.is_in:
             return await self._copy_in(copy)

@@ -12,6 +12,7 @@ from millstream.errors import InvalidOptionError, SqlError, SqlSyntaxError
 from millstream.model.types import MAX_PRECISION
 from millstream.sql.dialect import Millstream, MisreadError
 from millstream.sql.positions import place_at
+from millstream.sql.statements.copy import read_copy
 from millstream.sql.statements.create import read_alter, read_create, read_drop, read_explain
 from millstream.sql.statements.cursor import did_you_mean
 from millstream.sql.statements.parameters import Parameters
@@ -44,6 +45,7 @@ _READERS: Mapping[str, Callable[[StatementReader], Statement]] = {
     "INSERT": read_insert,
     "UPDATE": read_update,
     "DELETE": read_delete,
+    "COPY": read_copy,
     "LIVE": read_live,
     "EXPLAIN": read_explain,
     "SHOW": read_show,
@@ -69,8 +71,7 @@ _UNSUPPORTED = {
     "REPLACE": "Write INSERT OR REPLACE INTO ...",
     "UPSERT": "Write INSERT OR REPLACE INTO ...",
     "TRUNCATE": "Write DELETE FROM ... without WHERE.",
-    "COPY": "Read the file yourself, and db.insert() what it holds.",
-    "LOAD": "Read the file yourself, and db.insert() what it holds.",
+    "LOAD": "Write COPY t FROM 'x.csv'.",
     "SUBSCRIBE": "Call db.subscribe(query), or write LIVE SELECT; over HTTP, GET /v1/subscribe. "
     "SUBSCRIBE is a statement of the shell and of PostgreSQL's protocol.",
     "PREPARE": _PREPARED,

@@ -146,6 +146,30 @@ class Pause(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyFrom(Statement):
+    """``COPY target [(columns)] FROM 'path or URL' [WITH (...)]``.
+
+    Attributes:
+        columns: the columns that the file has; empty: all.
+        place: the path or URL of the file.
+    """
+
+    target: str
+    columns: tuple[str, ...] = ()
+    place: str
+    options: Mapping[str, Option] = field(default_factory=_no_options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTo(Statement):
+    """``COPY relation [(columns)] | (query) TO 'path or URL' [WITH (...)]``."""
+
+    query: Select | Query
+    place: str
+    options: Mapping[str, Option] = field(default_factory=_no_options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Insert(Statement):
     """``INSERT [OR REPLACE | OR IGNORE] INTO target [(columns)] VALUES (...), (...)``.
 

@@ -1,0 +1,182 @@
+"""What sinks of lake tables share: batches are gathered, and stored with their token as one commit.
+
+A commit of a lake costs milliseconds and leaves files behind, so a batch of a few rows is held for
+a moment. What is held is not acknowledged, and comes again after a crash.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.connectors._storage import appended, check_not_again, stored_schema
+from millstream.connectors.batches import SinkBatch
+from millstream.connectors.contract import Option, SinkWriter
+from millstream.errors import ConnectorFailedError
+from millstream.model.batch import ChangeBatch
+
+if TYPE_CHECKING:
+    from millstream.connectors.contract import Settings, SinkInput
+
+LAKE_OPTIONS: Final = (
+    Option(
+        "mode",
+        "choice",
+        choices=("append", "upsert", "changelog"),
+        help="new rows; the rows as they are, by key; or all changes",
+    ),
+    Option("commit_interval", "duration", default=1.0, help="for how long rows are gathered"),
+    Option("commit_rows", "int", default=500_000, help="a commit has about so many rows at most"),
+    Option("overwrite", "bool", default=False, help="upsert: replace rows that are not the sink's"),
+)
+
+
+class LakeWriter(SinkWriter):
+    """Gathers batches and has them committed.
+
+    Args:
+        settings: the values of ``LAKE_OPTIONS``.
+        source: what the sink reads.
+        mode: how it is stored.
+        stored: the token that the table has; None: none.
+
+    Attributes:
+        mode: how it is stored.
+        commits: how many commits were made.
+    """
+
+    def __init__(
+        self, settings: Settings, source: SinkInput, mode: str, stored: str | None
+    ) -> None:
+        super().__init__()
+        self.mode = mode
+        self.commits = 0
+        self._source = source
+        self._stored = stored
+        self._most_rows: int = settings["commit_rows"]
+        self._seconds: float = settings["commit_interval"]
+        self._may_overwrite: bool = settings["overwrite"]
+        self._held: list[ChangeBatch] = []
+        self._rows = 0
+        self._began = 0.0
+        self._replaces = False
+        self._token = ""
+
+    # ---- what a table's library does
+
+    @abstractmethod
+    def append(self, rows: pa.Table, token: str) -> None:
+        """Commit new rows and the token, as one."""
+
+    @abstractmethod
+    def merge(self, upserts: pa.Table, deletes: pa.Table, token: str) -> None:
+        """Commit rows to put and keys to delete, and the token, as one."""
+
+    @abstractmethod
+    def replace(self, rows: pa.Table, token: str) -> None:
+        """Commit rows in place of all that are there, and the token, as one."""
+
+    @abstractmethod
+    def has_rows(self) -> bool:
+        """Whether the table has rows."""
+
+    # ---- the contract
+
+    def position(self) -> str | None:
+        """The token that the table has."""
+        return self._stored
+
+    def write(self, batch: SinkBatch) -> bool:
+        """Hold a batch, and commit when it is time."""
+        if batch.replaces:
+            self._begin_snapshot()
+        if not self._held:
+            self._began = time.monotonic()
+        self._held.append(batch.changes)
+        self._rows += len(batch)
+        if not batch.is_complete:
+            return False
+        self._token = batch.token
+        if not self._rows and not self._replaces:
+            self._held = []
+            return True
+        is_due = self._replaces or batch.kind == "snapshot" or self._rows >= self._most_rows
+        return self._commit() if is_due or self._is_old() else False
+
+    def flush(self, *, finish: bool) -> bool:
+        """Commit what is held when it is old enough."""
+        if not self._held:
+            return True
+        return self._commit() if self._token and (finish or self._is_old()) else False
+
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._began >= self._seconds
+
+    def _begin_snapshot(self) -> None:
+        if self._held:
+            self._commit()
+        if self.mode != "upsert":
+            check_not_again(has_token=self._stored is not None, what="the table")
+        elif self._stored is None and not self._may_overwrite and self.has_rows():
+            raise ConnectorFailedError(
+                "the table has rows that this sink has not written, and would replace",
+                hint="name another table, or write overwrite = true",
+            )
+        self._replaces, self._token = True, ""
+
+    def _commit(self) -> bool:
+        held, token = self._held, self._token
+        if self.mode == "upsert" and not self._replaces:
+            changes = ChangeBatch.concat(held)
+            upserts, deletes = SinkBatch(changes).net_tables()
+            if upserts.num_rows or deletes.num_rows:
+                self.merge(_plain(upserts), _plain(deletes), token)
+                self.commits += 1
+        else:
+            self._commit_rows(held, token)
+        self._stored = token
+        self._held, self._rows, self._replaces, self._token = [], 0, False, ""
+        return True
+
+    def _commit_rows(self, held: list[ChangeBatch], token: str) -> None:
+        schema = stored_schema(self._source, self.mode)
+        if held:
+            parts = [appended(SinkBatch(each), self.mode) for each in held]
+            schema = parts[-1].schema
+            rows = _plain(pa.Table.from_batches([each.cast(schema) for each in parts]))
+        else:
+            rows = _plain(schema.empty_table())
+        if self.mode == "upsert":
+            self.replace(rows, token)
+        elif rows.num_rows:
+            self.append(rows, token)
+        else:
+            return
+        self.commits += 1
+
+    def metrics(self) -> dict[str, int | float]:
+        """How many commits were made, and how many rows wait for theirs."""
+        return {"commits": self.commits, "held_rows": self._rows}
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """A table whose columns may all be NULL, and without metadata: as the tables outside have it."""
+    fields = [pa.field(each.name, each.type) for each in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def check_types(schema: pa.Schema, what: str) -> None:
+    """Raise if a column has a type that lakes do not have.
+
+    Raises:
+        ConnectorFailedError: an INTERVAL.
+    """
+    for each in schema:
+        if "duration" in str(each.type):
+            raise ConnectorFailedError(
+                f"{what} has no type for column {each.name!r}, which is an INTERVAL",
+                hint="select it as a number of seconds",
+            )
