@@ -29,6 +29,9 @@ kafka: java ## Apache Kafka, for the tests: found in .cache, or resolved by Mave
 postgres: ## PostgreSQL's server, for the tests: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/postgres_server.py
 
+brokers: ## Redis, Mosquitto and NATS, for the tests of their connectors: found, or installed
+	@$(PYTHON) tools/brokers.py
+
 mariadb: ## MariaDB's server, for the tests: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/mariadb_server.py
 

@@ -97,7 +97,8 @@ class MessageDecoder:
         origins: Sequence[str] = (),
     ) -> Delivery:
         """As ``delivery``, of messages that have fields: the columns by name, each as text."""
-        fit, letters = dict[int, Row](), list[tuple[str, bytes, int]]()
+        fit: dict[int, Row] = {}
+        letters: list[tuple[str, bytes, int]] = []
         for place, record in enumerate(records):
             try:
                 fit[place] = self._row(record)

@@ -60,7 +60,7 @@ class RedisSource(SourceConnector):
 class RedisReader(SourceReader):
     """Reads entries after the last one."""
 
-    def __init__(self, source: RedisSource, client: Any, position: str | None) -> None:  # noqa: ANN401
+    def __init__(self, source: RedisSource, client: Any, position: dict[str, Any] | None) -> None:  # noqa: ANN401
         settings = source.settings
         self._client = client
         self._stream: str = settings["stream"]
@@ -70,29 +70,31 @@ class RedisReader(SourceReader):
         self._decoder = MessageDecoder(settings, source.target.schema, ("id_column",))
         self._first: Delivery | None = None
         self._lag: int | None = None
-        self._last = position or _BEGIN
-        if position is None and settings["start"] == "latest":
-            self._last = self._info("last-generated-id", _BEGIN)
-            self._first = Delivery(position=self._last)  # where that was is known from now on
-        elif position is not None:
-            self._report_trimmed()
+        info = client.xinfo_stream(self._stream) if client.exists(self._stream) else {}
+        gone = info.get("entries-added", 0) - info.get("length", 0)
+        if position is not None:
+            self._last, self._read = position["id"], position["read"]
+            self._report_deleted(info, gone - self._read)
+        elif settings["start"] == "latest":
+            self._last, self._read = _text(info, "last-generated-id"), info.get("entries-added", 0)
+            self._first = Delivery(position=self._position)  # where that was is known from now on
+        else:
+            self._last, self._read = _BEGIN, gone
 
-    def _info(self, what: str, default: str) -> str:
-        """What XINFO says of the stream; it need not be there yet."""
-        if not self._client.exists(self._stream):
-            return default
-        found = self._client.xinfo_stream(self._stream).get(what)
-        return found.decode() if isinstance(found, bytes) else str(found or default)
+    @property
+    def _position(self) -> dict[str, Any]:
+        """The id of the last entry, and how many there were up to it since the stream began."""
+        return {"id": self._last, "read": self._read}
 
-    def _report_trimmed(self) -> None:
-        """Entries that were deleted before they were read are lost: say so in the dead letters."""
-        deleted = self._info("max-deleted-entry-id", _BEGIN)
-        if _parts(deleted) > _parts(self._last):
-            reason = (
-                f"entries after {self._last} up to {deleted} were deleted before they were read"
-            )
+    def _report_deleted(self, info: dict[str, Any], gone: int) -> None:
+        """Entries that were deleted before they were read are lost: the dead letters say so."""
+        last = _parts(self._last)
+        is_trimmed = gone > 0 and _parts(_text(info, "recorded-first-entry-id")) > last
+        if is_trimmed or _parts(_text(info, "max-deleted-entry-id")) > last:
+            reason = f"entries after {self._last} were deleted before they were read"
+            self._read = max(self._read, self._read + gone)
             self._first = Delivery(
-                position=self._last, rejected=[Rejected(reason, origin=self._stream)]
+                position=self._position, rejected=[Rejected(reason, origin=self._stream)]
             )
 
     def read(self, timeout: float) -> Delivery | None:
@@ -108,6 +110,7 @@ class RedisReader(SourceReader):
             return None
         ((_, entries),) = found
         self._last = entries[-1][0].decode()
+        self._read += len(entries)
         self._lag = None if len(entries) == self._most else 0
         ids = [each.decode() for each, _ in entries]
         origins = [f"{self._stream}@{each}" for each in ids]
@@ -115,10 +118,10 @@ class RedisReader(SourceReader):
         if self._is_fields:
             records = [fields for _, fields in entries]
             return self._decoder.delivery_of_fields(
-                records, self._last, metadata=metadata, origins=origins
+                records, self._position, metadata=metadata, origins=origins
             )
         bodies = [fields.get(self._field, b"") for _, fields in entries]
-        return self._decoder.delivery(bodies, self._last, metadata=metadata, origins=origins)
+        return self._decoder.delivery(bodies, self._position, metadata=metadata, origins=origins)
 
     def lag(self) -> int | None:
         """0 when it has read all."""
@@ -127,6 +130,12 @@ class RedisReader(SourceReader):
     def close(self) -> None:
         """Disconnect."""
         self._client.close()
+
+
+def _text(info: dict[str, Any], what: str) -> str:
+    """An id that XINFO has; the least one when it has none."""
+    found = info.get(what) or _BEGIN
+    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 def _parts(entry: str) -> tuple[int, int]:

@@ -107,13 +107,14 @@ def connect(settings: Settings) -> Any:  # noqa: ANN401 - a connection of websoc
     errors = needs("websockets.exceptions", "websocket")
     url = settings["url"]
     try:
-        return client.connect(
+        opened = client.connect(
             url,
             additional_headers=settings.under("header."),
             open_timeout=5,
             close_timeout=1,
             max_size=1 << 24,
         )
+        return opened.__enter__()  # newer versions connect only then
     except (errors.InvalidURI, errors.InvalidStatus) as error:
         raise ConnectorFailedError(f"cannot connect: {error}", hint="url, headers?") from error
     except (OSError, TimeoutError, errors.WebSocketException) as error:
