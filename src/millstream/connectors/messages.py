@@ -13,7 +13,7 @@ import pyarrow as pa
 from millstream.connectors.contract import Delivery, Option, Rejected
 from millstream.errors import InvalidOptionError, SchemaMismatchError
 from millstream.formats.json_output import to_json
-from millstream.formats.json_records import decode_json
+from millstream.formats.records import FORMATS, record_decoder
 from millstream.formats.text import text_value
 from millstream.model.schema import Schema
 
@@ -53,20 +53,14 @@ class MessageDecoder:
 
     def __init__(self, settings: Settings, schema: Schema, metadata: Sequence[str] = ()) -> None:
         self._schema = schema
-        self._unit = settings["timestamp_unit"]
         self._besides = {name: settings[name] for name in metadata if settings[name] is not None}
         for option, column in self._besides.items():
             _check_column(schema, option, column)
         own = [each for each in schema.columns if each.name not in self._besides.values()]
         self._body = Schema(tuple(own))
-        self._raw = settings["format"] == "raw"
-        if self._raw:
-            kinds = [each.type.kind for each in own]
-            if kinds not in (["VARCHAR"], ["BINARY"]):
-                raise InvalidOptionError(
-                    "a raw message is the value of one column, VARCHAR or BINARY",
-                    hint=f"columns: {', '.join(each.name for each in own) or 'none'}",
-                )
+        # Fields have a method of their own, and no decoder.
+        name = settings["format"] if settings["format"] in FORMATS else "json"
+        self._decode = record_decoder(name, self._body, timestamp_unit=settings["timestamp_unit"])
 
     def delivery(
         self,
@@ -84,8 +78,10 @@ class MessageDecoder:
             metadata: by the names of the options, a text for each message.
             origins: where each message was, for the dead letters.
         """
-        rows, places, rejected = self._decoded(bodies)
-        letters = [(reason, bodies[place], place) for place, reason in rejected]
+        found = self._decode(bodies)
+        places = range(len(bodies)) if found.places is None else found.places
+        letters = [(reason, bodies[place], place) for place, reason in found.malformed]
+        rows = pa.Table.from_batches([found.rows])
         return self._made(rows, places, letters, position, metadata or {}, origins)
 
     def delivery_of_fields(
@@ -133,23 +129,6 @@ class MessageDecoder:
             for reason, payload, place in letters
         ]
         return Delivery(rows=rows, position=position, rejected=rejected)
-
-    def _decoded(
-        self, bodies: Sequence[bytes]
-    ) -> tuple[pa.Table, Sequence[int], list[tuple[int, str]]]:
-        if not self._raw:
-            found = decode_json(bodies, self._body, timestamp_unit=self._unit)
-            places = range(len(bodies)) if found.places is None else found.places
-            return pa.Table.from_batches([found.rows]), places, found.rejected
-        (column,) = self._body.columns
-        fit, rejected = dict[int, str | bytes](), list[tuple[int, str]]()
-        for place, body in enumerate(bodies):
-            try:
-                fit[place] = body if column.type.kind == "BINARY" else body.decode()
-            except UnicodeDecodeError:
-                rejected.append((place, "the text is not UTF-8"))
-        array = pa.array(list(fit.values()), column.type.arrow)
-        return pa.table({column.name: array}), list(fit), rejected
 
 
 def _check_column(schema: Schema, option: str, column: str) -> None:
