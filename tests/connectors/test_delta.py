@@ -14,9 +14,7 @@ from millstream.errors import ConnectorFailedError, InvalidOptionError
 from millstream.testing import wait_until
 from millstream.testing.connectors import (
     SinkScenario,
-    SourceScenario,
     check_sink,
-    check_source,
 )
 
 deltalake = pytest.importorskip("deltalake")
@@ -74,9 +72,9 @@ def test_all_types_are_appended_and_read_by_others(tmp_path):
         "s STRUCT<a BIGINT, b VARCHAR>, m MAP<VARCHAR, BIGINT>"
     )
     row = {
-        **{"id": 1, "A b": "x", "ok": True, "small": 3, "x": 0.5, "f": 0.25, "price": "1.50"},
-        **{"raw": "AAE=", "day": "2026-01-31", "at": "2026-01-31T12:00:00Z", "tags": ["p", None]},
-        **{"s": {"a": 1, "b": None}, "m": {"k": 2}},
+        "id": 1, "A b": "x", "ok": True, "small": 3, "x": 0.5, "f": 0.25, "price": "1.50",
+        "raw": "AAE=", "day": "2026-01-31", "at": "2026-01-31T12:00:00Z", "tags": ["p", None],
+        "s": {"a": 1, "b": None}, "m": {"k": 2},
     }
     path = tmp_path / "table"
     with ms.open() as db:

@@ -157,23 +157,6 @@ def _facts(batch: ChangeBatch) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def _facts(batch: ChangeBatch) -> dict[str, Any]:
-    """What else a batch says of its rows, where it says so."""
-    found = {
-        "topic": batch.topic,
-        "committed_at": batch.committed_at,
-        "watermark": batch.watermark,
-        "cause": batch.cause,
-    }
-    if batch.kind == "changes" and batch.commits is not None and len(batch):
-        ends, times = batch.commits.arrays
-        start, stop = np.searchsorted(ends, [batch.first_lsn, batch.lsn])
-        found["commits"] = [ends[start : stop + 1].tolist(), times[start : stop + 1].tolist()]
-    if batch.causes is not None:
-        found["causes"] = list(batch.causes)
-    return {name: value for name, value in found.items() if value}
-
-
 def _arrow(batch: ChangeBatch | None) -> bytes:
     if batch is None:
         raise ValueError("only snapshots and changes have rows")

@@ -133,8 +133,8 @@ class DeltaWriter(LakeWriter):
         names, key = upserts.schema.names, self._source.schema.key
         rows = pa.concat_tables(
             [
-                upserts.append_column(_DELETED, pa.repeat(False, upserts.num_rows)),  # noqa: FBT003
-                deletes.append_column(_DELETED, pa.repeat(True, deletes.num_rows)),  # noqa: FBT003
+                upserts.append_column(_DELETED, pa.repeat(False, upserts.num_rows)),
+                deletes.append_column(_DELETED, pa.repeat(True, deletes.num_rows)),
             ],
             promote_options="default",
         ).select([*names, _DELETED])
