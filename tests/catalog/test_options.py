@@ -72,12 +72,14 @@ def test_an_unknown_one_is_refused_with_the_nearest():
     assert "retention_bytes" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["wal_mode = 'sync'", "tenant = 't'"])
+@pytest.mark.parametrize(
+    "text", ["wal_mode = 'sync'", "tenant = 't'", "retention = '1 d'", "retention = 'forever'"]
+)
 def test_tables_have_some(text):
     options(text, table=True)
 
 
-@pytest.mark.parametrize("text", ["buffer_size = 5", "backpressure = 'block'", "retention = '1 d'"])
+@pytest.mark.parametrize("text", ["buffer_size = 5", "backpressure = 'block'", "start = 'now'"])
 def test_and_not_the_others(text):
     with pytest.raises(SqlError, match="there is no option"):
         options(text, table=True)
