@@ -67,6 +67,7 @@ lint: $(READY)
 bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/log.py
 	$(BIN)/python benchmarks/layout.py
+	$(BIN)/python benchmarks/at_rest.py
 	$(BIN)/python benchmarks/push.py
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/sql.py
