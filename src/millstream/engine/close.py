@@ -48,6 +48,7 @@ def _stop(engine: Engine) -> None:
     finally:
         engine.dispatcher.stop()
         engine.inlets.abandon()
+        engine.tables.close()
 
 
 def _close_log(engine: Engine, raised: BaseException | None) -> None:

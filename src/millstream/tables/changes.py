@@ -7,8 +7,7 @@ statement sees all that was committed before it, and readers see a commit entire
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
@@ -24,9 +23,11 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate, Projection
-    from millstream.tables.table import Key, Table
+    from millstream.tables.table import Table
+    from millstream.tables.table_rows import Key
 
 Conflict = Literal["error", "replace", "ignore"]
+_FEW: Final = 100
 
 
 class Changes:
@@ -80,7 +81,10 @@ def insert(
     """
     changes = Changes()
     new: dict[Key, Row] = {}
-    for row in map(partial(_widened, table), rows):
+    given = [_widened(table, row) for row in rows]
+    if len(given) > _FEW:
+        table.rows.all()  # to look up many among saved rows takes longer than to wait for them
+    for row in given:
         key = table.key_of(row)
         taken = key in new or key in table.rows
         if taken and conflict == "error":

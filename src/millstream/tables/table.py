@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
 from millstream.errors import LogCorruptError
 from millstream.model.schema import Schema
 from millstream.state.saved import NEVER, SavedRows
+from millstream.tables.table_rows import SavedBase, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate
+    from millstream.tables.table_rows import Key
 
 _ROWS: Final = "rows"
 _PIECE: Final = 1 << 13
-Key = tuple[Any, ...]
+_FEW_CHANGES: Final = 200
+_LARGEST: Final = 1 << 30  # bytes: the offsets of Arrow's strings end at 2 GiB
 
 
 class Table:
@@ -53,9 +56,9 @@ class Table:
         self.due = NEVER
         self.on_due: Callable[[], None] = lambda: None
         self.error: LogCorruptError | None = None
-        self.rows: dict[Key, Row] = {}
-        self._columns: dict[str, pa.Array] = {}  # of the rows as they are now, as far as asked for
         self._lock = threading.Lock()
+        self.rows = TableRows(self._lock, self.key_of)
+        self._columns: dict[str, pa.Array] = {}  # of the rows as they are now, as far as asked for
         self.evolve(schema)
 
     def __len__(self) -> int:
@@ -63,12 +66,13 @@ class Table:
 
     def evolve(self, schema: Schema) -> None:
         """Have more columns from now on."""
+        rows = self.rows.all().values()
         with self._lock:
             self.schema = schema
             self._key = tuple(schema.names.index(name) for name in schema.key)
             self._columns = {}
             width = len(schema.columns)
-            self.rows = {key: row + (None,) * (width - len(row)) for key, row in self.rows.items()}
+            self.rows.replace([row + (None,) * (width - len(row)) for row in rows])
 
     def load(self, log: Log, saved: SavedRows | None = None) -> None:
         """Read what was saved of it, and what the log has after that.
@@ -83,10 +87,12 @@ class Table:
             return
         try:
             for batch in log.read(self.name, start=start):
+                if self.written > _FEW_CHANGES:  # each would be looked up among the saved rows
+                    self.rows.all()
                 self.apply(batch)
         except LogCorruptError as error:
             self.error = error
-            self.rows.clear()
+            self.rows.replace([])
 
     def _restore(self, log: Log, saved: SavedRows | None) -> int | Literal["earliest"]:
         """Take in saved rows, if they fit; returns from where on the log is to be read."""
@@ -100,9 +106,7 @@ class Table:
             return "earliest"
         added = (None,) * (len(columns) - table.num_columns)  # since they were saved
         known = Schema.from_arrow(table.schema) if added else self.schema
-        for piece in table.to_batches():
-            rows = known.arrow_to_rows(piece)
-            self.rows.update((self.key_of(row), row + added) for row in rows)
+        self.rows.start_with(SavedBase(table, known, self._key, added))
         self.lsn = saved.lsn
         return saved.lsn + 1
 
@@ -132,7 +136,7 @@ class Table:
     def clear(self) -> None:
         """Forget all rows."""
         with self._lock:
-            self.rows.clear()
+            self.rows.replace([])
             self._columns = {}
 
     def salvage(self, log: Log, saved: SavedRows | None) -> None:
@@ -155,10 +159,11 @@ class Table:
             changed = batch.schema.arrow_to_rows(batch.arrow)
         with self._lock:
             for row, weight in zip(changed, batch.weights, strict=True):
+                key = self.key_of(row)
                 if weight > 0:
-                    rows[self.key_of(row)] = row
-                elif _same(rows.get(self.key_of(row)), row):
-                    del rows[self.key_of(row)]
+                    rows.put(key, row)
+                elif _same(rows.get(key), row):
+                    rows.drop(key)
             self._columns = {}
             self.lsn = batch.lsn
             self.written += len(batch)
@@ -168,17 +173,25 @@ class Table:
 
     def candidates(self, predicate: Predicate | None) -> list[Row]:
         """The rows that a predicate may keep: one at most, if it asks for a key; else all."""
-        key = None if predicate is None else predicate.pinned(self._key)
-        if key is None:
-            return list(self.rows.values())
+        key = self._pinned(predicate)
+        return list(self.rows.all().values()) if key is None else self._found(key)
+
+    def _pinned(self, predicate: Predicate | None) -> Key | None:
+        return None if predicate is None else predicate.pinned(self._key)
+
+    def _found(self, key: Key) -> list[Row]:
         row = self.rows.get(key)
         return [] if row is None else [row]
 
     def snapshot(self, predicate: Predicate | None = None) -> tuple[list[Row], int, Schema]:
         """The rows that a predicate may keep, the LSN at which they hold, and their columns."""
         self.check()
+        key = self._pinned(predicate)
+        if key is None:
+            self.rows.all()  # not with the lock: they are complete from now on
         with self._lock:
-            rows, lsn, schema = self.candidates(predicate), self.lsn, self.schema
+            rows = list(self.rows.all().values()) if key is None else self._found(key)
+            lsn, schema = self.lsn, self.schema
         return (copy.deepcopy(rows) if schema.is_nested else rows), lsn, schema
 
     def columns(self, names: Sequence[str]) -> tuple[dict[str, pa.Array], int]:
@@ -188,8 +201,16 @@ class Table:
         """
         self.check()
         with self._lock:
-            held, schema, count = self._columns, self.schema, len(self.rows)
-            rows = [] if held.keys() >= set(names) else list(self.rows.values())
+            held, schema, count, saved = self._columns, self.schema, len(self.rows), self.rows.base
+            if saved is not None and saved.nbytes <= _LARGEST:  # as they were saved
+                for name in {*names} - held.keys() & {*saved.schema.names}:
+                    held[name] = saved.column(name).combine_chunks()
+            has_all = held.keys() >= set(names)
+        if not has_all:
+            self.rows.all()
+            with self._lock:
+                held, schema, count = self._columns, self.schema, len(self.rows)
+                rows = list(self.rows.all().values())
         for name in names:
             if name not in held:
                 held[name] = schema.column_to_arrow(name, rows)

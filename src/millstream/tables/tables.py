@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from millstream.errors import Error, ObjectNotFoundError, WrongObjectError
+from millstream.errors import ClosedError, Error, ObjectNotFoundError, WrongObjectError
 from millstream.model.batch import ChangeBatch
 from millstream.model.change import Gap
 from millstream.tables import changes
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.sql import Predicate, Projection
     from millstream.state.saved import SavedRows
     from millstream.tables.changes import Changes, Conflict
-    from millstream.tables.table import Key
+    from millstream.tables.table_rows import Key
 
 
 class Stamp(Protocol):
@@ -73,7 +73,14 @@ class Tables:
 
     def remove(self, name: str) -> None:
         """Forget a table that was dropped; statements under way are refused."""
-        self._tables.pop(name, None)
+        table = self._tables.pop(name, None)
+        if table is not None:
+            table.rows.close(ObjectNotFoundError(f"the table {name} was dropped"))
+
+    def close(self) -> None:
+        """Read no more of the saved rows of tables."""
+        for each in self._tables.values():
+            each.rows.close(ClosedError("the database is closed", hint="open it again"))
 
     # ---- statements
 
