@@ -22,6 +22,7 @@ from millstream.model.schema import Schema
 from millstream.state.keys import hash_columns, one_hasher
 from millstream.state.result_reader import ResultReader
 from millstream.state.runs import (
+    Run,
     added,
     compacted,
     compare,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from millstream.model.result_rows import Results
     from millstream.model.schema import Column, Row
     from millstream.state.keys import Mask
-    from millstream.state.runs import Run
 
 Key = tuple[Any, ...]
 _FEW = 256  # results up to which Python is faster than Arrow
@@ -213,6 +213,16 @@ class Rows:
             self.apply(self.diff_rows(batch.held_rows, keep=weights > 0))
         else:
             self.apply(self.diff(batch.arrow, keep=weights > 0))
+
+    def restore(self, batch: ChangeBatch) -> None:
+        """Take in rows of the stored columns that were captured before: each key is there once."""
+        if len(self) or len(batch) <= self.few:
+            self.load(batch)
+            return
+        with self._lock:
+            self.runs = (Run.unindexed(batch.arrow, self._keys),)
+            self._size = len(batch)
+            self._version += 1
 
     # ---- reading
 

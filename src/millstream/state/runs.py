@@ -33,16 +33,19 @@ class Run:
         batch: the rows.
         alive: which of them still count.
         live: how many do.
-        hashes: the hashes, sorted.
-        places: the place of the row that each hash is of.
     """
 
-    __slots__ = ("_groups", "alive", "batch", "hashes", "live", "places")
+    __slots__ = ("_groups", "_index", "_keys", "alive", "batch", "live")
 
-    def __init__(self, batch: pa.RecordBatch, hashes: Hashes, places: NDArray[np.int32]) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        index: tuple[Hashes, NDArray[np.int32]] | None,
+        keys: Sequence[int] = (),
+    ) -> None:
         self.batch = batch
-        self.hashes = hashes
-        self.places = places
+        self._index = index
+        self._keys = keys
         self.alive = np.ones(batch.num_rows, np.bool_)
         self.live = batch.num_rows
         self._groups: tuple[Hashes, NDArray[np.int32]] | None = None
@@ -50,17 +53,30 @@ class Run:
     @classmethod
     def of(cls, batch: pa.RecordBatch, hashes: Hashes) -> Run:
         """A run of rows and their hashes, in any order."""
-        order = hashes.argsort(kind="stable")
-        return cls(batch, hashes[order], order.astype(np.int32))
+        return cls(batch, _sorted(hashes))
+
+    @classmethod
+    def unindexed(cls, batch: pa.RecordBatch, keys: Sequence[int]) -> Run:
+        """A run of rows, given the places of their key columns; hashed when one is looked for."""
+        return cls(batch, None, keys)
+
+    @property
+    def index(self) -> tuple[Hashes, NDArray[np.int32]]:
+        """The hashes, sorted, and the place of the row that each is of."""
+        index = self._index
+        if index is None:
+            columns = [self.batch.column(key) for key in self._keys]
+            index = self._index = _sorted(hash_columns(columns, self.batch.num_rows))
+        return index
 
     def candidates(self, hashed: int) -> list[int]:
         """The places of the rows alive that have a hash."""
-        wanted = np.uint64(hashed)
-        at = int(self.hashes.searchsorted(wanted))
+        wanted, (hashes, places) = np.uint64(hashed), self.index
+        at = int(hashes.searchsorted(wanted))
         found = []
-        while at < len(self.hashes) and self.hashes[at] == wanted:
-            if self.alive[self.places[at]]:
-                found.append(int(self.places[at]))
+        while at < len(hashes) and hashes[at] == wanted:
+            if self.alive[places[at]]:
+                found.append(int(places[at]))
             at += 1
         return found
 
@@ -75,14 +91,15 @@ class Run:
             rows: where in these columns; one for each hash.
             columns: the run's columns to compare them with.
         """
-        known, size = self.hashes, len(self.hashes)
+        known, places_of = self.index
+        size = len(known)
         at = known.searchsorted(hashes)
         found: list[tuple[Places, Places]] = []
         while len(rows):
             inside = np.flatnonzero(at < size)
             inside = inside[known[at[inside]] == hashes[inside]]
             hashes, rows, at = hashes[inside], rows[inside], at[inside]
-            places = self.places[at].astype(np.int64)
+            places = places_of[at].astype(np.int64)
             match = self.alive[places]
             match[match] = self._same(keys, rows[match], columns, places[match])
             found.append((rows[match], places[match]))
@@ -140,6 +157,11 @@ class Run:
         return same_rows(pairs, len(rows))
 
 
+def _sorted(hashes: Hashes) -> tuple[Hashes, NDArray[np.int32]]:
+    order = hashes.argsort(kind="stable")
+    return hashes[order], order.astype(np.int32)
+
+
 def living(batch: pa.RecordBatch, alive: Mask | None) -> pa.RecordBatch:
     """The rows that are alive; all of them without a mask."""
     return batch if alive is None else batch.filter(pa.array(alive))
@@ -183,15 +205,17 @@ def _merge(runs: Sequence[Run]) -> Run:
     batches, hashes, places = [], [], []
     base = 0
     for run in runs:
-        kept = run.alive[run.places]
+        run_hashes, run_places = run.index
+        kept = run.alive[run_places]
         moved = np.cumsum(run.alive, dtype=np.int32) + np.int32(base - 1)
         batches.append(living(run.batch, run.alive if run.live < len(run.alive) else None))
-        hashes.append(run.hashes[kept])
-        places.append(moved[run.places[kept]])
+        hashes.append(run_hashes[kept])
+        places.append(moved[run_places[kept]])
         base += run.live
     together = np.concatenate(hashes)
     order = together.argsort(kind="stable")  # which only merges what is sorted piece by piece
-    return Run(pa.concat_batches(batches), together[order], np.concatenate(places)[order])
+    index = together[order], np.concatenate(places)[order]
+    return Run(pa.concat_batches(batches), index)
 
 
 def run_of(batch: pa.RecordBatch, keys: Sequence[int]) -> Run:
@@ -353,7 +377,7 @@ def added(compared: Compared, what: Outcome) -> Run | None:
     place_in_run[places] = np.arange(len(places), dtype=np.int32)
     moved = place_in_run[new.places]
     inserted = moved >= 0
-    return Run(_taken(new.batch, places), new.hashes[inserted], moved[inserted])
+    return Run(_taken(new.batch, places), (new.hashes[inserted], moved[inserted]))
 
 
 def deleted(compared: Compared, what: Outcome) -> list[tuple[Run, Places]]:

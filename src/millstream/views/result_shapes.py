@@ -168,7 +168,7 @@ class GroupedRows:
         """
         own = STATE + self._name if STATE + self._name in self.topics else self._name
         rows, emission = self._rows, self._emission
-        parts = {_ROWS: _Part(own, rows.stored_schema, rows.load, rows.load)}
+        parts = {_ROWS: _Part(own, rows.stored_schema, rows.load, rows.restore)}
         if PENDING + self._name in self.topics:
             load = emission.load_pending
             pending = _Part(PENDING + self._name, emission.pending.schema, load, load)
