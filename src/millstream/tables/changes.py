@@ -169,6 +169,8 @@ def replay(table: Table, made: Sequence[RowChange]) -> Changes:
         RowError: a row that does not fit.
         SchemaMismatchError: a value was not sent, and there is no row that has it.
     """
+    if len(made) > _FEW:
+        table.rows.all()
     after: dict[Key, Row | None] = {}
     key_schema = table.schema.of_key
     checked = iter(
@@ -181,7 +183,7 @@ def replay(table: Table, made: Sequence[RowChange]) -> Changes:
     for op, row, given in made:
         key = None if given is None else next(keys)
         if op == "truncate":
-            after = dict.fromkeys(table.rows)
+            after = dict.fromkeys(table.rows.all())
         elif row is None:
             if key is not None:
                 after[key] = None
