@@ -129,6 +129,8 @@ class TestOpening:
                 assert "SKIP DAMAGE" in refused.value.hint
             with pytest.raises(LogCorruptError):
                 db.execute("INSERT INTO t VALUES (1, 1)")
+            [shown] = db.query("SHOW TABLES").to_pylist()
+            assert shown["state"] == "damaged"
             first = low_lsn(db)
             engine_of(db).log.retain()
             assert low_lsn(db) == first  # nothing more is taken of it

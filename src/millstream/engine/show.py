@@ -221,7 +221,10 @@ def _condition(definition: Definition, engine: Engine) -> tuple[str, str | None]
     """The state of a source or a table, and why it is not ``ok``."""
     if definition.broken:
         return "broken", definition.broken
+    table = engine.tables.get(definition.name)
     damage = engine.log.damage(definition.name)
+    if damage is None and table is not None:  # its saved rows may be lost
+        damage = table.error
     return ("ok", None) if damage is None else ("damaged", damage.message)
 
 
