@@ -78,8 +78,7 @@ class SinkBatch:
         Raises:
             ConnectorFailedError: a row changes or disappears, which such a store cannot show.
         """
-        weights = self.changes.weights
-        if any(weight != 1 for weight in weights):
+        if not self.changes.is_insert_only and any(each != 1 for each in self.changes.weights):
             raise ConnectorFailedError(
                 "rows of the sink's input change or disappear, and it can only append",
                 hint="use a mode that updates, or a view that only has new rows",
@@ -92,36 +91,39 @@ class SinkBatch:
         Raises:
             ConnectorFailedError: the input has no key.
         """
-        schema = self.changes.schema
-        if not schema.key:
-            raise ConnectorFailedError(
-                "the sink's input has no key, so its rows cannot be updated",
-                hint="select the key of the table or view, or use a mode that appends changes",
-            )
+        schema = self._keyed()
         places = [schema.names.index(name) for name in schema.key]
         rows = self.changes.held_rows
-        if self.changes.kind == "snapshot":
+        if self.changes.is_insert_only:  # no key was there before, so none comes twice
             return NetChanges(list(rows), [])
         last: dict[Row, Row | None] = {}
         for row, weight in zip(rows, self.changes.weights, strict=True):
             key = tuple([row[place] for place in places])
             if weight > 0:
                 last[key] = row
-            elif last.get(key, row) == row or _same(last[key], row):
+            elif key not in last or _same(last[key], row):
                 last[key] = None
         upserts = [row for row in last.values() if row is not None]
         return NetChanges(upserts, [key for key, row in last.items() if row is None])
 
     def net_tables(self) -> tuple[pa.Table, pa.Table]:
         """As ``net``, as Arrow tables: of whole rows, and of the key's columns."""
-        net, schema = self.net(), self.schema
+        schema = self._keyed()
+        keys = schema.of_key
+        if self.changes.is_insert_only:
+            return self.inserted(), keys.arrow.empty_table()
+        net = self.net()
         upserts = pa.Table.from_batches([schema.rows_to_arrow(net.upserts)])
-        fields = [schema.arrow.field(name) for name in schema.key]
-        columns = zip(*net.deletes, strict=True) if net.deletes else [()] * len(fields)
-        arrays = [
-            pa.array(list(each), field.type) for each, field in zip(columns, fields, strict=True)
-        ]
-        return upserts, pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        return upserts, pa.Table.from_batches([keys.rows_to_arrow(net.deletes)])
+
+    def _keyed(self) -> Schema:
+        schema = self.changes.schema
+        if not schema.key:
+            raise ConnectorFailedError(
+                "the sink's input has no key, so its rows cannot be updated",
+                hint="select the key of the table or view, or use a mode that appends changes",
+            )
+        return schema
 
 
 def _same(one: Row | None, other: Row) -> bool:

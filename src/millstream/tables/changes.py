@@ -172,34 +172,25 @@ def replay(table: Table, made: Sequence[RowChange]) -> Changes:
     if len(made) > _FEW:
         table.rows.all()
     after: dict[Key, Row | None] = {}
-    key_schema = table.schema.of_key
-    checked = iter(
-        _checked(
-            table,
-            [_widened(table, row) for op, row, _ in made if row is not None and _is_sent(row)],
-        )
-    )
-    keys = iter(key_schema.check_rows([key for _, _, key in made if key is not None]))
-    for op, row, given in made:
-        key = None if given is None else next(keys)
+    sent = [_widened(table, row) for _, row, _ in made if row is not None and UNCHANGED not in row]
+    given = [key for _, _, key in made if key is not None]
+    rows = iter(_checked(table, sent))
+    keys = iter(table.key_schema.check_rows(given) if given else ())
+    for op, row, old in made:
+        key = None if old is None else next(keys)
         if op == "truncate":
             after = dict.fromkeys(table.rows.all())
-        elif row is None:
-            if key is not None:
-                after[key] = None
-        else:
-            new = next(checked) if _is_sent(row) else _filled(table, after, row, key)
-            if key is not None:
-                after[key] = None
+            continue
+        if row is not None:
+            new = _filled(table, after, row, key) if UNCHANGED in row else next(rows)
+        if key is not None:
+            after[key] = None
+        if row is not None:
             after[table.key_of(new)] = new
     changes = Changes()
     for key, new_row in after.items():
         changes.replace(table.rows.get(key), new_row)
     return changes
-
-
-def _is_sent(row: Row) -> bool:
-    return not any(value is UNCHANGED for value in row)
 
 
 def _filled(table: Table, after: Mapping[Key, Row | None], row: Row, old_key: Key | None) -> Row:

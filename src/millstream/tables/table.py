@@ -44,6 +44,7 @@ class Table:
         written: how many rows its changes had, old and new, besides what was saved.
         due: when so many were written, ``on_due`` is called, once.
         error: why its rows could not be read, or None.
+        key_schema: the columns of its key.
     """
 
     def __init__(self, name: str, schema: Schema, born: int = 0) -> None:
@@ -70,6 +71,7 @@ class Table:
         with self._lock:
             self.schema = schema
             self._key = tuple(schema.names.index(name) for name in schema.key)
+            self.key_schema = schema.of_key
             self._columns = {}
             width = len(schema.columns)
             self.rows.replace([row + (None,) * (width - len(row)) for row in rows])
