@@ -12,7 +12,19 @@ from millstream.errors import InvalidOptionError
 from millstream.testing import database, wait_until
 
 
+class Server(ThreadingHTTPServer):
+    """Accepts all posts but those that a status waits for."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Receiver)
+        self.got: list = []
+        self.statuses: list = []
+        self.url = f"http://127.0.0.1:{self.server_port}/hook"
+
+
 class Receiver(BaseHTTPRequestHandler):
+    server: Server
+
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status = self.server.statuses.pop(0) if self.server.statuses else 200
@@ -28,9 +40,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    server.got, server.statuses = [], []
-    server.url = f"http://127.0.0.1:{server.server_port}/hook"
+    server = Server()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
