@@ -22,23 +22,24 @@ def test_it_waits_for_room_and_loses_nothing(tmp_path):
     lines = tmp_path / "lines"
     lines.touch()
     payload = "x" * 500
-    with mounted(tmp_path / "disk", "4m") as disk:
-        with ms.open(disk.path / "db", segment_bytes=1 << 18) as db:
-            db.execute(
-                "CREATE SOURCE k (id BIGINT, v VARCHAR) WITH (connector = "
-                f"'{samples.Lines.name}', path = '{lines}', retry_delay = '10 ms', "
-                "retry_max_delay = '10 ms', retry_limit = 1000000)"
-            )
-            disk.fill()
-            with lines.open("a") as file:
-                file.writelines(f'[{n}, "{payload}"]\n' for n in range(1500))
-            wait_until(
-                lambda: (
-                    "No space left" in (db.query("SHOW CONNECTORS").to_pylist()[0]["error"] or "")
-                ),
-                lambda: f"an error: {db.query('SHOW CONNECTORS').to_pylist()}",
-            )
-            disk.free()
-            wait_until(lambda: len(db.query("SELECT id FROM k")) == 1500, "all rows")
-            assert db.query("SELECT COUNT(DISTINCT id) FROM k").fetchall() == [(1500,)]
-            wait_until(lambda: db.metrics()["connectors"]["k"]["error"] is None, "no error")
+    with (
+        mounted(tmp_path / "disk", "4m") as disk,
+        ms.open(disk.path / "db", segment_bytes=1 << 18) as db,
+    ):
+        db.execute(
+            "CREATE SOURCE k (id BIGINT, v VARCHAR) WITH (connector = "
+            f"'{samples.Lines.name}', path = '{lines}', retry_delay = '10 ms', "
+            "retry_max_delay = '10 ms', retry_limit = 1000000)"
+        )
+
+        def error():
+            return db.metrics()["connectors"]["k"]["error"]
+
+        disk.fill()
+        with lines.open("a") as file:
+            file.writelines(f'[{n}, "{payload}"]\n' for n in range(1500))
+        wait_until(lambda: "No space left" in (error() or ""), "an error")
+        disk.free()
+        wait_until(lambda: len(db.query("SELECT id FROM k")) == 1500, "all rows")
+        assert db.query("SELECT COUNT(DISTINCT id) FROM k").fetchall() == [(1500,)]
+        wait_until(lambda: error() is None, "no error")
