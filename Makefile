@@ -55,7 +55,7 @@ test: java services $(READY) lint ## lint, types, import layers, and all tests
 	$(BIN)/python tools/run_tests.py
 
 check: java services $(READY) lint ## the quick loop: the same without the tests that take long
-	$(BIN)/python -m pytest -q -m "not crash and not slow" -x
+	$(BIN)/python tools/run_tests.py --quick -q -x
 
 .PHONY: lint
 lint: $(READY)
