@@ -53,10 +53,10 @@ def test_drop_of_a_view_under_many_subscribers(tmp_path, spark, shape):
             for each in sockets:
                 assert last_of(each) == (["error", "end"], "SUBSCRIPTION_ENDED")
             assert [each.rest() for each in clients] == ["55000"] * EACH
-            for each in (cuts, own):
+            for ended in (cuts, own):
                 with pytest.raises(SubscriptionEndedError):
                     while True:
-                        each.recv(TIMEOUT)
+                        ended.recv(TIMEOUT)
             wait_until(lambda: not service.gate.subscriptions)
             wait_until(lambda: not (service.streaming or len(service.tails)))
             assert served.rows("SHOW VIEWS") == []
