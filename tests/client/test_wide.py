@@ -171,8 +171,8 @@ NOT_REMOTE = {
     "path": "the directory is the server's",
     "session": "the key says whose session it is",
 }
-NOT_AN_ARGUMENT = {"tenant", "inline"}
-"""The key says which tenant; there is no pusher's thread here."""
+NOT_AN_ARGUMENT = {"tenant", "inline", "progress"}
+"""The key says which tenant; there is no pusher's thread here, and an answer of HTTP comes once."""
 
 
 def public(face):
