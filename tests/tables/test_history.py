@@ -289,6 +289,25 @@ class TestReaders:
                             copy[each.row[0]] = each.row
             assert sorted(copy.values()) == rows(db)
 
+    def test_earliest_is_all_that_is_kept_on_the_rows_before_it(self, tmp_path):
+        with opened(tmp_path) as db:
+            db.execute(MADE)
+            for n in range(4):
+                change(db, 60 * n, 60 * n + 60)
+                compact(db)
+            with db.subscribe("SELECT * FROM t", start="earliest") as subscription:
+                first = subscription.recv(TIMEOUT)
+                assert first.kind == "snapshot"
+                assert first.gap.last_lsn == low_lsn(db) - 1
+                copy = {row[0]: row for row in first.rows}
+                while subscription.position < db.lsn:
+                    for each in subscription.recv(TIMEOUT):
+                        if each.op == "delete":
+                            assert copy.pop(each.row[0]) == each.row
+                        else:
+                            copy[each.row[0]] = each.row
+            assert sorted(copy.values()) == rows(db)
+
     def test_a_token_that_is_too_old_begins_anew(self, tmp_path):
         with opened(tmp_path) as db:
             db.execute(MADE)

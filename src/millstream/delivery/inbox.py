@@ -111,9 +111,14 @@ class Inbox:
         else:
             self.log_side.start_snapshot(gap)
 
-    def start_past(self, lsn: int) -> None:
-        """Have the reader begin with the rows that there were at an LSN, then their changes."""
-        self.log_side.start_past(lsn)
+    def start_past(self, lsn: int, gap: Gap | None = None) -> None:
+        """Have the reader begin with the rows that there were at an LSN, then their changes.
+
+        Args:
+            lsn: the LSN.
+            gap: to be reported with the first batch.
+        """
+        self.log_side.start_past(lsn, gap)
 
     def end(self, error: Error | None = None) -> None:
         """Accept no more offers; what is there can still be taken, and then the error is raised."""

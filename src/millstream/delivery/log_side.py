@@ -69,9 +69,10 @@ class LogSide:
         self._live.spill(lsn)
         self._progress.position = lsn - 1
 
-    def start_past(self, lsn: int) -> None:
+    def start_past(self, lsn: int, gap: Gap | None = None) -> None:
         """Start with the rows that there were at an LSN, followed by their changes."""
         batches, lsn = self._feed.snapshot_at(lsn)
+        self._report(gap)
         self.ahead.extend(batches)
         self.start_at(lsn + 1)
 

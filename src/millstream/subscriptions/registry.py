@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.delivery.backpressure import BLOCK, Policy
 from millstream.delivery.inbox import Inbox
-from millstream.errors import InvalidOptionError, SubscriptionExistsError
+from millstream.errors import InvalidOptionError, LsnNotKeptError, SubscriptionExistsError
 from millstream.model.change import Gap
 from millstream.model.clock import from_datetime
-from millstream.model.lsn import PREFIX
+from millstream.model.lsn import FIRST_LSN, PREFIX
 from millstream.subscriptions.base import SubscriptionBase
 from millstream.subscriptions.callback import CallbackSubscription, InlineSubscription
 from millstream.subscriptions.cuts import CutInbox, CutPart, tokens_of
@@ -215,7 +215,7 @@ class Registry:
         elif start == "snapshot":
             inbox.start("snapshot")
         elif start == "earliest":
-            inbox.start("earliest")
+            self._place_earliest(inbox, query)
         elif isinstance(start, datetime):
             self._place_at(inbox, start, query)
         elif isinstance(start, str) and start.startswith(PREFIX):
@@ -231,6 +231,17 @@ class Registry:
                 hint='"now", "earliest", "snapshot", the token of a batch, a datetime in the '
                 f"past, or an LSN from 0 to {inbox.feed.lsn() + 1}",
             )
+
+    def _place_earliest(self, inbox: Inbox, query: SubscribedQuery) -> None:
+        """Begin with all changes that are kept; of a table, on the rows that they begin with."""
+        first, gap = inbox.feed.kept_from(FIRST_LSN)
+        if gap is None or query.is_view or not query.has_past:
+            inbox.start("earliest")
+            return
+        try:
+            inbox.start_past(first, gap)
+        except LsnNotKeptError:  # retention was faster
+            inbox.start("snapshot", gap)
 
     def _place_at(self, inbox: Inbox, start: datetime, query: SubscribedQuery) -> None:
         feed = inbox.feed
