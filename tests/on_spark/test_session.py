@@ -19,6 +19,7 @@ from millstream.errors import (
     ViewFailedError,
     WrongObjectError,
 )
+from millstream.spark.internals import spark_jars
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .observing import rows_of, settle
@@ -26,7 +27,7 @@ from .observing import rows_of, settle
 SUMS = "SELECT k, SUM(n) AS total, COUNT(*) AS c FROM s GROUP BY k"
 
 
-def child(code, *, java=True, **environment):
+def child(code, *, java=True, seconds=240, **environment):
     """Run some Python in a process of its own; what it wrote, and how it ended."""
     env = {**os.environ, **environment}
     if not java:
@@ -37,7 +38,7 @@ def child(code, *, java=True, **environment):
         env=env,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=seconds,
         check=False,
     )
 
@@ -203,9 +204,22 @@ with ms.open() as first, ms.open() as second:
 """
 
 
-def test_nothing_on_the_terminal():
-    done = child(QUIET)
+def test_nothing_on_the_terminal_and_java_keeps_its_classes(tmp_path):
+    done = child(QUIET, XDG_CACHE_HOME=str(tmp_path), seconds=480)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    (archive,) = (tmp_path / "millstream").glob("classes-*.jsa")
+    # With -Xshare:on, a Java that cannot use it does not start.
+    options = f"-XX:+UseParallelGC -Xshare:on -XX:SharedArchiveFile={archive} -Xlog:class+load"
+    home = spark_jars().parent
+    loaded = subprocess.run(
+        [home / "bin" / "spark-submit", "--driver-java-options", options, "--version"],
+        env={**os.environ, "SPARK_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "deploy.SparkSubmit source: shared objects file (top)" in loaded.stdout
 
 
 NO_JAVA = """

@@ -30,11 +30,11 @@ import importlib
 import signal
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import subprocess
-    from pathlib import Path
 
 ALLOW_LIST_CHECK: Final = "spark.sql.streaming.realTimeMode.allowlistCheck"
 """The setting, not documented, by which real-time mode refuses operators that it does not list."""
@@ -218,6 +218,13 @@ def analyzed_plan(frame: Any) -> Any:  # noqa: ANN401
 
 
 # ---- the Java process
+
+
+def spark_jars() -> Path:
+    """The folder of the jars that PySpark starts Java with (``pyspark.find_spark_home``)."""
+    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415
+
+    return Path(_find_spark_home()) / "jars"
 
 
 def launch_java(conf: Any, output: Any) -> Any:  # noqa: ANN401 - a SparkConf, a file; a JavaGateway

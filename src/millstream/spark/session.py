@@ -20,6 +20,7 @@ from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.bridge.server import BridgeServer
+from millstream.spark.class_archive import ClassArchive
 from millstream.spark.failure import spark_message
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ _START: Final = {
 }
 """What can be set only before Spark starts."""
 
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _STREAMING: Final = "spark.sql.streaming."
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing."
 
@@ -100,10 +102,13 @@ class _Users:
         self._lock = threading.Lock()
         self._context: Any = None
         self._count = 0
+        self.archive: ClassArchive | None = None  # of its Java
+        self.has_views = False  # whether it has run one
 
-    def started(self, context: Any) -> None:  # noqa: ANN401 - a SparkContext
+    def started(self, context: Any, archive: ClassArchive) -> None:  # noqa: ANN401 - a SparkContext
         with self._lock:
             self._context, self._count = context, 1
+            self.archive, self.has_views = archive, False
 
     def use(self, context: Any) -> bool:  # noqa: ANN401
         """One database more uses a context; False: none of ours has started it."""
@@ -217,6 +222,7 @@ class Spark:
         Args:
             line: whether it runs a line of operators.
         """
+        _USERS.has_views = True
         view = internals.cloned_session(self.session)
         for name, value in (TUNING | (LINE_TUNING if line else {})).items():
             view.conf.set(name, self._options.get(name, value))
@@ -232,11 +238,11 @@ class Spark:
 
     def _start(self) -> None:
         if self._session is None:
-            check_java()
+            java = check_java()
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
                 with _LAUNCHING:
-                    self._session = self._launch()
+                    self._session = self._launch(java)
             except (JavaNotFoundError, PipelineError):
                 raise
             except Exception as error:
@@ -251,7 +257,7 @@ class Spark:
                 hint="is it Spark 4.3, with classic PySpark?",
             ) from error
 
-    def _launch(self) -> Any:  # noqa: ANN401
+    def _launch(self, java: str) -> Any:  # noqa: ANN401
         internals.import_pyspark()
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - heavy, and only for views
         from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -263,7 +269,10 @@ class Spark:
             return session
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
         conf = SparkConf().setMaster(self._master).setAppName("millstream")
-        for name, value in (_START | self._options).items():
+        settings = _START | self._options
+        archive = ClassArchive(java, settings[_JAVA_OPTIONS])
+        settings[_JAVA_OPTIONS] += f" {archive.option}"
+        for name, value in settings.items():
             conf.set(name, value)
         gateway = _start_java(conf, self.log_file)
         try:
@@ -277,7 +286,7 @@ class Spark:
             if isinstance(error, Exception):
                 raise reason from None
             raise
-        _USERS.started(context)
+        _USERS.started(context, archive)
         return session
 
     def _unstarted(self, error: BaseException) -> PipelineError:
@@ -297,6 +306,7 @@ class Spark:
             if _USERS.leave():
                 gateway = internals.gateway_of(session)
                 if _is_alive(session):
+                    _write_archive(session)
                     with contextlib.suppress(Exception):
                         session.stop()
                 else:
@@ -318,6 +328,14 @@ class Spark:
                 f"this Spark has {slots} task slots, and {views} views run on it",
                 hint=f"a live view holds a slot for good: start Spark with master {MASTER!r}",
             )
+
+
+def _write_archive(session: Any) -> None:  # noqa: ANN401 - a SparkSession
+    """Save Java's classes, once; not before a view has run, so that what it needs is there."""
+    archive = _USERS.archive
+    if archive is not None and archive.is_wanted and _USERS.has_views:
+        with progress("saving Java's classes for the next start (once)"):
+            archive.write(internals.jvm_of(session))
 
 
 def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf; a JavaGateway
@@ -380,8 +398,12 @@ def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
         return False
 
 
-def check_java() -> None:
-    """Raise unless there is a Java that Spark can run on."""
+def check_java() -> str:
+    """What the Java that Spark runs on says about itself, and where it is.
+
+    Raises:
+        JavaNotFoundError: there is none, or it is too old.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -391,6 +413,7 @@ def check_java() -> None:
     if found is None or int(found[1]) < 17:
         version = found[1] if found else "unknown"
         raise JavaNotFoundError(f"Spark needs Java 17, and {java} is {version}", hint=_JAVA_HINT)
+    return f"{java}: {answer.stderr}{answer.stdout}"
 
 
 @contextlib.contextmanager

@@ -70,15 +70,18 @@ def share_secret(session: Any, server: BridgeServer) -> dict[str, str]:  # noqa:
 
 def cache_folder() -> Path:
     """A folder for the jar that only this user can write to: kept, or for this process alone."""
+    return kept_folder() or _folder_of_this_process()
+
+
+def kept_folder() -> Path | None:
+    """A folder that only this user can write to, and that is kept; None: there is none."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     folder = Path(base) / "millstream"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_private(folder):
-            return folder
+        return folder if _is_private(folder) else None
     except OSError:
-        pass
-    return _folder_of_this_process()
+        return None
 
 
 def _is_private(folder: Path) -> bool:
