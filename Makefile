@@ -74,6 +74,7 @@ bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/nexmark.py
 	$(BIN)/python benchmarks/tpch.py
 	$(BIN)/python benchmarks/postgres.py
+	$(BIN)/python benchmarks/peers.py
 
 docs: $(READY) ## the documentation as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -40,6 +40,8 @@ class Elsewhere(tzinfo):
     def dst(self, _):
         return None
 
+    tzname = dst
+
 
 ELSEWHERE = Elsewhere()
 steps = st.lists(st.integers(-3_000_000, 5_000_000), min_size=1, max_size=60)
@@ -121,6 +123,8 @@ def test_a_zone_without_an_offset():
     class Nowhere(tzinfo):
         def utcoffset(self, _):
             return None
+
+        tzname = dst = utcoffset
 
     with pytest.raises(TypeError):
         UtcTimes().of(AUTUMN.replace(tzinfo=Nowhere()))

@@ -22,8 +22,6 @@ Clock = Callable[[], int]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_MICROSECOND = timedelta(microseconds=1)
-
 
 def system_clock() -> int:
     """Return the time of the machine, in microseconds since 1970.
@@ -97,9 +95,10 @@ def from_datetime(when: datetime) -> int:
             f"expected a datetime, got {type(when).__name__} {when!r}",
             hint="Convert dates with datetime.combine(day, time.min).",
         )
-    if when.utcoffset() is None:
+    if when.tzinfo is not UTC and when.utcoffset() is None:
         when = when.replace(tzinfo=UTC)
-    return (when - EPOCH) // _MICROSECOND
+    since = when - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 # ---- watermarks

@@ -106,6 +106,7 @@ class WatermarkTracker:
         self._window = window
         self._never_late = never_late
         self._columns = columns
+        self._timed = [log for log, column in enumerate(columns) if column is not None]
         self._lateness = lateness
         self.watermarks = list(watermarks)
         self.late = late
@@ -113,8 +114,10 @@ class WatermarkTracker:
     @property
     def watermark(self) -> int | None:
         """The watermark of all logs together."""
-        timed = zip(self.watermarks, self._columns, strict=True)
-        return combine(mark for mark, column in timed if column is not None)
+        timed = self._timed
+        if len(timed) == 1:  # asked for with every commit
+            return self.watermarks[timed[0]]
+        return combine([self.watermarks[log] for log in timed])
 
     def advance(self, log: int, batch: ChangeBatch) -> None:
         """Take in the watermark that a batch brings."""
