@@ -123,9 +123,9 @@ class Twin:
         self.db.execute(f"CREATE TABLE {name} ({columns})")
         self._tables[name] = engine_of(self.db).catalog[name].schema
 
-    def view(self, name, select, expected=None, *, tail="", kind="MATERIALIZED VIEW"):
+    def view(self, name, select, expected=None, *, tail="", kind="MATERIALIZED VIEW", options=""):
         """Make a view and subscribe to it; plain Spark runs ``expected``, or the same SELECT."""
-        self.db.execute(f"CREATE {kind} {name} AS {select} {tail}")
+        self.db.execute(f"CREATE {kind} {name} {options} AS {select} {tail}")
         self._expected[name] = expected or select
         start = "earliest" if kind == "STREAM" else None
         self.copies[name] = Copy(self.db.subscribe(f"SELECT * FROM {name}", start=start))

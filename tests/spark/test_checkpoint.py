@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.spark.checkpoint import Offset, forget_beyond, offset_in, offset_within
+from millstream.spark.checkpoint import (
+    Offset,
+    forget_beyond,
+    offset_in,
+    offset_within,
+    roll_back,
+)
 
 
 @pytest.fixture
@@ -99,3 +105,15 @@ def test_text_and_back(lsn, marks, late):
 def test_fits_the_lines_that_it_is_sent_in(lsn, marks, late):
     """Parts of a batch are sent line by line, with a tab in each."""
     assert not set(Offset(lsn, marks, late).json) & set("\t\n\x1f")
+
+
+def test_roll_back(write):
+    folder = write([0, 1, 2, 3], [0, 1, 2])
+    roll_back(folder, 20)
+    assert offset_in(folder) == Offset(20, (None, 2), 2)
+    assert sorted(each.name for each in (folder / "offsets").iterdir()) == ["0", "1", "2"]
+    roll_back(folder, 10)
+    assert offset_in(folder) == Offset(10, (None, 1), 1)
+    assert sorted(each.name for each in (folder / "commits").iterdir()) == ["0", "1"]
+    roll_back(folder, -1)
+    assert offset_in(folder) is None

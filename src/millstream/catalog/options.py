@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _UNITS: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 FOREVER: Final = timedelta(days=365_000_000)
 """The retention of what is kept whatever its age."""
+_MOST_PARTITIONS: Final = 64
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b)", re.IGNORECASE)
 
 
@@ -38,6 +39,7 @@ class Options:
         idle_timeout: of a source with event time: after so long without a row, its watermark goes
             on by the clock; None: it waits for rows.
         start: of a view: the rows it begins with, all that are kept or those that come.
+        partitions: of a view: over how many queries, with disjoint keys, it is split.
     """
 
     buffer_size: int = 65536
@@ -48,6 +50,7 @@ class Options:
     tenant: str | None = None
     idle_timeout: timedelta | None = None
     start: Literal["earliest", "now"] = "earliest"
+    partitions: int = 1
 
     @property
     def kept(self) -> Retention:
@@ -59,6 +62,12 @@ def _count(value: object) -> int:
     if type(value) is int and value > 0:
         return value
     raise ValueError("a number of rows, such as 65536")
+
+
+def _partitions(value: object) -> int:
+    if type(value) is int and 0 < value <= _MOST_PARTITIONS:
+        return value
+    raise ValueError(f"a number from 1 to {_MOST_PARTITIONS}")
 
 
 def _one_of(*words: str) -> Callable[[object], str]:
@@ -117,11 +126,12 @@ _CHECKS: Final[dict[str, Callable[[object], Any]]] = {
     "tenant": _text,
     "idle_timeout": _duration,
     "start": _one_of("earliest", "now"),
+    "partitions": _partitions,
 }
 _KNOWN: Final = {
-    "source": tuple(name for name in _CHECKS if name != "start"),
+    "source": tuple(name for name in _CHECKS if name not in {"start", "partitions"}),
     "table": ("retention", "retention_bytes", "tenant", "wal_mode"),
-    "view": ("retention", "retention_bytes", "start", "tenant"),
+    "view": ("partitions", "retention", "retention_bytes", "start", "tenant"),
 }
 
 

@@ -96,6 +96,10 @@ def _explain_view(planned: PlannedView) -> Result:
     if planned.plan is not None:
         lines = list(_on_spark(planned.plan, planned.statement.emit))
         lines += [f"operator {n}: {each}" for n, each in enumerate(planned.operators, 1)]
+        if planned.partitioned_by:
+            by = ", ".join(planned.partitioned_by)
+            count = planned.definition.options.partitions
+            lines.append(f"partitions: {count} queries, each with its own keys of {by}")
     elif planned.select is not None:
         lines = [f"follow {planned.select.target}: in process; no Spark"]
     else:

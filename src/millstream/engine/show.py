@@ -65,6 +65,7 @@ _VIEWS: Final = Schema.of(
     columns="VARCHAR NOT NULL",
     primary_key="VARCHAR NOT NULL",
     emit="VARCHAR NOT NULL",
+    partitions="BIGINT NOT NULL",
     state="VARCHAR NOT NULL",
     rows="BIGINT NOT NULL",
     changes="BIGINT NOT NULL",
@@ -238,6 +239,7 @@ def _view(definition: Definition, engine: Engine) -> Row:
         definition.schema.ddl,
         ", ".join(definition.schema.key),
         emit.mode if emit.every is None else f"every {duration_text(emit.every)}",
+        definition.options.partitions,
         running.state,
         len(view),
         view.changes,
@@ -259,11 +261,11 @@ def _not_running(definition: Definition, engine: Engine) -> Row:
     if error is not None:
         key, query = ", ".join(definition.schema.key), definition.query
         return (
-            *(definition.name, definition.schema.ddl, key, "", "failed"),
+            *(definition.name, definition.schema.ddl, key, "", 1, "failed"),
             *(0, 0, 0, 0, 0, None, None, None, 0, 0, error.message, query),
         )
     return (
-        *(definition.name, definition.schema.ddl, "", "late rows", "live"),
+        *(definition.name, definition.schema.ddl, "", "late rows", 1, "live"),
         *(0, 0, 0, 0, 0, None, None, None, 0, 0, None, definition.sql),
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.bridge.connection import ReaderWire
     from millstream.spark.columns import FeedColumns
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
 
@@ -52,7 +52,7 @@ class BeginningSender:
     inputs: FeedInputs
     tracker: WatermarkTracker
     columns: FeedColumns
-    wire: Connection
+    wire: ReaderWire
     on_late: Callable[[ChangeBatch], None]
 
     def send(self, beginning: Beginning, lsn: int, check: Callable[[], None]) -> int:

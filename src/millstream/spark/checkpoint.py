@@ -80,8 +80,26 @@ def forget_beyond(checkpoint: Path, lsn: int) -> None:
     for number in _numbers(folder) - _numbers(checkpoint / "commits"):
         lines = (folder / str(number)).read_text().splitlines()
         if len(lines) < 3 or Offset.of(lines[2]).lsn > lsn:
-            (folder / str(number)).unlink()
-            (folder / f".{number}.crc").unlink(missing_ok=True)
+            _unlink(folder, number)
+
+
+def roll_back(checkpoint: Path, lsn: int) -> None:
+    """Forget the batches that end after an LSN, and one that was begun and not committed.
+
+    The state goes back to where the first of them began: Spark keeps those of some batches before
+    the last one, and which of them a commit stands for is in the file of that commit.
+    """
+    while (place := offset_in(checkpoint)) is not None and place.lsn > lsn:
+        done = _numbers(checkpoint / "commits")
+        _unlink(checkpoint / "commits", max(done & _numbers(checkpoint / "offsets")))
+    done = _numbers(checkpoint / "commits")
+    for number in _numbers(checkpoint / "offsets") - done:
+        _unlink(checkpoint / "offsets", number)
+
+
+def _unlink(folder: Path, number: int) -> None:
+    (folder / str(number)).unlink()
+    (folder / f".{number}.crc").unlink(missing_ok=True)
 
 
 def move(checkpoint: Path, target: Path) -> None:
@@ -90,7 +108,7 @@ def move(checkpoint: Path, target: Path) -> None:
     Where the schemas of a processor's state are, Spark has written down with the full path, in
     ``state/<operator>/_metadata/v2``.
     """
-    for noted in checkpoint.glob("state/*/_metadata/v2/*"):
+    for noted in checkpoint.glob("**/state/*/_metadata/v2/*"):
         if noted.name.isdigit():
             text = noted.read_text()
             noted.with_name(f".{noted.name}.crc").unlink(missing_ok=True)

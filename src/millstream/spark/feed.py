@@ -20,8 +20,10 @@ from millstream.spark.inputs import FeedLogs, in_time, joined_runs, runs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.bridge.connection import Connection, ReaderWire
     from millstream.spark.live import LiveGear
 
 BATCH_ROWS: Final = 8_000_000
@@ -44,6 +46,7 @@ class ViewFeed:
         until: how far a catch-up goes.
         batch_end: where the batch at hand ends; None in the live gear.
         live: the live gear's side.
+        slots: how many tasks of Spark it feeds for good.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class ViewFeed:
         max_parts: int = 4,
     ) -> None:
         self.live = live
+        self.slots = 1
         self._inputs = live.inputs
         self._log = live.log
         self._logs = FeedLogs(live.inputs, live.log)
@@ -68,12 +72,15 @@ class ViewFeed:
 
     # ---- what Spark's driver asks
 
-    def control(self, wire: Connection) -> None:
-        """Answer the driver's questions until its connection ends."""
+    def control(
+        self, wire: Connection, answering: Callable[[str, tuple[str, ...]], str] | None = None
+    ) -> None:
+        """Answer the driver's questions until its connection ends, by a function if it is given."""
+        answer_to = answering or self._answer
         while True:
             verb, *words = wire.receive_text().split("\t")
             try:
-                answer = "=" + self._answer(verb, words)
+                answer = "=" + answer_to(verb, tuple(words))
             except Error as error:
                 answer = f"!{error}"
             wire.send_text(answer)
@@ -174,8 +181,23 @@ class ViewFeed:
 
     # ---- the catch-up gear
 
-    def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
-        """Send one part of a batch: some columns of the rows after an offset, up to an LSN."""
+    def send_part(
+        self,
+        names: str,
+        start: str,
+        last: str,
+        wire: Connection,
+        only: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    ) -> None:
+        """Send one part of a batch: some columns of the rows after an offset, up to an LSN.
+
+        Args:
+            names: the columns.
+            start: the offset.
+            last: the LSN.
+            wire: the reader's connection.
+            only: gives those of some rows that are sent; None: all.
+        """
         columns = FeedColumns(self._inputs.schemas, _listed(names))
         begin, logs = Offset.of(start), self._logs
         tracker, join = logs.tracker_at(begin), logs.join_at(begin)
@@ -189,8 +211,10 @@ class ViewFeed:
             sized = joined_runs(join, sized, merge=WATERMARK not in columns.names)
         wire.send(columns.schema.serialize())
         for log, parts in sized:
-            data = columns.batches(log, parts).serialize()
-            wire.send(HEADER.pack(ROWS, parts[-1][0].lsn, 0), data)
+            data = columns.batches(log, parts)
+            if only is not None:
+                data = only(data)
+            wire.send(HEADER.pack(ROWS, parts[-1][0].lsn, 0), data.serialize())
         self._late[begin.lsn] = late
         wire.send(HEADER.pack(END, int(last), 0))
 
@@ -205,7 +229,7 @@ class ViewFeed:
 
     # ---- the live gear
 
-    def send_live(self, names: str, start: str, wire: Connection) -> None:
+    def send_live(self, names: str, start: str, wire: ReaderWire) -> None:
         """Send some columns of every commit after an offset as it comes, until the batch ends."""
         self.batch_end = None
         begin = Offset.of(start)

@@ -19,7 +19,6 @@ from millstream.errors import (
     LsnNotKeptError,
     RowTooLargeError,
 )
-from millstream.spark.checkpoint import offset_in
 from millstream.spark.failure import query_failure
 from millstream.spark.live import FAR_BEHIND
 from millstream.threads import thread
@@ -69,6 +68,19 @@ class Watcher(Protocol):
         """There is nothing more to read up to an LSN."""
 
 
+class FeedEnd(Protocol):
+    """What serves the source of a query: a view's feed, or that of one of its parts."""
+
+    def control(self, wire: Connection) -> None:
+        """Answer the driver's questions until its connection ends."""
+
+    def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
+        """Send one part of a batch."""
+
+    def send_live(self, names: str, start: str, wire: Connection) -> None:
+        """Send every commit after an offset as it comes, until the batch ends."""
+
+
 class TaskEndpoint:
     """Serves the connections of one query's tasks, by its feed or by its results.
 
@@ -83,7 +95,7 @@ class TaskEndpoint:
         on_end: called when the query seems to have ended.
     """
 
-    def __init__(self, feed: ViewFeed, results: Results) -> None:
+    def __init__(self, feed: FeedEnd, results: Results) -> None:
         self.error: BaseException | None = None
         self.is_watched = False
         self.on_end: Callable[[], None] = lambda: None
@@ -95,16 +107,6 @@ class TaskEndpoint:
         """Forget the error: another query starts."""
         self.error = None
         self.is_watched = False
-
-    def check(self, running: RunningQuery) -> None:
-        """Raise what ended a query, here or in Spark.
-
-        Raises:
-            SparkError: it failed in Spark.
-        """
-        if self.error is not None:
-            raise self.error
-        running.check()
 
     def close(self) -> None:
         """Take no error any more: the query is being stopped."""
@@ -139,6 +141,62 @@ class TaskEndpoint:
             self.on_end()
 
 
+class Endpoints:
+    """Serves the tasks of a view's queries: one, or one for each of its parts.
+
+    Args:
+        ends: the endpoint of each, by the name of its feed.
+    """
+
+    def __init__(self, ends: dict[str, TaskEndpoint]) -> None:
+        self._ends = ends
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong here first since ``reset``, in any of them."""
+        return next((each.error for each in self._ends.values() if each.error is not None), None)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the end of any query will be noticed, see ``TaskEndpoint``."""
+        return all(each.is_watched for each in self._ends.values())
+
+    def notify(self, on_end: Callable[[], None]) -> None:
+        """Have a function called when a query seems to have ended."""
+        for each in self._ends.values():
+            each.on_end = on_end
+
+    def add_to(self, server: BridgeServer) -> None:
+        """Have a server pass connections on."""
+        for name, each in self._ends.items():
+            server.add(name, each)
+
+    def remove_from(self, server: BridgeServer) -> None:
+        """Have a server refuse them."""
+        for name in self._ends:
+            server.remove(name)
+
+    def reset(self) -> None:
+        """Forget errors: other queries start."""
+        for each in self._ends.values():
+            each.reset()
+
+    def check(self, running: RunningQuery) -> None:
+        """Raise what ended a query, here or in Spark.
+
+        Raises:
+            SparkError: it failed in Spark.
+        """
+        if self.error is not None:
+            raise self.error
+        running.check()
+
+    def close(self) -> None:
+        """Take no error any more: the queries are being stopped."""
+        for each in self._ends.values():
+            each.close()
+
+
 class Runner:
     """Runs one view's query, in a thread of its own.
 
@@ -148,6 +206,7 @@ class Runner:
         feed: what it reads.
         results: where its rows go.
         watcher: is notified of what happens to it.
+        parts: serves the tasks of each of its parts, if it has several.
 
     Attributes:
         state: what it is doing.
@@ -157,7 +216,14 @@ class Runner:
     """
 
     def __init__(
-        self, name: str, query: SparkQuery, feed: ViewFeed, results: Results, watcher: Watcher
+        self,
+        name: str,
+        query: SparkQuery,
+        feed: ViewFeed,
+        results: Results,
+        watcher: Watcher,
+        *,
+        parts: Sequence[TaskEndpoint] = (),
     ) -> None:
         self.state: State = "starting"
         self.shifts = 0
@@ -171,13 +237,15 @@ class Runner:
         self._over = threading.Event()
         self._gracefully = True
         self._wanted: Literal["live", "catch-up"] | None = None
-        self._tasks = TaskEndpoint(feed, results)
+        ends = parts or (TaskEndpoint(feed, results),)
+        self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
         self._wake = threading.Event()
         self._ready = threading.Event()
         self._gear: Gear | None = None
         self._server: BridgeServer | None = None
         self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
-        feed.live.on_behind = self._tasks.on_end = self._wake.set
+        feed.live.on_behind = self._wake.set
+        self._tasks.notify(self._wake.set)
 
     # ---- from outside
 
@@ -210,7 +278,7 @@ class Runner:
         if self._thread.is_alive():
             self._thread.join()
         if self._server is not None:
-            self._server.remove(self._query.feed)
+            self._tasks.remove_from(self._server)
         self._feed.live.drop_tail()
 
     # ---- the thread
@@ -224,7 +292,7 @@ class Runner:
             except Exception as raised:  # noqa: BLE001 - reported, and tried again
                 if self._over.is_set():
                     break
-                if _NOT_ONE_THREAD in str(raised) and not self._query.needs_exchange:
+                if _NOT_ONE_THREAD in str(raised) and self._query.may_exchange:
                     self._query.needs_exchange = True
                     continue
                 # Spark says only that a connection has ended; here is known why.
@@ -246,7 +314,7 @@ class Runner:
         """One gear, until there is reason for another one."""
         self._tasks.reset()
         self._server = self._query.server()
-        self._server.add(self._query.feed, self._tasks)
+        self._tasks.add_to(self._server)
         if self._watcher.reached == 0 and self._query.plan.is_global:
             self._show_nothing()
         if not self._query.is_live:
@@ -256,7 +324,7 @@ class Runner:
         if self._query.plan.line:  # which is fast enough in one thread, and has only that
             self._follow("live", "live", lambda: 0)
             return
-        behind = self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP)
+        behind = self._feed.behind(self._query.offset(), SHIFT_UP)
         if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None):
             self._catch_up()
         if self._over.is_set():
@@ -278,11 +346,16 @@ class Runner:
                 if self._over.is_set():
                     running.stop()
                     return
-            self._tasks.check(running)
+            try:
+                self._tasks.check(running)
+            except BaseException:  # of several queries the others go on
+                with contextlib.suppress(Exception):
+                    running.stop()
+                raise
             until = self._feed.until
             if until is not None:
                 self._watcher.idle(until)
-            if self._feed.behind(offset_in(self._query.checkpoint), SHIFT_UP) < SHIFT_UP:
+            if self._feed.behind(self._query.offset(), SHIFT_UP) < SHIFT_UP:
                 return
 
     def _follow(self, gear: Gear, state: State, should_leave: Callable[[], int]) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
     from millstream.spark.beginning import Beginning
-    from millstream.spark.bridge.connection import Connection
+    from millstream.spark.bridge.connection import ReaderWire
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
     from millstream.spark.lookup_join import LookupJoin
     from millstream.sql import SelectPlan
@@ -50,7 +50,7 @@ FAR_BEHIND: Final = 1_000_000
 
 _MERGED: Final = 1 << 13
 _BEHIND: Final = 10 * _MERGED
-_FEW: Final = 64
+FEW_ROWS: Final = 64
 _PROBE_SECONDS: Final = 1.0
 
 
@@ -140,7 +140,7 @@ class LiveGear:
         start: Offset,
         tracker: WatermarkTracker,
         join: LookupJoin | None,
-        wire: Connection,
+        wire: ReaderWire,
     ) -> None:
         """Send every commit after a place, until the batch ends.
 
@@ -163,13 +163,13 @@ class LiveGear:
             if is_first and self.beginning is not None:
                 self.drop_tail()
                 first = self.begun_lsn = self.beginning.lsn()
-                sender = BeginningSender(self.inputs, tracker, columns, wire, self.on_late)
+                sender = self._beginning_to(wire, tracker, columns)
                 rows = sender.send(self.beginning, first, self._check_open)
                 self._tail_at(first)
                 self.sent(first, tracker)  # before its results come
                 sender.end(first)
             tail = self._tail_at(first)
-            batch = _LiveBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
+            batch = self._batch(tail, tracker, join, columns, wire)
             if is_first and self.beginning is None and self.inputs.line:
                 batch.begin()
             batch.run(rows)
@@ -179,6 +179,21 @@ class LiveGear:
             text = str(error).encode()
             wire.send(HEADER.pack(FAILED, self.sent_lsn, len(text)) + text)
             raise
+
+    def _beginning_to(
+        self, wire: ReaderWire, tracker: WatermarkTracker, columns: FeedColumns
+    ) -> BeginningSender:
+        return BeginningSender(self.inputs, tracker, columns, wire, self.on_late)
+
+    def _batch(
+        self,
+        tail: LogTail,
+        tracker: WatermarkTracker,
+        join: LookupJoin | None,
+        columns: FeedColumns,
+        wire: ReaderWire,
+    ) -> LiveBatch:
+        return LiveBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
 
     def _check_open(self) -> None:
         """Raise when the batch is to end: it has not begun to count."""
@@ -253,7 +268,7 @@ class LiveGear:
             tail.close()
 
 
-class _LiveBatch:
+class LiveBatch:
     """One live batch.
 
     ``busy`` is held by the thread that sends: the connection's thread while it is awake, the
@@ -268,7 +283,7 @@ class _LiveBatch:
         tracker: WatermarkTracker,
         join: LookupJoin | None,
         columns: FeedColumns,
-        wire: Connection,
+        wire: ReaderWire,
     ) -> None:
         self._gear = gear
         self._tail = tail
@@ -292,7 +307,7 @@ class _LiveBatch:
     def begin(self) -> None:
         """Send the first row of all."""
         lsn = max(self._gear.inputs.start - 1, 0)
-        self._wire.send(*self._frame(lsn, self._columns.beginning(lsn)))
+        self._send(lsn, self._columns.beginning(lsn))
 
     def run(self, rows: int = 0) -> None:
         """Send until the batch ends, which has so many rows already."""
@@ -383,7 +398,7 @@ class _LiveBatch:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
             self._report_late()
             data = self._send_shown(lsn, data)
-            self._wire.send(*self._frame(lsn, data, MARK if lsn <= self._shown else ROWS))
+            self._send(lsn, data, MARK if lsn <= self._shown else ROWS)
             if rows >= _MERGED and self._gear.lag() > _BEHIND:
                 self._gear.on_behind()
         self._rows += rows
@@ -411,7 +426,7 @@ class _LiveBatch:
         if cut is None or (self._spare is None and cut > self._tail.settled()):
             return False
         self._cut = cut
-        self._wire.send(*self._frame(cut, self._columns.none(), MARK))
+        self._send(cut, self._columns.none(), MARK)
         return True
 
     def _send_shown(self, lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:
@@ -424,7 +439,7 @@ class _LiveBatch:
             return data
         lsns = data.column(self._columns.names.index(LSN))
         count = pc.sum(pc.less_equal(lsns, shown)).as_py() or 0
-        self._wire.send(*self._frame(shown, data.slice(0, count), MARK))
+        self._send(shown, data.slice(0, count), MARK)
         return data.slice(count)
 
     def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
@@ -444,10 +459,9 @@ class _LiveBatch:
         if batch.topic != gear.inputs.topics[0] and gear.log.written_lsn < batch.first_lsn - 1:
             make_durable(gear.dispatcher, gear.log)
 
-    def _frame(
-        self, lsn: int, data: pa.RecordBatch, kind: int = ROWS
-    ) -> tuple[bytes, bytes, pa.Buffer]:
-        return (*self._header(lsn, kind), data.serialize())
+    def _send(self, lsn: int, data: pa.RecordBatch, kind: int = ROWS) -> None:
+        """Send a frame."""
+        self._wire.send(*self._header(lsn, kind), data.serialize())
 
     def _header(self, lsn: int, kind: int = ROWS) -> tuple[bytes, bytes]:
         self._gear.sent(lsn, self._tracker)
@@ -462,7 +476,10 @@ class _LiveBatch:
         """A frame without rows: when it comes back, everything before it has."""
         lsn = self._tail.settled()
         if lsn > self._gear.sent_lsn:
-            self._wire.send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
+            self._send_nothing(lsn)
+
+    def _send_nothing(self, lsn: int) -> None:
+        self._wire.send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
 
     def _end(self) -> None:
         gear = self._gear
@@ -493,7 +510,7 @@ class _LiveBatch:
                 self._busy.release()
 
     def _send_now(self, batch: ChangeBatch) -> None:
-        if self._join is not None or len(batch) > _FEW or self._gear.cuts:
+        if self._join is not None or len(batch) > FEW_ROWS or self._gear.cuts:
             self._spare = batch
             self._woken.set()
             return

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.spark.bridge.server import BridgeServer
+    from millstream.spark.checkpoint import Offset
     from millstream.spark.lowering import Line
     from millstream.spark.past import PastRelation
     from millstream.spark.session import Spark
@@ -106,9 +107,23 @@ class SparkQuery:
     def is_live(self) -> bool:
         """Whether the live gear can run it: not when a Python function gets rows in blocks."""
         if self._python is None:
-            frame = self._line_result() if self.plan.line else self.streaming_result("live")
+            frame = self.line_result() if self.plan.line else self.streaming_result("live")
             self._python = internals.has_python_function(frame)
         return self.plan.live and not self._python and not self.needs_exchange
+
+    @property
+    def feeds(self) -> list[str]:
+        """The names under which the server knows it."""
+        return [self.feed]
+
+    @property
+    def may_exchange(self) -> bool:
+        """Whether the micro-batch gear is still to be tried: the live gear cannot run it."""
+        return not self.needs_exchange and len(self.feeds) == 1
+
+    def offset(self) -> Offset | None:
+        """The place in the feed up to which its state counts; None when it has none yet."""
+        return offset_in(self.checkpoint)
 
     def start(self, gear: Gear) -> RunningQuery:
         """Run it, from the checkpoint on.
@@ -151,7 +166,7 @@ class SparkQuery:
         # With one partition there is no exchange before the aggregate: row by row in one thread.
         (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
         try:
-            return _sql(self.session, self.plan.spark_sql)
+            return sql_frame(self.session, self.plan.spark_sql)
         except Exception:
             self._session = None  # the next try sees what the user's session has by then
             raise
@@ -218,7 +233,7 @@ class SparkQuery:
             SparkError: Spark does not understand the query.
             SqlUnsupportedError: there is no operator for some part of it.
         """
-        frame = self._line_result()  # which forgets what was lowered in another session
+        frame = self.line_result()  # which forgets what was lowered in another session
         if self._lowered is None:
             jvm = internals.jvm_of(self.session)
             check_plan(jvm, internals.analyzed_plan(frame))
@@ -240,7 +255,7 @@ class SparkQuery:
         end = columns.index(END)
         return Closing(end, window.size, plan.lateness, not plan.retracts, plan.inputs)
 
-    def _line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
+    def line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The query over relations that Spark knows nothing of but their columns."""
         session = self.session
         if self._frame is not None:
@@ -249,7 +264,7 @@ class SparkQuery:
             frame = internals.unknown_frame(session, columns_json(schema))
             frame.createOrReplaceTempView(log_relation(log))
         try:
-            self._frame = _sql(session, self.plan.spark_sql)
+            self._frame = sql_frame(session, self.plan.spark_sql)
         except Exception:
             self._session = None
             raise
@@ -264,7 +279,7 @@ class SparkQuery:
         """The option that has the sink decode what leaves a line."""
         if not self.plan.line:
             return {}
-        columns = arrow_of(self._line_result().schema, self.plan.spark_sql)
+        columns = arrow_of(self.line_result().schema, self.plan.spark_sql)
         hidden = [self.columns.field(LSN), self.columns.field(WEIGHT)]
         return {"columns": columns_json(pa.schema([*columns, *hidden]))}
 
@@ -319,7 +334,7 @@ class SparkQuery:
                     parts=len(each.parts),
                     bytes=each.bytes,
                 ).load().createOrReplaceTempView(name)
-            result = _sql(session, self.plan.spark_sql)
+            result = sql_frame(session, self.plan.spark_sql)
             columns = arrow_of(result.schema, self.plan.spark_sql)
             found = _value(_calls(session).arrow(internals.java_frame(result), self.feed))
         except SparkError:
@@ -343,10 +358,10 @@ class SparkQuery:
     def _empty_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The view's result over a feed without rows."""
         if self.plan.line:
-            return self._line_result()
+            return self.line_result()
         nothing = internals.empty_frame(self.session, columns_json(self.columns))
         nothing.createOrReplaceTempView(FEED)
-        return _sql(self.session, self.plan.spark_sql)
+        return sql_frame(self.session, self.plan.spark_sql)
 
 
 _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
@@ -372,6 +387,11 @@ class RunningQuery:
     def is_active(self) -> bool:
         """Whether it runs."""
         return bool(self._query.isActive())
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error has ended it."""
+        return bool(self._query.exception().isDefined())
 
     def wait(self, seconds: float) -> bool:
         """Wait for its end; whether it has ended, by itself or by an error."""
@@ -406,7 +426,12 @@ def _calls(session: Any) -> Any:  # noqa: ANN401 - Attempt.java
     return internals.jvm_of(session).millstream.bridge.Attempt
 
 
-def _sql(session: Any, text: str) -> Any:  # noqa: ANN401 - a DataFrame
+def sql_frame(session: Any, text: str) -> Any:  # noqa: ANN401 - a DataFrame
+    """The result of a SELECT.
+
+    Raises:
+        SparkError: Spark does not understand it.
+    """
     made = _value(_calls(session).sql(internals.java_session(session), text))
     return internals.frame_of(session, made)
 

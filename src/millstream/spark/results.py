@@ -19,7 +19,7 @@ from millstream.spark.columns import LSN as _LSN_COLUMN
 from millstream.spark.few_rows import few_arrow, few_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.model.result_rows import Results as Rows
     from millstream.spark.bridge.connection import Connection
@@ -55,7 +55,7 @@ class Results:
     """
 
     def __init__(self, feed: ViewFeed, consumer: ResultConsumer) -> None:
-        self._feed = feed
+        self.feed = feed
         self._consumer = consumer
         self._staged: dict[tuple[int, int], list[Rows]] = {}
         self._taking = threading.Lock()
@@ -67,20 +67,16 @@ class Results:
 
     def sink(self, epoch: int, task: int, wire: Connection) -> None:
         """Receive what one task sends."""
-        sink = _Sink(self, epoch, task, wire)
-        while True:
-            if sink.is_small and not (sink.has_rows or wire.arrived):
-                wire.lend(sink.ready)
-            sink.receive()
+        receive_all(self, epoch, task, wire)
 
     @property
     def begun_lsn(self) -> int:
         """The first LSN whose results are shown."""
-        return self._feed.live.begun_lsn
+        return self.feed.live.begun_lsn
 
     def flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take what a live task has sent up to an LSN."""
-        watermark = self._feed.live.watermark_at(lsn)
+        watermark = self.feed.live.watermark_at(lsn)
         with self._taking:
             self._consumer.take(rows, lsn, watermark, durably=False)
 
@@ -91,19 +87,52 @@ class Results:
     def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
         """A batch is over: take what its tasks have sent, and see that all is on disk."""
         wire.receive_text()
+        rows = self.take_staged(epoch, tasks)
+        end = self.feed.batch_end
+        with self._taking:
+            if end is None:  # live: all was flushed
+                self._consumer.make_durable()
+            else:
+                self.feed.batch_read()
+                self._consumer.take(rows, end.lsn, self.feed.watermark_of(end), durably=True)
+        wire.send_text("=")
+
+    def take_staged(self, epoch: int, tasks: str) -> list[Rows]:
+        """What the tasks of a batch have sent, which are listed."""
         rows: list[Rows] = []
         for task in tasks.split(","):
             if task:
                 rows += self._staged.get((epoch, int(task)), ())
         self._staged.clear()
-        end = self._feed.batch_end
-        with self._taking:
-            if end is None:  # live: all was flushed
-                self._consumer.make_durable()
-            else:
-                self._feed.batch_read()
-                self._consumer.take(rows, end.lsn, self._feed.watermark_of(end), durably=True)
-        wire.send_text("=")
+        return rows
+
+
+class SinkConsumer(Protocol):
+    """Takes what the sink of one task receives.
+
+    Attributes:
+        begun_lsn: the first LSN whose results are shown.
+    """
+
+    @property
+    def begun_lsn(self) -> int:
+        """The first LSN whose results are shown."""
+
+    def flushed(self, rows: list[Rows], lsn: int) -> None:
+        """Take what a live task has sent up to an LSN."""
+
+    @property
+    def staged(self) -> Callable[[int, int, list[Rows]], None]:
+        """Keeps what a task has sent until its batch is over."""
+
+
+def receive_all(results: SinkConsumer, epoch: int, task: int, wire: Connection) -> None:
+    """Receive what one task sends, until its connection ends."""
+    sink = _Sink(results, epoch, task, wire)
+    while True:
+        if sink.is_small and not (sink.has_rows or wire.arrived):
+            wire.lend(sink.ready)
+        sink.receive()
 
 
 class _Sink:
@@ -113,7 +142,7 @@ class _Sink:
         is_small: whether the last flush was: then the next one probably is, too.
     """
 
-    def __init__(self, results: Results, epoch: int, task: int, wire: Connection) -> None:
+    def __init__(self, results: SinkConsumer, epoch: int, task: int, wire: Connection) -> None:
         self.is_small = False
         self._results = results
         self._epoch = epoch

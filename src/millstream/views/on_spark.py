@@ -13,9 +13,12 @@ from millstream.model.batch import ChangeBatch
 from millstream.spark.checkpoint import offset_within
 from millstream.spark.columns import feed_schema, used
 from millstream.spark.feed import ViewFeed
-from millstream.spark.gears import Runner
+from millstream.spark.gears import Runner, TaskEndpoint
 from millstream.spark.inputs import FeedInputs
+from millstream.spark.key_parts import KeyParts
 from millstream.spark.live import Encodings, LiveGear
+from millstream.spark.parted import OnePartFeed, OnePartResults, PartedFeed, PartGear, PartResults
+from millstream.spark.parted_query import PartedQuery, offset_of_parts, part_folders
 from millstream.spark.plans import CLOCK_TIME
 from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
@@ -83,21 +86,26 @@ class SparkViews:
             return RunningView(planned, view, stalled, None, LogHolds([]))
         first = definition.begins if place is None or plan.lookups else place.lsn + 1
         holds = LogHolds.of(storage.log, plan.inputs, first)
-        feed = ViewFeed(
-            self._live(planned, plan, view),
-            # What a table's change alters is read from the whole log again.
-            on_committed=_ignore if plan.lookups else holds.advance,
-            on_idle=view.progress.idle,
-        )
+        # What a table's change alters is read from the whole log again.
+        on_committed = _ignore if plan.lookups else holds.advance
+        live = self._live(planned, plan, view)
+        if isinstance(live, PartGear):
+            feed: ViewFeed = PartedFeed(live, on_committed=on_committed, on_idle=view.progress.idle)
+        else:
+            feed = ViewFeed(live, on_committed=on_committed, on_idle=view.progress.idle)
         name, checkpoint = f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         analysed, planned.query = planned.query, None
-        if analysed is None:
+        if isinstance(live, PartGear):
+            query: SparkQuery = self._parted(self.query(plan, name, checkpoint), live)
+        elif analysed is None:
             query = self.query(plan, name, checkpoint)
         else:
             query = replace(analysed, plan=plan, feed=name, checkpoint=checkpoint)
         query.timed = feed.live.inputs.timed
         query.begin_anew = lambda: self._hold_all(definition, plan, view, holds)
-        runner = Runner(definition.name, query, feed, Results(feed, view), view.progress)
+        ends = _parts_of(feed) if isinstance(feed, PartedFeed) else ()
+        results = Results(feed, view)
+        runner = Runner(definition.name, query, feed, results, view.progress, parts=ends)
         feed.live.shown_lsn = lambda: view.cause
         feed.live.cuts = view.progress.cuts
         feed.live.is_cold = self.spark.is_cold
@@ -117,7 +125,8 @@ class SparkViews:
         inputs, beginning = self.inputs(planned, plan), None
         if plan.retracting:
             beginning = Beginning(storage, view, inputs, plan.retracting, is_line=plan.line)
-        return LiveGear(
+        count = planned.definition.options.partitions
+        live = (LiveGear if count == 1 else PartGear)(
             inputs,
             storage.log,
             storage.dispatcher,
@@ -125,6 +134,24 @@ class SparkViews:
             on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
             encodings=self._encodings,
             beginning=beginning,
+        )
+        if isinstance(live, PartGear):
+            live.set_parts(KeyParts(count), PartResults(count, view))
+        return live
+
+    def _parted(self, query: SparkQuery, live: PartGear) -> PartedQuery:
+        """The queries of a view's parts."""
+        return PartedQuery(
+            query.spark,
+            query.plan,
+            query.columns,
+            query.checkpoint,
+            query.server,
+            query.feed,
+            query.logs,
+            query.times,
+            key_parts=live.key_parts,
+            stopping=live.results.abandon,
         )
 
     def inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
@@ -189,7 +216,13 @@ class SparkViews:
 
     def _place_of(self, definition: Definition) -> Offset | None:
         """The offset of a view's checkpoint; a checkpoint that is ahead of the log is removed."""
-        return offset_within(self._storage.checkpoint_of(definition), self._storage.log.lsn)
+        checkpoint, lsn = self._storage.checkpoint_of(definition), self._storage.log.lsn
+        count = definition.options.partitions
+        if count == 1:
+            return offset_within(checkpoint, lsn)
+        for each in part_folders(checkpoint, count):
+            offset_within(each, lsn)
+        return offset_of_parts(checkpoint, count)
 
     def _hold_all(
         self, definition: Definition, plan: ViewPlan, view: View, holds: LogHolds
@@ -223,6 +256,15 @@ class SparkViews:
             for each in inputs
             if each != CLOCK
         )
+
+
+def _parts_of(feed: PartedFeed) -> list[TaskEndpoint]:
+    """What serves the tasks of each part of a view."""
+    results = feed.live.results
+    return [
+        TaskEndpoint(OnePartFeed(feed, part), OnePartResults(results, part))
+        for part in range(feed.slots)
+    ]
 
 
 class LateLog:

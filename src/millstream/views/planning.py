@@ -20,6 +20,7 @@ from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.failure import unresolved_column
+from millstream.spark.parted_query import keys_of
 from millstream.sql import (
     Input,
     Select,
@@ -59,6 +60,8 @@ class PlannedView:
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
         operators: of a line of operators, what each of them does.
         query: of a line of operators, as it was analysed to plan it; None once it runs.
+        partitioned_by: the columns of its inputs by which it is split, if it has several
+            partitions; known when it is created.
     """
 
     statement: CreateView
@@ -70,6 +73,7 @@ class PlannedView:
     tenant: str | None = None
     operators: tuple[str, ...] = ()
     query: SparkQuery | None = None
+    partitioned_by: tuple[str, ...] = ()
 
     @property
     def keeps_rows(self) -> bool:
@@ -109,7 +113,7 @@ class ViewPlanner:
         catalog: what exists.
         planned_of: how a view that runs was planned.
         query_of: the Spark query of a plan, which gives its columns.
-        check_room: raises unless Spark can run one more query.
+        check_room: raises unless Spark can run so many more queries.
     """
 
     def __init__(
@@ -118,7 +122,7 @@ class ViewPlanner:
         *,
         planned_of: Callable[[str], PlannedView],
         query_of: Callable[[ViewPlan], SparkQuery],
-        check_room: Callable[[], None],
+        check_room: Callable[[int], None],
     ) -> None:
         self._catalog = catalog
         self._planned_of = planned_of
@@ -164,12 +168,20 @@ class ViewPlanner:
         if isinstance(query, Select) and statement.emit.mode == "changes":
             planned = self._in_process(statement, query, name, self.input)
             if planned is not None:
+                _check_unpartitioned(planned.definition, statement)
                 return planned
         # Of a view a tenant may see rows, and nothing of what it reads.
         plan = plan_query(statement, self.input if tenant is None else self._log_of)
-        self._check_room()
+        partitions = options_of(
+            {name: each for name, each in statement.options.items() if name == "partitions"},
+            Schema.of(nothing="BOOLEAN"),
+            statement.sql,
+            "view",
+        ).partitions
+        self._check_room(partitions)
         spark_query = self._query_of(plan)
         columns, nothing = self._empty_result(spark_query, statement)
+        by = _partitioned_by(spark_query, statement) if partitions > 1 else ()
         if plan.line:
             plan = _grouped(plan, columns, spark_query.keys, statement)
         if plan.shape == "rows" and spark_query.grows and statement.watermark is not None:
@@ -198,7 +210,8 @@ class ViewPlanner:
             nothing,
             tenant,
             spark_query.operators,
-            spark_query if plan.line else None,
+            spark_query if plan.line and partitions == 1 else None,
+            by,
         )
 
     def _in_process(
@@ -425,6 +438,48 @@ def _grouped(
     if nested or (plan.shape == "groups" and set(shown) & set(plan.added)):
         return plan
     return replace(plan, shape="groups", keys=shown) if keys or plan.shape == "groups" else plan
+
+
+def _check_unpartitioned(definition: Definition, statement: CreateView) -> None:
+    """Refuse partitions of a view that needs no Spark."""
+    if definition.options.partitions > 1:
+        raise _not_partitioned(
+            "a view that only filters one log needs no Spark",
+            "leave partitions out",
+            statement,
+        )
+
+
+def _partitioned_by(query: SparkQuery, statement: CreateView) -> tuple[str, ...]:
+    """The columns that a view's rows are distributed by.
+
+    Raises:
+        SqlUnsupportedError: there are none that all of its operators have in common.
+    """
+    if not query.is_live:
+        what, hint = "it has no live gear, in which partitions go in step", "leave partitions out"
+        raise _not_partitioned(what, hint, statement)
+    try:
+        keys = keys_of(query)
+    except SqlUnsupportedError as error:
+        raise _not_partitioned(error.message, error.hint, statement) from error
+    several = len(keys) > 1
+    return tuple(
+        f"{query.plan.inputs[log]}.{name}" if several else name
+        for log, columns in enumerate(keys)
+        for name, _, _ in columns
+    )
+
+
+def _not_partitioned(what: str, hint: str, statement: CreateView) -> SqlUnsupportedError:
+    option = statement.options["partitions"]
+    return SqlUnsupportedError(
+        f"the view cannot be partitioned: {what}",
+        sql=statement.sql,
+        line=option.line,
+        column=option.column,
+        hint=hint,
+    )
 
 
 def _watermark(statement: CreateView, schema: Schema, *, retracts: bool) -> WatermarkSpec | None:

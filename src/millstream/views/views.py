@@ -79,7 +79,9 @@ class Views:
             catalog,
             planned_of=lambda name: self[name].planned,
             query_of=lambda plan: self.spark_views.query(plan, "plan", self.storage.checkpoints),
-            check_room=lambda: spark.check_room(sum(each.feed is not None for each in self)),
+            check_room=lambda more: spark.check_room(
+                more - 1 + sum(each.feed.slots for each in self if each.feed is not None)
+            ),
         )
         remove_leftovers(self.storage, self._saver)
 

@@ -1,0 +1,481 @@
+"""A view in several parts: n queries over disjoint keys, fed together, merged into one result.
+
+The parts go in step. In the live gear one thread reads the logs and sends each frame to the parts
+that it has rows for; in the catch-up gear all read the same batches, each its own rows of them, and
+a batch is over when all have sent their results. So what the parts have done is always the same
+stretch of the log, their checkpoints are at most one batch apart, and a change of the view is that
+of whole commits. When one part fails, all are started again.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.spark.beginning import BeginningSender
+from millstream.spark.bridge.frames import HEADER, MARK
+from millstream.spark.checkpoint import Offset
+from millstream.spark.columns import NO_ROWS
+from millstream.spark.feed import ViewFeed
+from millstream.spark.key_parts import EVERY, split
+from millstream.spark.live import FEW_ROWS, LIVE_ROWS, LiveBatch, LiveGear
+from millstream.spark.part_merge import PartMerge
+from millstream.spark.results import Results, receive_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from millstream.delivery.tail import LogTail
+    from millstream.model.batch import ChangeBatch
+    from millstream.model.result_rows import Results as Rows
+    from millstream.spark.bridge.connection import Connection, ReaderWire
+    from millstream.spark.columns import FeedColumns
+    from millstream.spark.inputs import WatermarkTracker
+    from millstream.spark.key_parts import KeyParts
+    from millstream.spark.lookup_join import LookupJoin
+    from millstream.spark.results import ResultConsumer
+
+_MANY: Final = 32
+"""So many frames that are not out yet are enough: what comes is sent together."""
+
+
+# ---- what comes back
+
+
+class PartResults:
+    """Puts the results of all parts together, and hands them on in LSN order.
+
+    Args:
+        count: how many parts there are.
+        consumer: takes the results.
+
+    Attributes:
+        feed: what was sent; set by the feed itself.
+        run: which start of the queries it is; what an earlier one still sends does not count.
+    """
+
+    def __init__(self, count: int, consumer: ResultConsumer) -> None:
+        self.feed: PartedFeed
+        self.run = 0
+        self.consumer = consumer
+        self._count = count
+        self._merge = PartMerge()
+        self._batch: dict[int, list[Rows]] = {}
+        self._batches = 0  # how many are over
+        self._taking = threading.Lock()  # held while results are taken, which may wait
+        self._moved = threading.Condition()  # guards all else, and is held for a moment only
+
+    def __len__(self) -> int:
+        return len(self._merge)
+
+    @property
+    def open_parts(self) -> set[int]:
+        """The parts that have something to report."""
+        with self._moved:
+            return self._merge.open_parts
+
+    def abandon(self) -> None:
+        """Forget what is not out: the queries are being stopped, and will read it again."""
+        with self._moved:
+            self.run += 1
+            self._merge.clear()
+            self._batch.clear()
+            self._moved.notify_all()
+
+    def sent(self, lsn: int, parts: Iterable[int]) -> None:
+        """A frame goes to some parts."""
+        with self._moved:
+            self._merge.sent(lsn, parts)
+
+    def flushed(self, part: int, run: int, rows: list[Rows], lsn: int) -> None:
+        """Take what a live part has sent up to an LSN."""
+        with self._taking:
+            with self._moved:
+                if run != self.run:
+                    return
+                ready = list(self._merge.reported(part, lsn, rows))
+            live = self.feed.live
+            for at, found in ready:
+                self.consumer.take(found, at, live.watermark_at(at), durably=False)
+        if ready:
+            with self._moved:
+                self._moved.notify_all()
+
+    def end_live_batch(self, run: int) -> None:
+        """Wait until all that the parts were sent is out, and on the disk."""
+        with self._moved:
+            self._moved.wait_for(lambda: run != self.run or not len(self._merge))
+            self._check(run)
+        with self._taking:
+            self.consumer.make_durable()
+
+    def end_batch(self, part: int, run: int, rows: list[Rows], end: Offset) -> None:
+        """Wait until all parts have come to the end of a batch, and their results are taken."""
+        with self._moved:
+            self._check(run)
+            number = self._batches
+            self._batch[part] = rows
+            if len(self._batch) < self._count:
+                self._moved.wait_for(lambda: run != self.run or self._batches > number)
+                self._check(run)
+                return
+            every = [row for each in sorted(self._batch) for row in self._batch[each]]
+        with self._taking:
+            self.feed.batch_read()
+            self.consumer.take(every, end.lsn, self.feed.watermark_of(end), durably=True)
+        with self._moved:
+            self._batch.clear()
+            self._batches += 1
+            self._moved.notify_all()
+
+    def _check(self, run: int) -> None:
+        if run != self.run:
+            raise EOFError  # as of a connection that has ended, which it has
+
+
+class OnePartResults(Results):
+    """Receives the results of one part.
+
+    Args:
+        shared: puts them together with those of the others.
+        part: the part.
+    """
+
+    def __init__(self, shared: PartResults, part: int) -> None:
+        super().__init__(shared.feed, shared.consumer)
+        self._shared = shared
+        self._part = part
+
+    def sink(self, epoch: int, task: int, wire: Connection) -> None:
+        """Receive what one task sends."""
+        receive_all(_OneRun(self, self._shared, self._part), epoch, task, wire)
+
+    def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
+        """A batch is over: wait for the other parts, and until all is on the disk."""
+        run = self._shared.run
+        wire.receive_text()
+        rows, end = self.take_staged(epoch, tasks), self.feed.batch_end
+        if end is None:
+            self._shared.end_live_batch(run)
+        else:
+            self._shared.end_batch(self._part, run, rows, end)
+        wire.send_text("=")
+
+
+class _OneRun:
+    """What the sink of one task needs; what it sends after the end of its query is ignored."""
+
+    def __init__(self, results: OnePartResults, shared: PartResults, part: int) -> None:
+        self.staged = results.staged
+        self._shared = shared
+        self._part = part
+        self._run = shared.run
+
+    @property
+    def begun_lsn(self) -> int:
+        return self._shared.feed.live.begun_lsn
+
+    def flushed(self, rows: list[Rows], lsn: int) -> None:
+        self._shared.flushed(self._part, self._run, rows, lsn)
+
+
+# ---- what goes out
+
+
+class PartWires:
+    """The connections of all parts' live readers; each frame goes to those that it is for."""
+
+    def __init__(self, wires: list[Connection]) -> None:
+        self.each = wires
+
+    def send(self, *data: bytes | pa.Buffer) -> None:
+        """Send to all of them."""
+        for wire in self.each:
+            wire.send(*data)
+
+    def send_now(self, data: bytes) -> bytes:
+        """Send nothing; returns all of it."""
+        return data
+
+    def read(self, size: int) -> bytes:
+        """Wait until the first of them is closed."""
+        return self.each[0].read(size)
+
+
+class PartGear(LiveGear):
+    """The live gear of a view in parts; see ``LiveGear``.
+
+    Attributes:
+        key_parts: which part a row belongs to.
+        results: where the parts' results are put together.
+    """
+
+    key_parts: KeyParts
+    results: PartResults
+
+    def set_parts(self, key_parts: KeyParts, results: PartResults) -> None:
+        """Say which parts there are; once, before anything else."""
+        self.key_parts = key_parts
+        self.results = results
+        self._lock = threading.Lock()
+        self._meeting = _Meeting()
+        self._parked_parts = 0
+
+    def serve_part(self, part: int, wire: Connection, serve: Callable[[PartWires], None]) -> None:
+        """Serve the reader of a part: when all are there, one thread serves them together."""
+        while True:
+            with self._lock:
+                is_parked, meeting = self.is_ending, self._meeting
+                if is_parked:
+                    self._parked_parts += 1
+                    if self._parked_parts == self.key_parts.count:
+                        self._parked.set()
+                else:
+                    meeting.wires[part] = wire
+                    is_last = len(meeting.wires) == self.key_parts.count
+                    if is_last:
+                        self._meeting = _Meeting()
+            if is_parked:
+                wire.read(1)  # nothing comes on it: it ends when the task is stopped
+                return
+            if is_last:
+                try:
+                    serve(PartWires([meeting.wires[each] for each in sorted(meeting.wires)]))
+                    meeting.ended_well = True
+                finally:
+                    meeting.over.set()
+                return
+            meeting.over.wait()
+            if meeting.ended_well:
+                return
+            if not (meeting.is_off and self.is_ending):
+                raise EOFError
+
+    def end_batch(self) -> None:
+        """End the batch, and begin no other."""
+        super().end_batch()
+        self._call_off()
+
+    def open_again(self) -> None:
+        """Get ready for other queries that read."""
+        self.results.abandon()
+        self._call_off()
+        self._parked_parts = 0
+        super().open_again()
+
+    def _call_off(self) -> None:
+        """Some parts may wait for others: do not begin the batch."""
+        with self._lock:
+            meeting, self._meeting = self._meeting, _Meeting()
+            meeting.is_off = True
+        meeting.over.set()
+
+    def _beginning_to(
+        self, wire: ReaderWire, tracker: WatermarkTracker, columns: FeedColumns
+    ) -> BeginningSender:
+        sender = PartBeginning(self.inputs, tracker, columns, wire, self.on_late)
+        sender.gear = self
+        return sender
+
+    def _batch(
+        self,
+        tail: LogTail,
+        tracker: WatermarkTracker,
+        join: LookupJoin | None,
+        columns: FeedColumns,
+        wire: ReaderWire,
+    ) -> LiveBatch:
+        return PartBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
+
+    def frames(self, data: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
+        """The rows of each part that has some; the row with which a line begins is for all."""
+        found = split(data, self.key_parts.of_feed(data)) if data.num_rows else {}
+        every = found.pop(EVERY, None)
+        if every is not None:
+            for part in range(self.key_parts.count):
+                rows = found.get(part)
+                found[part] = every if rows is None else pa.concat_batches([rows, every])
+        return found
+
+
+class _Meeting:
+    """The readers of one live batch, until all are there; and how it went."""
+
+    def __init__(self) -> None:
+        self.wires: dict[int, Connection] = {}
+        self.over = threading.Event()
+        self.ended_well = False
+        self.is_off = False
+
+
+class PartBeginning(BeginningSender):
+    """Sends what a view begins with to its parts, to each its rows."""
+
+    gear: PartGear
+    wire: PartWires
+
+    def end(self, lsn: int) -> None:
+        """Send that these were all; each part shows what it has by then."""
+        self.gear.results.sent(lsn, range(self.gear.key_parts.count))
+        super().end(lsn)
+
+    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch, kind: int = MARK) -> None:
+        if not data.num_rows:
+            super()._send(lsn, place, data, kind)
+            return
+        offset = place.json.encode()
+        for part, rows in self.gear.frames(data).items():
+            head = HEADER.pack(kind, lsn, len(offset))
+            self.wire.each[part].send(head, offset, rows.serialize())
+
+
+class PartBatch(LiveBatch):
+    """One live batch of all parts."""
+
+    _gear: PartGear
+    _wire: PartWires
+    _rest: tuple[int, bytes] | None = None
+
+    def _send(self, lsn: int, data: pa.RecordBatch, kind: int = MARK) -> None:
+        """Send a frame; each part sends back what it leads to by itself."""
+        del kind
+        head, frames = self._header(lsn, MARK), self._gear.frames(data)
+        if not frames:
+            # What was sent before must not be reported together with what comes later.
+            frames = dict.fromkeys({0, *self._gear.results.open_parts}, data)
+        self._gear.results.sent(lsn, frames)
+        for part, rows in frames.items():
+            self._wire.each[part].send(*head, rows.serialize())
+
+    def _send_nothing(self, lsn: int) -> None:
+        self._gear.results.sent(lsn, (0,))
+        self._wire.each[0].send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
+
+    def _settle(self) -> None:
+        super()._settle()
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            self._wire.each[rest[0]].send(rest[1])
+
+    def _send_now(self, batch: ChangeBatch) -> None:
+        """Send a few rows at once, if they are all of one part."""
+        gear, log, part = self._gear, self._topics[batch.topic], -1
+        if 0 < len(batch) <= FEW_ROWS and not (batch.is_arrow or gear.cuts or self._join):
+            part = self._only_part(log, batch)
+        if part < 0:
+            self._spare = batch
+            self._woken.set()
+            return
+        self._taken_lsn = batch.lsn
+        is_first = not self._rows
+        self._rows += len(batch)
+        kept, missed, before = self._tracker.split(log, batch)
+        gear.sent(batch.lsn, self._tracker)
+        frame = self._few(log, batch, kept, before)
+        gear.results.sent(batch.lsn, (part,))
+        if missed is not None:
+            self._missed.append(missed)
+        left = frame if missed is not None else self._wire.each[part].send_now(frame)
+        self._rest = (part, left) if left else None
+        busy = bool(is_first or left or self._missed) or self._rows >= LIVE_ROWS
+        if busy or not self._tail.hand_to(self._handed):
+            self._woken.set()
+
+    def _only_part(self, log: int, batch: ChangeBatch) -> int:
+        """The part that all rows of a batch are of; -1: there is none, or much is under way."""
+        if len(self._gear.results) >= _MANY:
+            return -1
+        try:
+            found = set(self._gear.key_parts.of_rows(log, batch))
+        except (AttributeError, TypeError):  # a value that is Unreadable
+            return -1
+        return found.pop() if len(found) == 1 else -1
+
+
+# ---- the feed
+
+
+class PartedFeed(ViewFeed):
+    """Serves the sources of all parts.
+
+    Args:
+        live: the live gear's side.
+        on_committed: called with an LSN up to which all parts have a checkpoint.
+        on_idle: called with an LSN up to which there is nothing to read.
+    """
+
+    live: PartGear
+
+    def __init__(
+        self,
+        live: PartGear,
+        *,
+        on_committed: Callable[[int], None],
+        on_idle: Callable[[int], None],
+    ) -> None:
+        super().__init__(live, on_committed=on_committed, on_idle=on_idle, max_parts=2)
+        self.slots = live.key_parts.count
+        self._answers: dict[tuple[str, ...], str] = {}
+        self._committed: dict[int, int] = {}
+        self._asking = threading.Lock()
+        live.results.feed = self
+
+    def answer(self, part: int, verb: str, words: tuple[str, ...]) -> str:
+        """What the driver of a part is answered: all of them the same, in each batch."""
+        with self._asking:
+            if verb == "committed":
+                return self._note_committed(part, words)
+            if verb == "available" and self.until is not None:
+                return ""
+            key = (verb, *words)
+            if key not in self._answers:
+                self._answers[key] = self._answer(verb, words)
+            return self._answers[key]
+
+    def _note_committed(self, part: int, words: tuple[str, ...]) -> str:
+        self._committed[part] = Offset.of(words[0]).lsn
+        if len(self._committed) == self.slots:
+            self._on_committed(min(self._committed.values()))
+        return ""
+
+    def open_again(self) -> None:
+        """Get ready for other queries that read."""
+        with self._asking:
+            self._answers.clear()
+        super().open_again()
+
+    def rows_of(self, part: int, data: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a part."""
+        found = split(data, self.live.key_parts.of_feed(data))
+        return found.get(part, data.slice(0, 0))
+
+
+class OnePartFeed:
+    """Serves the source of one part.
+
+    Args:
+        feed: that of all parts.
+        part: the part.
+    """
+
+    def __init__(self, feed: PartedFeed, part: int) -> None:
+        self._feed = feed
+        self._part = part
+
+    def control(self, wire: Connection) -> None:
+        """Answer the driver's questions until its connection ends."""
+        self._feed.control(wire, lambda verb, words: self._feed.answer(self._part, verb, words))
+
+    def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
+        """Send the part's rows of a piece of a batch."""
+        self._feed.send_part(
+            names, start, last, wire, lambda data: self._feed.rows_of(self._part, data)
+        )
+
+    def send_live(self, names: str, start: str, wire: Connection) -> None:
+        """Send the part's rows of every commit after an offset, until the batch ends."""
+        self._feed.live.serve_part(
+            self._part, wire, lambda wires: self._feed.send_live(names, start, wires)
+        )

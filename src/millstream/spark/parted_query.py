@@ -1,0 +1,227 @@
+"""The Spark queries of a view in several parts: one for each, with a checkpoint of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import SqlUnsupportedError
+from millstream.model.types import type_from_arrow
+from millstream.spark import internals
+from millstream.spark.checkpoint import offset_in, roll_back
+from millstream.spark.columns import columns_json, name_in_feed
+from millstream.spark.key_parts import KINDS, KeyParts
+from millstream.spark.partition_key import PartitionKey
+from millstream.spark.query import RunningQuery, SparkQuery, sql_frame
+from millstream.sql.views.plan import FEED, log_relation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.spark.checkpoint import Offset
+    from millstream.spark.query import Gear
+
+_KEY: Final = "key.json"
+
+
+def part_folders(checkpoint: Path, count: int) -> list[Path]:
+    """The checkpoint of each part."""
+    return [checkpoint / f"part{part}" for part in range(count)]
+
+
+def offset_of_parts(checkpoint: Path, count: int) -> Offset | None:
+    """The place that all parts have reached; None when one of them has no state yet."""
+    found = [offset_in(each) for each in part_folders(checkpoint, count)]
+    return min((each for each in found if each is not None), key=_lsn) if all(found) else None
+
+
+def _lsn(offset: Offset) -> int:
+    return offset.lsn
+
+
+@dataclass(slots=True)
+class PartedQuery(SparkQuery):
+    """The queries of all parts, which are started and stopped together.
+
+    Attributes:
+        key_parts: which part a row belongs to; its key is found when the query is planned.
+        stopping: called before the queries are stopped, so that none of them waits for another.
+    """
+
+    key_parts: KeyParts = field(default_factory=lambda: KeyParts(1))
+    stopping: Callable[[], None] = lambda: None
+    _parts: list[SparkQuery] = field(default_factory=list)
+
+    def start(self, gear: Gear) -> RunningQuery:
+        """Run them, all from the same place on.
+
+        Raises:
+            SparkError: Spark refuses one.
+        """
+        self.key_parts.keys = keys_of(self)
+        self._align()
+        running: list[RunningQuery] = []
+        try:
+            running.extend(part.start(gear) for part in self.parts)
+        except BaseException:
+            RunningParts(running, self.stopping).stop()
+            raise
+        return RunningParts(running, self.stopping)
+
+    @property
+    def parts(self) -> list[SparkQuery]:
+        """The query of each part."""
+        if not self._parts:
+            folders = part_folders(self.checkpoint, self.key_parts.count)
+            self._parts = [
+                SparkQuery(
+                    self.spark,
+                    self.plan,
+                    self.columns,
+                    folder,
+                    self.server,
+                    feed,
+                    self.logs,
+                    self.times,
+                    self.timed,
+                    begin_anew=self.begin_anew,
+                )
+                for folder, feed in zip(folders, self.feeds, strict=True)
+            ]
+        return self._parts
+
+    @property
+    def feeds(self) -> list[str]:
+        """The names under which the server knows the parts."""
+        return [f"{self.feed}/{part}" for part in range(self.key_parts.count)]
+
+    def offset(self) -> Offset | None:
+        """The place in the feed up to which the state of all parts counts."""
+        return offset_of_parts(self.checkpoint, self.key_parts.count)
+
+    def state_size(self) -> tuple[int, int] | None:
+        """How many rows their state has, and how many bytes; None when that is not known."""
+        sizes = [each.state_size() for each in self._parts]
+        known = [each for each in sizes if each is not None]
+        if not known or len(known) < len(sizes):
+            return None
+        return sum(rows for rows, _ in known), sum(size for _, size in known)
+
+    def _align(self) -> None:
+        """Have all parts continue at one place: those that are ahead, by a batch, go back to it.
+
+        Raises:
+            ViewFailedError: they have to begin anew, and what they have read is gone.
+        """
+        folders = [each.checkpoint for each in self.parts]
+        found = [place.lsn for each in folders if (place := offset_in(each)) is not None]
+        key = json.dumps([self.key_parts.count, self.key_parts.keys])
+        noted = self.checkpoint / _KEY
+        fits = noted.exists() and noted.read_text() == key and len(found) == len(folders)
+        if fits:
+            for each in folders:
+                roll_back(each, min(found))
+            fits = {offset_in(each) for each in folders} == {offset_in(folders[0])}
+            fits = fits and offset_in(folders[0]) is not None
+        if not fits:
+            if found:
+                self.begin_anew()
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
+            self.checkpoint.mkdir(parents=True)
+            noted.write_text(key)
+
+
+class RunningParts(RunningQuery):
+    """The queries of all parts, which were started.
+
+    Args:
+        parts: each of them.
+        stopping: called before they are stopped.
+    """
+
+    def __init__(self, parts: list[RunningQuery], stopping: Callable[[], None]) -> None:
+        self._parts = parts
+        self._stopping = stopping
+
+    @property
+    def is_active(self) -> bool:
+        """Whether all of them run."""
+        return all(each.is_active for each in self._parts)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for their end; whether all have ended, or one by an error."""
+        share = seconds / len(self._parts)
+        ended = [each.wait(share) for each in self._parts]
+        return all(ended) or self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error has ended one of them."""
+        return any(each.failed for each in self._parts)
+
+    def stop(self) -> None:
+        """End them, and wait for that."""
+        self._stopping()
+        for each in self._parts:
+            with contextlib.suppress(Exception):
+                each.stop()
+
+    def check(self) -> None:
+        """Raise what ended one of them, if anything did.
+
+        Raises:
+            SparkError: it failed.
+        """
+        for each in self._parts:
+            each.check()
+
+
+# ---- the key
+
+
+def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
+    """For each log of a query, the columns of the key that its parts are split by.
+
+    Raises:
+        SqlUnsupportedError: it has no such key.
+    """
+    plan, session = query.plan, query.session
+    if plan.lookups or (not plan.line and len(plan.inputs) > 1):
+        raise SqlUnsupportedError(
+            "its logs are put together before Spark sees them",
+            hint="make the UNION or the join a view of its own, and this one a view over it",
+        )
+    if plan.line:
+        logs = query.logs
+        leaves = {internals.rdd_id(session.table(log_relation(n))): n for n in range(len(logs))}
+        frame = query.line_result()
+    else:
+        logs, leaves = (query.columns,), {}
+        internals.unknown_frame(session, columns_json(query.columns)).createOrReplaceTempView(FEED)
+        frame = sql_frame(session, plan.spark_sql)
+
+    def leaf(node: Any) -> tuple[int, list[int | None]]:  # noqa: ANN401
+        log = leaves.get(node.rdd().id(), 0)
+        return log, [
+            place if _kind(logs[log].field(place).type) in KINDS else None
+            for place in range(node.output().size())
+        ]
+
+    catalyst = internals.jvm_of(session).org.apache.spark.sql.catalyst
+    found = PartitionKey(catalyst, leaf).of(internals.optimized_plan(frame))
+    return tuple(tuple(_column(logs, log, each[log]) for each in found) for log in range(len(logs)))
+
+
+def _column(logs: Sequence[pa.Schema], log: int, place: int) -> tuple[str, str, str]:
+    column = logs[log].field(place)
+    return column.name, name_in_feed(log, column.name, len(logs)), _kind(column.type)
+
+
+def _kind(arrow: pa.DataType) -> str:
+    return type_from_arrow(arrow).kind
