@@ -23,7 +23,7 @@ from rich.table import Table
 
 import millstream as ms
 from millstream.dispatch.route import FanOut
-from millstream.spark.live import _LiveBatch
+from millstream.spark.live import LiveBatch
 from millstream.spark.results import Results, _Sink
 from millstream.views.view import View
 
@@ -93,7 +93,7 @@ def measure(query: str, rows: int, pause: float) -> dict[str, list[float]]:
     """The microseconds of each step, of each row after the first third."""
     clock, came = Clock(), threading.Event()
     clock.before(FanOut, "deliver", "fan-out")
-    clock.after(_LiveBatch, "_send_now", "encode and send")
+    clock.after(LiveBatch, "_send_now", "encode and send")
     clock.before(_Sink, "ready", "Spark")
     clock.before(Results, "flushed", "receive")
     clock.after(View, "_commit", "diff and commit")

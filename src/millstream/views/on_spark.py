@@ -17,7 +17,8 @@ from millstream.spark.gears import Runner, TaskEndpoint
 from millstream.spark.inputs import FeedInputs
 from millstream.spark.key_parts import KeyParts
 from millstream.spark.live import Encodings, LiveGear
-from millstream.spark.parted import OnePartFeed, OnePartResults, PartedFeed, PartGear, PartResults
+from millstream.spark.part_results import OnePartResults, PartResults
+from millstream.spark.parted import OnePartFeed, PartedFeed, PartGear
 from millstream.spark.parted_query import PartedQuery, offset_of_parts, part_folders
 from millstream.spark.plans import CLOCK_TIME
 from millstream.spark.query import SparkQuery
