@@ -8,6 +8,8 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from millstream.testing import wait_until
+
 PAGE = Path(__file__).parents[2] / "docs" / "monitoring.md"
 NAMES = re.compile(r"millstream_[a-z_]+")
 
@@ -16,6 +18,11 @@ def families(served):
     """By name of a sample: its labels."""
     served.db.execute("CREATE SOURCE s (n BIGINT)")
     served.db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s WHERE n > 0")
+    served.db.execute(
+        "CREATE SOURCE g (n BIGINT) "
+        "WITH (connector = 'generator', rows = 1000000, rows_per_second = 10)"
+    )
+    wait_until(lambda: served.db.metrics()["connectors"]["g"]["lag"], "the generator runs")
     with (
         served.db.subscribe("SELECT * FROM v", name="durable"),
         served.client.stream("GET", "/v1/subscribe", params={"sql": "SELECT * FROM s"}) as stream,

@@ -119,6 +119,9 @@ class _Reader(SourceReader):
         self._last = time.monotonic()
         return min(most, max(1, int((self._last - self._began) * self._rate) - made))
 
+    def lag(self) -> int | None:
+        return None if self._limit is None else self._limit - self._made
+
     def metrics(self) -> dict[str, int | float]:
         return {"made": self._made}
 
