@@ -35,7 +35,7 @@ class Lines(SourceConnector):
         Option("path", required=True, help="the file"),
         Option("password", secret=True),
         Option("lines", "int", default=7, help="lines of a delivery"),
-        Option("mode", "choice", default="plain", choices=("plain", "fails", "raises")),
+        Option("mode", "choice", default="plain", choices=("plain", "timed", "fails", "raises")),
     )
 
     def check(self):
@@ -45,7 +45,10 @@ class Lines(SourceConnector):
             raise OSError(f"cannot connect with {self.settings['password']}")
 
     def discover(self):
-        return Schema.of(key=("id",), id="BIGINT NOT NULL", v="VARCHAR")
+        columns = {"id": "BIGINT NOT NULL", "v": "VARCHAR"}
+        if self.settings["mode"] == "timed":
+            columns["ts"] = "TIMESTAMP"
+        return Schema.of(columns, key=("id",))
 
     def open(self, position):
         return LinesReader(self.settings, self.target, position or 0)

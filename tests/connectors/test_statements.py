@@ -19,7 +19,9 @@ from millstream.errors import (
     InUseError,
     MissingExtraError,
     ObjectExistsError,
+    SqlColumnError,
     SqlOptionError,
+    SqlSyntaxError,
     SqlUnsupportedError,
     TenantError,
     WrongObjectError,
@@ -74,6 +76,21 @@ def test_columns_are_discovered(db, lines):
     has_rows(db, 2)
     has_rows(db, 2, "t")
     assert db.query("DESCRIBE t").fetchall()[0] == ("id", "BIGINT", False, True)
+
+
+def test_a_watermark_over_discovered_columns(db, lines):
+    options = f"(connector = 'test-lines', path = '{lines}', mode = 'timed')"
+    mark = "WATERMARK FOR TS AS TS - INTERVAL '1 second'"
+    db.execute(f"CREATE SOURCE k ({mark}) WITH {options}")
+    made = db.query("SHOW CREATE k").fetchall()[0][1]
+    assert "WATERMARK FOR ts AS ts - INTERVAL '1 second'" in made
+    with pytest.raises(SqlColumnError, match="other is no TIMESTAMP") as caught:
+        db.execute(f"CREATE SOURCE j ({mark.replace('TS', 'other')}) WITH {options}")
+    assert (caught.value.column, caught.value.hint) == (32, "available: ts")
+    with pytest.raises(SqlUnsupportedError, match="a table has no watermark"):
+        db.execute(f"CREATE TABLE j ({mark}) WITH {options}")
+    with pytest.raises(SqlSyntaxError, match="no columns"):
+        db.execute(f"CREATE SOURCE j ({mark}) WITH (retention = '1 day')")
 
 
 def test_options_of_the_source_itself(db, lines):

@@ -34,6 +34,10 @@ ADMIN = (
     "DROP SUBSCRIPTION d",
     "ALTER TABLE t ADD COLUMN b BIGINT",
     "ALTER TABLE t SKIP DAMAGE",
+    "CREATE SOURCE s (a BIGINT) WITH (connector = 'generator')",
+    "CREATE SINK o FROM s WITH (connector = 'webhook')",
+    "ALTER SINK o PAUSE",
+    "DROP SINK o",
     "SELECT 1 AS a FROM t; DROP TABLE t",
 )
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from millstream.catalog import Catalog
 from millstream.dispatch import Dispatcher
 from millstream.engine import ddl, notifications
-from millstream.engine.connect import SinkFeeds
 from millstream.engine.connections import Connections
 from millstream.engine.context import Context
 from millstream.engine.engine import Engine
 from millstream.engine.inlets import Inlets
 from millstream.engine.once import InsertKeys
+from millstream.engine.sink_feeds import SinkFeeds
 from millstream.log import Log
 from millstream.model.lsn import FIRST_LSN
 from millstream.queries.relations import Relations

@@ -112,7 +112,7 @@ def read_definition(reader: StatementReader) -> ColumnDefinitions:
     definition = ColumnDefinitions()
     begin = reader.offset
     reader.wrapped(lambda: _read_part(reader, definition))
-    if not definition.columns:
+    if not definition.columns and (definition.watermark is None or reader.word != "WITH"):
         raise reader.error("there is no column", hint="Name one: (price DOUBLE).", at=begin)
     return definition
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -90,7 +91,8 @@ def read_create(
     definition = ColumnDefinitions() if reader.word == "WITH" else read_definition(reader)
     options = read_options(reader) if reader.skip("WITH") else MappingProxyType({})
     if not definition.columns:
-        return _without_columns(reader, kind, name, options, if_not_exists=if_not_exists, at=at)
+        made = _without_columns(reader, kind, name, options, if_not_exists=if_not_exists, at=at)
+        return made if definition.watermark is None else _timed(reader, made, definition.watermark)
     if kind == "SOURCE":
         if definition.key_place is not None:
             raise reader.unsupported(
@@ -106,11 +108,7 @@ def read_create(
             if_not_exists=if_not_exists,
         )
     if definition.watermark is not None:
-        raise reader.unsupported(
-            "a table has no watermark",
-            hint="Rows of a table change at any time. Use CREATE SOURCE for events.",
-            at=definition.watermark[1],
-        )
+        raise _no_watermark(reader, definition.watermark[1])
     if definition.key_place is None:
         raise reader.error(
             "a table needs a primary key",
@@ -120,6 +118,24 @@ def read_create(
         )
     schema = definition.schema(reader, at)
     return CreateTable(name=name, schema=schema, options=options, if_not_exists=if_not_exists)
+
+
+def _timed(
+    reader: StatementReader, made: CreateSource | CreateTable, mark: tuple[str, int, timedelta]
+) -> CreateSource:
+    """A source whose event time is a column that its connector finds."""
+    column, at, delay = mark
+    if isinstance(made, CreateTable):
+        raise _no_watermark(reader, at)
+    return replace(made, watermark=WatermarkSpec(column, delay, *reader.place_of(at)))
+
+
+def _no_watermark(reader: StatementReader, at: int) -> Exception:
+    return reader.unsupported(
+        "a table has no watermark",
+        hint="Rows of a table change at any time. Use CREATE SOURCE for events.",
+        at=at,
+    )
 
 
 def _without_columns(
