@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from millstream.connectors.contract import Rejected
 from millstream.connectors.kafka.avro import AvroReader, plain
+from millstream.connectors.kafka.client import EXTRA
 from millstream.connectors.kafka.debezium import Envelopes, avro_semantics, unwrapped
+from millstream.connectors.registry import needs
 from millstream.errors import InvalidOptionError, SchemaMismatchError
 from millstream.formats.json_records import json_object, json_row
 from millstream.formats.records import Decoded as DecodedRecords
@@ -84,6 +86,7 @@ class Decoder:
     """Reads messages for one source or table."""
 
     def __init__(self, target: Target, settings: Settings, registry: SchemaRegistry | None) -> None:
+        self._value_of = needs("confluent_kafka", EXTRA).Message.value
         self._schema = target.schema
         self._is_table = target.kind == "table"
         self._settings = settings
@@ -138,7 +141,7 @@ class Decoder:
 
     def decode(self, messages: Sequence[Any]) -> Decoded:
         """What some messages say; none of them is an error."""
-        values = [message.value() for message in messages]
+        values: list[Any] = list(map(self._value_of, messages))
         if self._envelopes is not None:
             return self._changes(messages, self._envelope)
         if self._tombstones == "null":

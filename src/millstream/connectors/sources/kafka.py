@@ -265,8 +265,9 @@ class _Reader(SourceReader):
         messages = [first]
         if self._most > 1:
             messages += self._consumer.consume(min(self._most, 1_000_000) - 1, 0)
-        failed = [message for message in messages if message.error() is not None]
-        if failed:
+        error = self._driver.Message.error
+        if any(map(error, messages)):
+            failed = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
             if self._failed(failed):
                 return None  # offsets were set anew: what was consumed beside comes again
