@@ -2,14 +2,18 @@
 
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import fastavro
 import pytest
 from confluent_kafka import Producer
 from outside import Schemas, registry
 
+from millstream.connectors.sinks.kafka import KafkaSink
+from millstream.connectors.sources.kafka import KafkaSource
 from millstream.errors import ConnectorError, Error
 from millstream.testing import database, wait_until
 from millstream.testing.databases import engine_of
@@ -370,3 +374,27 @@ def test_debezium(kafka, topic, db):
     assert str(total) == "5.00"
     kafka.produce(topic, [envelope("t", None, None), envelope("c", None, plain)], partition=0)
     expect(db, "cdc", [(1, "a")], "id, v")
+
+
+def test_the_page_of_the_documentation(kafka):
+    """Its statements run as they stand, but for the address."""
+    page = (Path(__file__).parents[3] / "docs" / "connectors" / "kafka.md").read_text()
+    (sql,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    for name in ("trades", "shop.public.accounts", "accounts"):
+        kafka.create(name, 1)
+    row = {"id": 1, "owner": "Ada", "balance": "12.50"}
+    kafka.produce("shop.public.accounts", [envelope("c", None, row)])
+    kafka.produce("trades", [b'{"symbol": "A", "price": 1, "qty": 2, "ts": "2026-01-01"}'])
+    with database() as db:
+        db.execute(sql.replace("localhost:9092", kafka.address))
+        expect(
+            db, "trades", [("A", 1.0, 2, 0, 0)], "symbol, price, qty, kafka_partition, kafka_offset"
+        )
+        wait_until(lambda: list(kafka.table("accounts").values()) == [row], "the sink has written")
+
+
+def test_every_option_is_on_the_page():
+    page = (Path(__file__).parents[3] / "docs" / "connectors" / "kafka.md").read_text()
+    for connector_class in (KafkaSource, KafkaSink):
+        for option in connector_class.options:
+            assert f"`{option.name}" in page or option.name.startswith(("kafka.s", "schema_reg"))
