@@ -26,19 +26,26 @@ HOW = (
     "Apache Kafka is needed for the tests of its connectors, and is resolved by Maven: "
     "apt-get install maven (Debian, Ubuntu), brew install maven (macOS); then make kafka"
 )
+BROKER = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+# For benchmarks: Spark's own source of Kafka. There is none of Spark 4.3 on Maven Central, and its
+# helper for delegation tokens, which nothing here uses, is there of 4.0 only. These run on 4.3.
+SPARK_SOURCE = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>millstream</groupId><artifactId>kafka-for-tests</artifactId><version>1</version>
+  <groupId>millstream</groupId><artifactId>for-tests</artifactId><version>1</version>
   <packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-      <version>{version}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
-      <version>1.7.36</version></dependency>
-  </dependencies>
+  <dependencies>{dependencies}</dependencies>
 </project>
 """
+_ALONE = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -80,10 +87,17 @@ def is_there() -> bool:
     return folder().is_dir()
 
 
-def resolve(pom: str, target: Path) -> bool:
-    """Whether Maven could put what a pom depends on into a folder, all or nothing."""
+def resolve(artifacts: tuple[str, ...], target: Path, *, alone: bool = False) -> bool:
+    """Whether Maven could put some artifacts into a folder, all or nothing.
+
+    Args:
+        artifacts: as ``group:name:version``.
+        target: the folder.
+        alone: without what they depend on.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as made:
+        pom = _POM.format(dependencies="".join(_dependency(each, alone) for each in artifacts))
         Path(made, "pom.xml").write_text(pom, encoding="utf-8")
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
         command.append(f"-DoutputDirectory={made}/jars")
@@ -93,6 +107,22 @@ def resolve(pom: str, target: Path) -> bool:
     return True
 
 
+def _dependency(artifact: str, alone: bool) -> str:  # noqa: FBT001
+    group, name, version = artifact.split(":")
+    what = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+    return f"<dependency>{what}{_ALONE if alone else ''}</dependency>"
+
+
+def spark_source() -> list[str]:
+    """The jars of Spark's own source of Kafka, resolved the first time; none if they cannot be."""
+    there = CACHE / "spark"
+    if not there.is_dir() and not (
+        shutil.which("mvn") and resolve(SPARK_SOURCE, there, alone=True)
+    ):
+        return []
+    return sorted(map(str, there.glob("*.jar")))
+
+
 def main() -> None:
     """Find it, or resolve it, or say how."""
     if is_there():
@@ -100,7 +130,7 @@ def main() -> None:
     if shutil.which("mvn") is None and not (install("Maven", ("maven",)) and shutil.which("mvn")):
         sys.exit(HOW)
     print(f"resolving Apache Kafka {VERSION} ...", flush=True)
-    if not resolve(_POM.format(version=VERSION), folder()):
+    if not resolve(BROKER, folder()):
         sys.exit(HOW)
 
 

@@ -1,6 +1,5 @@
 """A Kafka of its own for these tests, shared by all of them; each has topics of its own."""
 
-import importlib
 import importlib.util
 import itertools
 import os
@@ -9,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from .outside import Outside
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-sys.path.insert(0, str(HERE))
 
 
 def load_tool():
@@ -29,7 +29,6 @@ def broker(tmp_path_factory):
         if os.environ.get("CI"):
             pytest.fail(f"Kafka is not there: {tool.HOW}")
         pytest.skip(tool.HOW)
-    pytest.importorskip("confluent_kafka")
     started = tool.Broker(tmp_path_factory.mktemp("kafka"))
     started.start()
     yield started
@@ -39,7 +38,7 @@ def broker(tmp_path_factory):
 @pytest.fixture(scope="session")
 def kafka(broker):
     """The clients of the tests."""
-    made = importlib.import_module("outside").Outside(broker)
+    made = Outside(broker)
     yield made
     made.close()
 

@@ -6,7 +6,6 @@ import json
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from outside import Schemas, registry
 
 from millstream import ChangeBatch, Schema
 from millstream.connectors import SinkBatch, SinkInput
@@ -15,6 +14,8 @@ from millstream.connectors.sinks.kafka import KafkaSink
 from millstream.errors import Error
 from millstream.testing import database, wait_until
 from millstream.testing.databases import engine_of
+
+from .outside import Schemas, registry
 
 TABLE = "CREATE TABLE items (id BIGINT PRIMARY KEY, v VARCHAR)"
 

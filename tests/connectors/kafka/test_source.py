@@ -10,13 +10,14 @@ from pathlib import Path
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from outside import Schemas, registry
 
 from millstream.connectors.sinks.kafka import KafkaSink
 from millstream.connectors.sources.kafka import KafkaSource
 from millstream.errors import ConnectorError, Error
 from millstream.testing import database, wait_until
 from millstream.testing.databases import engine_of
+
+from .outside import Schemas, registry
 
 ROW = b'{"id": %d, "v": "a"}'
 

@@ -203,7 +203,7 @@ class Decoder:
 
     def _payload_reader(self) -> Callable[[Sequence[Any]], DecodedRecords]:
         schema = self._payload
-        if schema is None:
+        if schema is None or self._is_envelope:
             return _nothing
         if self._format == "avro":
             row = partial(self._avro_row, schema)
