@@ -107,7 +107,7 @@ def resolve(artifacts: tuple[str, ...], target: Path, *, alone: bool = False) ->
     return True
 
 
-def _dependency(artifact: str, alone: bool) -> str:  # noqa: FBT001
+def _dependency(artifact: str, alone: bool) -> str:
     group, name, version = artifact.split(":")
     what = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
     return f"<dependency>{what}{_ALONE if alone else ''}</dependency>"
