@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FIRST_STEP: Final = 2_000
 _FACTOR: Final = 32
 _QUIET_SECONDS: Final = 30.0
+_TO_THE_END: Final = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}  # no wait for more
 _COMPACTED: Final = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
@@ -80,7 +81,7 @@ def last_token(settings: dict[str, Any], topic: str, sink: str) -> str | None:
     """
     driver = needs("confluent_kafka", EXTRA)
     errors = Errors()
-    client = consumer({**settings, "enable.partition.eof": True}, errors)
+    client = consumer({**settings, **_TO_THE_END}, errors)
     try:
         partition = driver.TopicPartition(topic, 0)
         try:
@@ -105,7 +106,7 @@ def last_token(settings: dict[str, Any], topic: str, sink: str) -> str | None:
 def live_values(settings: dict[str, Any], topic: str) -> dict[bytes, bytes]:
     """The last value of each key of a topic, without those whose last message is a tombstone."""
     errors = Errors()
-    client = consumer({**settings, "enable.partition.eof": True}, errors)
+    client = consumer({**settings, **_TO_THE_END}, errors)
     try:
         partitions = first_contact(client, errors).get(topic, [])
         driver = needs("confluent_kafka", EXTRA)
