@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 TOKENS: Final = "millstream_sinks"
 _ROWS: Final = "millstream_rows"
 _KEYS: Final = "millstream_keys"
+_SLICE_ROWS: Final = 8192
 
 
 class PostgresSink(SinkConnector):
@@ -285,7 +286,8 @@ class PostgresWriter(SinkWriter):
             self._connection.cursor() as cursor,
             cursor.copy(f"COPY {to} ({columns}) FROM STDIN (FORMAT csv)") as copy,
         ):
-            copy.write(to_csv(rows, self._schema))
+            for first in range(0, rows.num_rows, _SLICE_ROWS):  # the server works meanwhile
+                copy.write(to_csv(rows.slice(first, _SLICE_ROWS), self._schema))
 
     def _empty(self) -> None:
         """Remove what an append has written: all of it begins anew."""
