@@ -46,8 +46,8 @@ def effect(sql: str, schema: str, database: str, table: str) -> Effect:
     if re.match(r"truncate\b", text, re.IGNORECASE):
         return "truncate"
     if _TABLE_DDL.match(text):
-        made = re.match(r"create", text, re.IGNORECASE) is not None
-        ours = not made or _mentions(text.split("(")[0].split(" like ")[0], schema, database, table)
+        created = re.match(r"create\b.*?\btable\s+([^\s(]+)", text, re.IGNORECASE)
+        ours = created is None or _mentions(created[1], schema, database, table)
         return "gone" if ours else "none"
     if _DML.match(text):
         return "statement"
