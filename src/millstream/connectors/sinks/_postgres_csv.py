@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.connectors._postgres_types import PgType
     from millstream.model.schema import Schema
     from millstream.model.types import SqlType
@@ -113,20 +115,26 @@ def to_csv(table: pa.Table, schema: Schema) -> bytes:
 def _as_text(array: pa.ChunkedArray, of: SqlType) -> pa.ChunkedArray:
     if of.kind == "REAL":
         return array.cast(pa.float64())  # all its digits: the column may be of double precision
+    if of.kind == "TIMESTAMP":
+        return array.cast(pa.timestamp("us"))  # in UTC, as the session; Arrow writes zones slowly
     if of.kind == "INTERVAL":
         return pc.binary_join_element_wise(
             array.cast(pa.int64()).cast(pa.string()), pa.scalar("microseconds"), " "
         )
+    text = _texts(of)
+    if text is None:
+        return array
+    made = [None if each is None else text(each) for each in array.to_pylist()]
+    return pa.chunked_array([pa.array(made, pa.string())])
+
+
+def _texts(of: SqlType) -> Callable[[Any], str] | None:
+    """What writes a value of a type that Arrow does not write as PostgreSQL reads it."""
     if of.kind == "BINARY":
-        made = [None if each is None else f"\\x{each.hex()}" for each in array.to_pylist()]
-        return pa.chunked_array([pa.array(made, pa.string())])
+        return lambda raw: f"\\x{raw.hex()}"
     if of.kind == "ARRAY" and not of.children[0].children:
-        made = [None if each is None else _array(each) for each in array.to_pylist()]
-        return pa.chunked_array([pa.array(made, pa.string())])
-    if of.children:
-        made = [None if each is None else _json(each) for each in array.to_pylist()]
-        return pa.chunked_array([pa.array(made, pa.string())])
-    return array
+        return _array
+    return _json if of.children else None
 
 
 def _array(values: list[Any]) -> str:
