@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 import millstream as ms
+from millstream.connectors.sources._postgres_snapshot import SnapshotPhase
 from millstream.errors import ConnectorError
 from millstream.testing import Mirror, database, wait_until
 from millstream.testing.connectors import SourceScenario, check_source
@@ -117,6 +118,29 @@ def test_rows_that_come_while_the_snapshot_is_read(postgres, pg):
     finally:
         ending.set()
         writer.join()
+
+
+def test_a_snapshot_that_is_interrupted(postgres, pg, monkeypatch):
+    """What had come of it, and is there no more, goes when it begins anew."""
+    pg.execute(ORDERS)
+    pg.execute("INSERT INTO orders SELECT i, 'x', 0 FROM generate_series(1, 100) i")
+    real, delivered, interrupted = SnapshotPhase.read, [], threading.Event()
+
+    def read(self, timeout):
+        if len(delivered) == 2 and not interrupted.is_set():
+            pg.execute("DELETE FROM orders WHERE id % 2 = 0")
+            interrupted.set()
+            raise ConnectionError("a failure that a test makes")
+        delivery = real(self, timeout)
+        if delivery is not None:
+            delivered.append(delivery)
+        return delivery
+
+    monkeypatch.setattr(SnapshotPhase, "read", read)
+    with database(create(postgres, snapshot_rows=30, retry_delay="10 milliseconds")) as db:
+        assert interrupted.wait(30)
+        same(db, pg)
+        assert delivered[0].rows.num_rows == 30
 
 
 def test_types_are_discovered(postgres, pg):
