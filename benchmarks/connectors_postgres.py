@@ -165,7 +165,7 @@ def rate(url: str) -> list[tuple[str, str]]:
             raise ValueError(f"{here} is not {there}")
         db.execute("DROP TABLE orders")
     return [
-        ("PostgreSQL itself, the writer alone in its connection", per_second(CHANGES, written)),
+        ("written to PostgreSQL, as fast as one connection can", per_second(CHANGES, written)),
         ("followed while it is written", per_second(CHANGES, live)),
         ("a backlog", per_second(CHANGES, backlog)),
     ]
