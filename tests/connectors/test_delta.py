@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream.connectors import Schema, Settings, Target
+from millstream.connectors.sources.delta import DeltaSource
 from millstream.errors import ConnectorFailedError, InvalidOptionError
 from millstream.testing import wait_until
 from millstream.testing.connectors import (
@@ -122,3 +124,108 @@ def test_what_is_refused(tmp_path):
         wait_until(lambda: rows(path) == [], "it is replaced")
         before = deltalake.DeltaTable(str(path), version=1)  # time travel
         assert before.to_pyarrow_table().to_pylist() == [{"id": 1, "v": "mine"}]
+
+
+# ---- the source
+
+
+@pytest.mark.crash
+def test_a_table_is_followed(tmp_path):
+    path = tmp_path / "table"
+
+    def produce(numbers):
+        for start in range(numbers.start, numbers.stop, 10):
+            part = range(start, min(start + 10, numbers.stop))
+            made = pa.table({"id": part, "v": [f"v{n}" for n in part], "p": [n % 2 for n in part]})
+            deltalake.write_deltalake(path, made, mode="append", partition_by=["p"])
+        table(path).optimize.compact()
+
+    produce(range(10))
+    check_source(
+        SourceScenario(
+            create="CREATE SOURCE s (id BIGINT, v VARCHAR) WITH (connector = 'delta', "
+            f"path = '{path}', poll_interval = '50 milliseconds')",
+            name="s",
+            produce=lambda numbers: produce(range(max(numbers.start, 10), numbers.stop)),
+            row=lambda number: (number, f"v{number}"),
+        ),
+        tmp_path / "db",
+        kills=2,
+    )
+
+
+def follow(path, kind="source", columns="(id BIGINT, v VARCHAR)"):
+    return (
+        f"CREATE {kind.upper()} s {columns} WITH (connector = 'delta', path = '{path}', "
+        "poll_interval = '20 milliseconds')"
+    )
+
+
+def test_a_large_version_in_pieces(tmp_path):
+    path = tmp_path / "table"
+    rows = 150_000
+    deltalake.write_deltalake(path, pa.table({"id": range(rows), "v": ["x"] * rows}))
+    given = {each.name: each.default for each in DeltaSource.options if each.name[-1] != "*"}
+    settings = Settings({**given, "path": str(path), "poll_interval": 0.0})
+    target = Target("s", "source", Schema.of(id="BIGINT", v="VARCHAR"))
+    position, found = None, []
+    for step in range(5):
+        delivery = DeltaSource(settings, target).open(json.loads(json.dumps(position))).read(0.0)
+        if step == 0:
+            deltalake.write_deltalake(
+                path, pa.table({"id": [rows], "v": ["y"], "w": [7]}), mode="append",
+                schema_mode="merge",
+            )
+        if delivery is None:
+            break
+        position = delivery.position
+        found += delivery.rows["id"].to_pylist() if delivery.rows else []
+        new = [each.name for each in delivery.new_columns]
+    assert found == list(range(rows + 1))
+    assert (position, new) == ({"version": 1}, ["w"])
+
+
+def test_changes_by_the_change_data_feed(tmp_path):
+    path = tmp_path / "table"
+    deltalake.DeltaTable.create(
+        str(path),
+        pa.schema([("id", pa.int64()), ("v", pa.string())]),
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    with ms.open() as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)")
+        db.execute(SINK.format("t", path, f"mode = 'upsert', {QUICK}"))
+        db.execute(follow(path, "table", "(id BIGINT PRIMARY KEY, v VARCHAR)"))
+        for sql in (
+            "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+            "UPDATE t SET v = 'B' WHERE id = 2",
+            "DELETE FROM t WHERE id = 1",
+        ):
+            db.execute(sql)
+            expected = db.query("SELECT * FROM t ORDER BY id").fetchall()
+            query = "SELECT * FROM s ORDER BY id"
+            wait_until(
+                lambda: db.query(query).fetchall() == expected,
+                lambda: f"{expected}: {db.query(query).fetchall()}, {state(db, 's')}, {state(db)}",
+                timeout=20,
+            )
+
+
+@pytest.mark.parametrize("kind", ["source", "table"])
+def test_deletes_without_a_feed(tmp_path, kind):
+    path = tmp_path / "table"
+    deltalake.write_deltalake(path, pa.table({"id": [1, 2], "v": ["a", "b"]}))
+    columns = "(id BIGINT PRIMARY KEY, v VARCHAR)" if kind == "table" else ""
+    with ms.open() as db:
+        with pytest.raises(ConnectorFailedError, match="no table of Delta Lake"):
+            db.execute(follow(tmp_path / "none", kind, columns))
+        with pytest.raises(ConnectorFailedError, match="no column 'w'"):
+            db.execute(follow(path, kind, "(id BIGINT PRIMARY KEY, w INT)" if columns else "(w INT)"))
+        db.execute(follow(path, kind, columns))
+        wait_until(lambda: len(db.query("SELECT * FROM s")) == 2, "the rows")
+        table(path).delete("id = 1")
+        wait_until(lambda: state(db, "s")["state"] == "failed", "it has failed")
+        assert "deletes or updates rows" in state(db, "s")["error"]
+        hint = "enableChangeDataFeed" if kind == "table" else "PRIMARY KEY"
+        assert hint in state(db, "s")["error"]
+        assert len(db.query("SELECT * FROM s")) == 2

@@ -183,13 +183,14 @@ class FilesReader(SourceReader):
         """The next piece of a file, or several small files."""
         deadline = time.monotonic() + timeout
         while not self._waiting:
-            now = time.monotonic()
-            if now >= self._next_look:
+            if time.monotonic() >= self._next_look:
                 self._look()
-            elif now >= deadline:
+                if self._waiting:
+                    break
+            now = time.monotonic()
+            if now >= deadline:
                 return None
-            else:
-                time.sleep(max(0.0, min(self._next_look, deadline) - now))
+            time.sleep(max(0.0, min(self._next_look, deadline) - now))
         tables: list[pa.Table] = []
         rejected: list[Rejected] = []
         rows = files = 0
