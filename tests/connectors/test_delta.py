@@ -16,7 +16,9 @@ from millstream.errors import ConnectorFailedError, InvalidOptionError
 from millstream.testing import wait_until
 from millstream.testing.connectors import (
     SinkScenario,
+    SourceScenario,
     check_sink,
+    check_source,
 )
 
 deltalake = pytest.importorskip("deltalake")
@@ -74,9 +76,19 @@ def test_all_types_are_appended_and_read_by_others(tmp_path):
         "s STRUCT<a BIGINT, b VARCHAR>, m MAP<VARCHAR, BIGINT>"
     )
     row = {
-        "id": 1, "A b": "x", "ok": True, "small": 3, "x": 0.5, "f": 0.25, "price": "1.50",
-        "raw": "AAE=", "day": "2026-01-31", "at": "2026-01-31T12:00:00Z", "tags": ["p", None],
-        "s": {"a": 1, "b": None}, "m": {"k": 2},
+        "id": 1,
+        "A b": "x",
+        "ok": True,
+        "small": 3,
+        "x": 0.5,
+        "f": 0.25,
+        "price": "1.50",
+        "raw": "AAE=",
+        "day": "2026-01-31",
+        "at": "2026-01-31T12:00:00Z",
+        "tags": ["p", None],
+        "s": {"a": 1, "b": None},
+        "m": {"k": 2},
     }
     path = tmp_path / "table"
     with ms.open() as db:
@@ -173,7 +185,9 @@ def test_a_large_version_in_pieces(tmp_path):
         delivery = DeltaSource(settings, target).open(json.loads(json.dumps(position))).read(0.0)
         if step == 0:
             deltalake.write_deltalake(
-                path, pa.table({"id": [rows], "v": ["y"], "w": [7]}), mode="append",
+                path,
+                pa.table({"id": [rows], "v": ["y"], "w": [7]}),
+                mode="append",
                 schema_mode="merge",
             )
         if delivery is None:
@@ -220,7 +234,9 @@ def test_deletes_without_a_feed(tmp_path, kind):
         with pytest.raises(ConnectorFailedError, match="no table of Delta Lake"):
             db.execute(follow(tmp_path / "none", kind, columns))
         with pytest.raises(ConnectorFailedError, match="no column 'w'"):
-            db.execute(follow(path, kind, "(id BIGINT PRIMARY KEY, w INT)" if columns else "(w INT)"))
+            db.execute(
+                follow(path, kind, "(id BIGINT PRIMARY KEY, w INT)" if columns else "(w INT)")
+            )
         db.execute(follow(path, kind, columns))
         wait_until(lambda: len(db.query("SELECT * FROM s")) == 2, "the rows")
         table(path).delete("id = 1")

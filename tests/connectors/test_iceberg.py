@@ -74,8 +74,7 @@ def test_a_table_is_written(catalog, options, tmp_path, mode):
 def test_keys_of_several_columns(catalog, options):
     with ms.open() as db:
         db.execute(
-            "CREATE TABLE t (a VARCHAR, at TIMESTAMP, x DOUBLE, small TINYINT, "
-            "PRIMARY KEY (a, at))"
+            "CREATE TABLE t (a VARCHAR, at TIMESTAMP, x DOUBLE, small TINYINT, PRIMARY KEY (a, at))"
         )
         db.execute(f"CREATE SINK k FROM t WITH ({options}, {QUICK})")
         times = [datetime(2026, 1, day, 12, 30, 0, 5, tzinfo=UTC) for day in (1, 2, 3)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from millstream.model.batch import ChangeBatch
 
 if TYPE_CHECKING:
     from millstream.connectors.contract import Settings, SinkInput
+
+Keys = list[tuple[Any, ...]]
 
 LAKE_OPTIONS: Final = (
     Option(
@@ -72,8 +74,15 @@ class LakeWriter(SinkWriter):
         """Commit new rows and the token, as one."""
 
     @abstractmethod
-    def merge(self, upserts: pa.Table, deletes: pa.Table, token: str) -> None:
-        """Commit rows to put and keys to delete, and the token, as one."""
+    def merge(self, upserts: pa.Table, deletes: pa.Table, before: Keys, token: str) -> None:
+        """Commit rows to put and keys to delete, and the token, as one.
+
+        Args:
+            upserts: the rows.
+            deletes: the keys, as a table.
+            before: the keys among both that the table has; the others are new.
+            token: the token.
+        """
 
     @abstractmethod
     def replace(self, rows: pa.Table, token: str) -> None:
@@ -133,7 +142,7 @@ class LakeWriter(SinkWriter):
             changes = ChangeBatch.concat(held)
             upserts, deletes = SinkBatch(changes).net_tables()
             if upserts.num_rows or deletes.num_rows:
-                self.merge(_plain(upserts), _plain(deletes), token)
+                self.merge(_plain(upserts), _plain(deletes), keys_before(changes), token)
                 self.commits += 1
         else:
             self._commit_rows(held, token)
@@ -162,8 +171,18 @@ class LakeWriter(SinkWriter):
         return {"commits": self.commits, "held_rows": self._rows}
 
 
+def keys_before(changes: ChangeBatch) -> Keys:
+    """The keys of changes that had a row before them: those whose first change takes one away."""
+    names = changes.schema.names
+    places = [names.index(name) for name in changes.schema.key]
+    first: dict[tuple[Any, ...], int] = {}
+    for row, weight in zip(changes.held_rows, changes.weights, strict=True):
+        first.setdefault(tuple([row[place] for place in places]), weight)
+    return [key for key, weight in first.items() if weight < 0]
+
+
 def _plain(table: pa.Table) -> pa.Table:
-    """A table whose columns may all be NULL, and without metadata: as the tables outside have it."""
+    """A table whose columns may all be NULL, without metadata: as tables outside have it."""
     fields = [pa.field(each.name, each.type) for each in table.schema]
     return table.cast(pa.schema(fields))
 

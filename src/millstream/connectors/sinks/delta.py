@@ -20,6 +20,7 @@ from millstream.errors import ConnectorFailedError, InvalidOptionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.connectors._lake import Keys
     from millstream.connectors.contract import SinkWriter
 
 _DELETED: Final = "__millstream_deleted"
@@ -91,6 +92,7 @@ class DeltaWriter(LakeWriter):
         self._partitions = connector.partitions or None
         self._optimize_every: int | None = settings["optimize_every"]
         self._table: Any = open_table(settings)
+        self._names: list[str] = []  # the columns of the last append
         stored = None if self._table is None else stored_token(self._table, self._app)
         super().__init__(settings, source, connector.mode, stored)
 
@@ -101,7 +103,7 @@ class DeltaWriter(LakeWriter):
             app_transactions=[self._delta.Transaction(*each) for each in versions.items()],
         )
 
-    def _write(self, rows: pa.Table, token: str, mode: str, schema_mode: str) -> None:
+    def _write(self, rows: pa.Table, token: str, mode: str, schema_mode: str | None) -> None:
         target = self._settings["path"] if self._table is None else self._table
         options = storage_options(self._settings) or None
 
@@ -122,14 +124,19 @@ class DeltaWriter(LakeWriter):
 
     def append(self, rows: pa.Table, token: str) -> None:
         """An append; columns that are new are added to the table."""
-        self._write(rows, token, "append", "merge")
+        is_new = rows.column_names != self._names
+        self._write(rows, token, "append", "merge" if is_new and self._table is not None else None)
+        self._names = rows.column_names
 
     def replace(self, rows: pa.Table, token: str) -> None:
         """An overwrite: older versions of the table stay as they are."""
         self._write(rows, token, "overwrite", "overwrite")
 
-    def merge(self, upserts: pa.Table, deletes: pa.Table, token: str) -> None:
+    def merge(self, upserts: pa.Table, deletes: pa.Table, before: Keys, token: str) -> None:
         """A MERGE by the key."""
+        if not before:  # all keys are new
+            self.append(upserts, token)
+            return
         names, key = upserts.schema.names, self._source.schema.key
         rows = pa.concat_tables(
             [

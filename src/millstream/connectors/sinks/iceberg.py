@@ -22,6 +22,7 @@ from millstream.errors import ConnectorFailedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from millstream.connectors._lake import Keys
     from millstream.connectors.contract import SinkWriter
 
 
@@ -34,7 +35,9 @@ class IcebergSink(SinkConnector):
     options: ClassVar = (
         *CATALOG,
         *(each for each in LAKE_OPTIONS if each.name != "commit_rows"),
-        Option("commit_rows", "int", default=50_000, help="a commit has about so many rows at most"),
+        Option(
+            "commit_rows", "int", default=50_000, help="a commit has about so many rows at most"
+        ),
     )
 
     @property
@@ -106,13 +109,12 @@ class IcebergWriter(LakeWriter):
             elif made.num_rows:
                 transaction.append(made, snapshot_properties=properties)
 
-    def merge(self, upserts: pa.Table, deletes: pa.Table, token: str) -> None:
+    def merge(self, upserts: pa.Table, deletes: pa.Table, before: Keys, token: str) -> None:  # noqa: ARG002
         """The rows with these keys are deleted by copying their files, and the new ones added."""
-        names = self._source.schema.key
-        keys = [*_tuples(upserts, names), *_tuples(deletes, names)]
         with self._transaction(upserts, token) as (transaction, made, properties):
-            if self.has_rows():
-                transaction.delete(_matching(names, keys), snapshot_properties=properties)
+            if before:
+                gone = _matching(self._source.schema.key, before)
+                transaction.delete(gone, snapshot_properties=properties)
             if made.num_rows:
                 transaction.append(made, snapshot_properties=properties)
 
@@ -120,10 +122,6 @@ class IcebergWriter(LakeWriter):
         """Whether the table has rows."""
         snapshot = self._table.current_snapshot()
         return snapshot is not None and snapshot.summary["total-records"] != "0"
-
-
-def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
 def _matching(names: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> Any:  # noqa: ANN401
