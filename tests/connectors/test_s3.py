@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 import millstream as ms
@@ -14,8 +15,6 @@ KEYS = "access_key = '${env:S3_KEY}', secret_key = '${env:S3_SECRET}', region = 
 
 @pytest.fixture(scope="module")
 def s3():
-    from moto.server import ThreadedMotoServer
-
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
