@@ -86,3 +86,22 @@ def test_a_sink_and_a_source(s3, bucket, tmp_path):
         wait_until(lambda: len(db.query(query)) >= 3, "three rows", timeout=30)
         assert db.query(query).fetchall() == [(1,), (2,), (3,)]
         assert len(names(store, f"{name}/out")) == 3
+
+
+def test_delta_lake(s3, bucket):
+    _, name = bucket
+    with ms.open() as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)")
+        db.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+        db.execute(
+            f"CREATE SINK k FROM t WITH (connector = 'delta', path = 's3://{name}/table', "
+            f"commit_interval = '20 milliseconds', {options(s3)})"
+        )
+        shown = lambda: {each["name"]: each for each in db.query("SHOW CONNECTORS").to_pylist()}  # noqa: E731
+        wait_until(lambda: shown()["k"]["rows"] >= 2, lambda: str(shown()), timeout=60)
+        db.execute(
+            f"CREATE SOURCE r WITH (connector = 'delta', path = 's3://{name}/table', "
+            f"poll_interval = '50 milliseconds', {options(s3)})"
+        )
+        wait_until(lambda: len(db.query("SELECT * FROM r")) == 2, lambda: str(shown()), timeout=60)
+        assert sorted(db.query("SELECT * FROM r")) == [(1, "a"), (2, "b")]

@@ -38,6 +38,8 @@ ADMIN = (
     "CREATE SINK o FROM s WITH (connector = 'webhook')",
     "ALTER SINK o PAUSE",
     "DROP SINK o",
+    "COPY t FROM '/etc/passwd' WITH (format = 'csv')",
+    "COPY (SELECT * FROM t) TO 'x.csv'",
     "SELECT 1 AS a FROM t; DROP TABLE t",
 )
 
