@@ -361,7 +361,12 @@ def test_a_topic_is_read_without_the_frames_of_others(tmp_path, monkeypatch):
             log.append("many", [(n, "x" * 20)], watermark=n)
         log.append("few", [(2, "x")], wal_mode="sync")
     seen = []
-    monkeypatch.setattr(walk, "decode_header", lambda *a: seen.append(a) or decode_header(*a))
+
+    def noted(*given):
+        seen.append(given)
+        return decode_header(*given)
+
+    monkeypatch.setattr(walk, "decode_header", noted)
     with Log(tmp_path) as log:
         for _ in range(2):
             seen.clear()
