@@ -8,6 +8,8 @@ commit, except for a bulk load, which becomes several.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -26,6 +28,9 @@ _MERGED_ROWS: Final = 1 << 14
 
 _COMMIT_ROWS: Final = 1 << 17
 """A bulk load is committed in pieces of about this many rows."""
+
+_ITEMS: Final = attrgetter("items")
+_DROPS: Final = attrgetter("drops")
 
 
 class DrainedInlets:
@@ -54,8 +59,8 @@ class DrainedInlets:
         """Drain one more."""
         with self._lock:
             # Those of the database's own come last in a commit: a NOTIFY after what was pushed.
-            every = (*self.every, inlet)
-            self._set(tuple(sorted(every, key=lambda each: each.name.startswith("__"))))
+            place = bisect_right(self.every, _is_own(inlet), key=_is_own)
+            self._set((*self.every[:place], inlet, *self.every[place:]))
         inlet.stall(self.stalled)
 
     def remove(self, inlet: Inlet) -> None:
@@ -88,8 +93,13 @@ class DrainedInlets:
         self.every = inlets
         if self.stalled is not None:
             inlets = tuple(each for each in inlets if each.sync)
-        buffers: tuple[list[Any], ...] = (self._tasks, *(inlet.items for inlet in inlets))
-        self.current = (inlets, buffers, any(each.drops for each in inlets))
+        buffers: tuple[list[Any], ...] = (self._tasks, *map(_ITEMS, inlets))
+        self.current = (inlets, buffers, any(map(_DROPS, inlets)))
+
+
+def _is_own(inlet: Inlet) -> bool:
+    """Whether an inlet is the database's own."""
+    return inlet.name.startswith("__")
 
 
 def exact_cut(
