@@ -428,3 +428,27 @@ def test_a_sink_that_checks_its_columns(db):
     finally:
         unregister(Picky)
     assert samples.Lines.name == "test-lines"
+
+
+def test_a_sink_that_was_dropped_halfway_keeps_no_log(tmp_path, lines):
+    out = tmp_path / "out"
+    with database(source(lines), path=tmp_path / "db") as db:
+        db.execute(f"CREATE SINK s FROM k WITH (connector = 'test-append', path = '{out}')")
+        wait_until(out.exists, "the sink writes")
+        engine = engine_of(db)
+        engine.connections.stop("s")
+        engine.dispatcher.call(lambda: engine.catalog.drop_sink("s"))  # and then a crash
+        assert [each.name for each in engine.positions.all()] == ["__sink.s"]
+    with database(path=tmp_path / "db") as db:
+        assert engine_of(db).positions.all() == []
+
+
+def test_dead_letters_that_a_view_reads_are_not_dropped_with_their_sink(db, lines, monkeypatch):
+    db.execute(source(lines))
+    db.execute("CREATE SINK s FROM k WITH (connector = 'test-append', path = '/dev/null')")
+    monkeypatch.setattr(
+        engine_of(db).views, "readers_of", lambda name: ["v"] if "letters" in name else []
+    )
+    with pytest.raises(InUseError, match="s_dead_letters is read by"):
+        db.execute("DROP SINK s")
+    assert len(db.query("SHOW SINKS")) == 1

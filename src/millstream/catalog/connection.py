@@ -39,7 +39,9 @@ class Connection:
     """
 
     connector: str
-    options: Mapping[str, OptionValue] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, OptionValue] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
     secrets: tuple[str, ...] = ()
     writable: bool = False
     paused: bool = False

@@ -185,7 +185,8 @@ class Target:
         kind: which of them.
         schema: its columns and its key; in ``discover``, where there are none yet, it says nothing.
         id: unique for this object, also among those of that name that were dropped; a slot or a
-            consumer group may be named after it. Letters, digits and underscores.
+            consumer group may be named after it. Letters, digits and underscores. Not final in
+            ``check``, before the object exists.
     """
 
     name: str
@@ -289,6 +290,7 @@ class SinkInput:
         retracts: whether rows may change or disappear; False: only new rows come.
         id: unique for this sink, also among those of that name that were dropped, and among
             databases. A transactional sink stores its token under it. Letters, digits, underscores.
+            Not final in ``check``, before the sink exists.
     """
 
     name: str

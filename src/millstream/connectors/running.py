@@ -165,12 +165,18 @@ class SourceWork:
     def lag(self) -> int | None:
         """How far it is behind; None: unknown."""
         reader = self._reader
-        return None if reader is None else reader.lag()
+        try:
+            return None if reader is None else reader.lag()
+        except Exception:  # noqa: BLE001 - it is just being closed, or a fault of the connector
+            return None
 
     def metrics(self) -> dict[str, int | float]:
         """The connector's own numbers."""
         reader = self._reader
-        return {} if reader is None else reader.metrics()
+        try:
+            return {} if reader is None else reader.metrics()
+        except Exception:  # noqa: BLE001 - as for the lag
+            return {}
 
 
 class SinkWork:
@@ -269,12 +275,18 @@ class SinkWork:
     def lag(self) -> int | None:
         """How many rows wait; None: unknown."""
         feed = self._feed
-        return None if feed is None else feed.lag_rows() + self._held_rows
+        try:
+            return None if feed is None else feed.lag_rows() + self._held_rows
+        except Exception:  # noqa: BLE001 - it is just being closed
+            return None
 
     def metrics(self) -> dict[str, int | float]:
         """The connector's own numbers."""
         writer = self._writer
-        return {} if writer is None else writer.metrics()
+        try:
+            return {} if writer is None else writer.metrics()
+        except Exception:  # noqa: BLE001 - it is just being closed, or a fault of the connector
+            return {}
 
 
 def rows_in(rows: pa.Table | pa.RecordBatch | Sequence[Any]) -> int:

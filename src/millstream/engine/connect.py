@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from millstream.sql import CreateSink, CreateSource, CreateTable, Pause, WatermarkSpec
     from millstream.sql import Option as GivenOption
 
+_LETTERS_KEPT: Final = timedelta(days=30)
 _NO_COLUMNS: Final = Schema.of(unknown="VARCHAR")
 
 
@@ -164,8 +166,9 @@ def _create_dead_letters(engine: Engine, name: str, of: str) -> None:
     connection = Connection(DEAD, MappingProxyType({"of": of}))
     if known is not None and known.connection == connection:
         return  # a crash came between the two steps of a CREATE, or it was kept
+    options, now = Options(retention=_LETTERS_KEPT), system_clock()
     definition = Definition(
-        "source", name, DEAD_LETTERS, Options(), created_at=system_clock(), connection=connection
+        "source", name, DEAD_LETTERS, options, created_at=now, connection=connection
     )
     engine.open_relation(engine.catalog.create(definition))
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Column, Schema
     from millstream.tables import Tables
 
-SINK_PREFIX: Final = "sink."
+SINK_PREFIX: Final = "__sink."
 """What the names of the subscriptions of sinks begin with."""
 
 _logger = logging.getLogger("millstream.connectors")

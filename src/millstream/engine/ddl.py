@@ -245,6 +245,7 @@ def drop(context: Context, statement: Drop) -> Result:
     if statement.kind == "sink":
         if not (statement.if_exists and not catalog.has_sink(statement.name)):
             sink = catalog.sink(statement.name)
+            _check_letters(context.engine, sink, cascade=statement.cascade)
             connect.drop_sink(context.engine, sink.name)
             _drop_letters(context.engine, sink, cascade=statement.cascade)
     elif not (statement.if_exists and statement.name not in catalog):
@@ -317,6 +318,14 @@ def _drop_sinks(engine: Engine, names: list[str], *, cascade: bool) -> None:
         sink = engine.catalog.sink(name)
         connect.drop_sink(engine, name)
         _drop_letters(engine, sink, cascade=True)
+
+
+def _check_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> None:
+    """Raise if the dead letters of a sink are read, and are not to be dropped with it."""
+    letters = engine.catalog.get(sink.connection.dead_letters or "")
+    readers = [] if letters is None else engine.views.readers_of(letters.name)
+    if letters is not None and readers and not cascade:
+        raise _in_use(engine, letters, list(readers))
 
 
 def _drop_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> None:

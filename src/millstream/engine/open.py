@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.catalog import Catalog
 from millstream.dispatch import Dispatcher
 from millstream.engine import ddl, notifications
-from millstream.engine.connections import Connections
+from millstream.engine.connections import SINK_PREFIX, Connections
 from millstream.engine.context import Context
 from millstream.engine.engine import Engine
 from millstream.engine.inlets import Inlets
@@ -64,6 +64,7 @@ def open_engine(
         open_sources(engine, definitions)
         load_views(engine, definitions)
         engine.connections.load()  # where connectors go on
+        forget_sinks(engine)
     except BaseException:
         log.close()
         raise
@@ -123,6 +124,14 @@ def load_views(engine: Engine, definitions: Iterable[Definition]) -> None:
     for definition in definitions:
         if definition.query:
             engine.views.open(definition)
+
+
+def forget_sinks(engine: Engine) -> None:
+    """Drop the positions of sinks that a crash has dropped halfway: they would keep the log."""
+    for each in engine.positions.all():
+        name = each.name.removeprefix(SINK_PREFIX)
+        if each.tenant is None and name != each.name and not engine.catalog.has_sink(name):
+            engine.positions.drop(each.key)
 
 
 def start_views(engine: Engine) -> None:
