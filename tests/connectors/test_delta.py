@@ -65,7 +65,7 @@ def test_a_table_is_written(tmp_path, mode):
             appends=mode == "changelog",
         ),
         tmp_path / "db",
-        kills=3 if mode == "upsert" else 2,
+        kills=2 if mode == "upsert" else 1,
     )
 
 

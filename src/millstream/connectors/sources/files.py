@@ -28,8 +28,8 @@ from millstream.files.reading import PIECE_ROWS, discover_schema, read_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.files.pieces import Piece
     from millstream.files.place import Place
-    from millstream.files.reading import Piece
     from millstream.model.schema import Schema
 
 _MOST_FILES: Final = 256
