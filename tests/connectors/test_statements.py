@@ -8,6 +8,7 @@ import millstream as ms
 from millstream.connectors import (
     Option,
     SinkConnector,
+    SinkWriter,
     SourceConnector,
     needs,
     register,
@@ -452,3 +453,31 @@ def test_dead_letters_that_a_view_reads_are_not_dropped_with_their_sink(db, line
     with pytest.raises(InUseError, match="s_dead_letters is read by"):
         db.execute("DROP SINK s")
     assert len(db.query("SHOW SINKS")) == 1
+
+
+def test_a_sink_is_given_what_is_on_the_disk():
+    """Else its token could be ahead of the log after a crash."""
+    found = []
+
+    class Noting(SinkConnector):
+        name = "noting"
+
+        def open(self):
+            return Writer()
+
+    class Writer(SinkWriter):
+        def write(self, batch):
+            found.append((batch.lsn, engine_of(db).log.durable_lsn))
+            return True
+
+    register(Noting)
+    try:
+        with ms.open(sync_interval=3600.0) as db:  # by itself the log goes to the disk rarely
+            db.execute("CREATE SOURCE s (n BIGINT)")
+            db.execute("CREATE SINK o FROM s WITH (connector = 'noting')")
+            for n in range(20):
+                db.source("s").push((n,))
+                wait_until(lambda: len(found) > n)
+    finally:
+        unregister(Noting)
+    assert all(lsn <= durable for lsn, durable in found)

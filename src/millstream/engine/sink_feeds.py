@@ -72,8 +72,15 @@ class SubscribedSink:
     sink: SinkDefinition
 
     def recv(self, timeout: float) -> ChangeBatch:
-        """The next batch; ReceiveTimeoutError when none came."""
-        return self.subscription.recv(timeout)
+        """The next batch, which is on the disk; ReceiveTimeoutError when none came.
+
+        Subscribers get changes before the disk has them. A sink must not: after a crash its token
+        would be ahead of the log, and what the log has there later would be skipped.
+        """
+        batch = self.subscription.recv(timeout)
+        if self.engine.log.durable_lsn < batch.lsn:
+            self.engine.flush()
+        return batch
 
     def ack(self, batch: ChangeBatch) -> None:
         """Everything up to a batch is stored."""
