@@ -246,14 +246,14 @@ def test_a_query_is_analysed_and_lowered_once(db, monkeypatch):
         monkeypatch.setattr(query, name, call)
 
     counted("lower")
-    counted("_sql")
+    counted("sql_frame")
     db.execute(
         "CREATE SOURCE s (k BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY);"
         "CREATE MATERIALIZED VIEW v AS SELECT s.k, COUNT(*) AS n FROM s JOIN t ON s.k = t.k"
         "    GROUP BY s.k"
     )
     db.wait_for("v", timeout=TIMEOUT)
-    assert calls == {"lower": 1, "_sql": 1}
+    assert calls == {"lower": 1, "sql_frame": 1}
 
 
 def test_the_order_of_its_rows(tmp_path, spark):
