@@ -22,7 +22,7 @@ from millstream.errors import (
     InvalidOptionError,
     SqlOptionError,
 )
-from millstream.testing import wait_until
+from millstream.testing import engine_of, wait_until
 from millstream.testing.connectors import (
     SinkScenario,
     SourceScenario,
@@ -265,6 +265,8 @@ def test_changes_as_they_are(tmp_path):
         wait_until(lambda: db.query("SHOW CONNECTORS").to_pylist()[0]["state"] == "running", "it")
         db.execute("UPDATE t SET v = 'b' WHERE id = 1")
         db.execute("DELETE FROM t WHERE id = 1")
+        work = engine_of(db).connections["k"].work
+        wait_until(lambda: work._held_rows == 4, "all changes")  # two of the update
     found = [json.loads(each) for file in files(tmp_path) for each in file.read_text().splitlines()]
     assert [(each["_op"], each["_weight"], each["v"]) for each in found] == [
         ("insert", 1, "a"),

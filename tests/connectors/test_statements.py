@@ -1,6 +1,9 @@
 """Statements about connectors: what they create, refuse, show and drop; what restarts keep."""
 
 import json
+import threading
+from contextlib import suppress
+from typing import ClassVar
 
 import pytest
 
@@ -20,6 +23,7 @@ from millstream.errors import (
     InUseError,
     MissingExtraError,
     ObjectExistsError,
+    ObjectNotFoundError,
     SqlColumnError,
     SqlOptionError,
     SqlSyntaxError,
@@ -481,3 +485,102 @@ def test_a_sink_is_given_what_is_on_the_disk():
     finally:
         unregister(Noting)
     assert all(lsn <= durable for lsn, durable in found)
+
+
+class Keeping(SinkConnector):
+    """Stores rows and the token in memory, as one; fails at its first write if it is told to."""
+
+    name = "keeping"
+    transactional = True
+    rows: ClassVar[list] = []
+    token: ClassVar[list] = []
+    failures: ClassVar[list] = []
+
+    def open(self):
+        return KeepingWriter()
+
+
+class KeepingWriter(SinkWriter):
+    def position(self):
+        return Keeping.token[-1] if Keeping.token else None
+
+    def write(self, batch):
+        if Keeping.failures:
+            raise OSError(Keeping.failures.pop())
+        Keeping.rows += [change.row for change in batch]
+        Keeping.token.append(batch.token)
+        return True
+
+
+@pytest.fixture
+def keeping():
+    for each in (Keeping.rows, Keeping.token, Keeping.failures):
+        each.clear()
+    register(Keeping)
+    yield Keeping
+    unregister(Keeping)
+
+
+@pytest.mark.parametrize("what", ["pause", "failure"])
+def test_now_is_when_the_sink_was_created(db, keeping, what):
+    """Whether it was paused, or failed, before it had stored anything."""
+    db.execute("CREATE SOURCE s (n BIGINT); INSERT INTO s VALUES (0)")
+    if what == "failure":
+        keeping.failures.append("not yet")
+    more = "connector = 'keeping', start = 'now', retry_delay = '1 ms'"
+    db.execute(f"CREATE SINK o FROM s WITH ({more})")
+    if what == "pause":
+        db.execute("ALTER SINK o PAUSE")
+    db.execute("INSERT INTO s VALUES (1)")
+    if what == "pause":
+        db.execute("ALTER SINK o RESUME")
+    wait_until(lambda: keeping.rows == [(1,)], lambda: str(keeping.rows))
+
+
+def test_what_is_dropped_while_it_is_created_has_no_thread(keeping):
+    """Sinks and sources are created and dropped by several threads at once."""
+    with database("CREATE SOURCE s (n BIGINT)") as db:
+
+        def work():
+            for _ in range(15):
+                for sql in (
+                    "CREATE SINK o FROM s WITH (connector = 'keeping')",
+                    "DROP SINK o",
+                    "CREATE SOURCE g (n BIGINT) WITH (connector = 'generator', rows = 5)",
+                    "DROP SOURCE g",
+                ):
+                    with suppress(ObjectExistsError, ObjectNotFoundError):
+                        db.execute(sql)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        db.execute("DROP SINK IF EXISTS o; DROP SOURCE IF EXISTS g")
+        assert db.query("SHOW CONNECTORS").to_pylist() == []
+        names = [each.name for each in threading.enumerate()]
+        assert not [each for each in names if "connector" in each]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["rate_limit = '${env:RATE}'", "retry_delay = '${env:RATE}'", "rate_limit = 'nan'",
+     "rate_limit = 0", "retry_limit = 0", "dead_letters = 'K'"],
+)  # fmt: skip
+def test_options_of_all_connectors_are_refused_at_create(db, lines, option, monkeypatch):
+    monkeypatch.setenv("RATE", "1")  # would be gone at the next start, and nothing would open
+    with pytest.raises(SqlOptionError):
+        db.execute(source(lines, f", {option}"))
+
+
+def test_urls_are_shown_without_what_is_secret_in_them(db):
+    db.execute(
+        "CREATE SOURCE s (n BIGINT);"
+        "CREATE SINK o FROM s WITH (connector = 'webhook', retry_delay = '1 hour',"
+        " url = 'http://127.0.0.1:1/p?id=7&token=hunter2')"
+    )
+    for statement in ("SHOW CONNECTORS", "SHOW CREATE SINK o", "DESCRIBE SINK o"):
+        shown = str(db.execute(statement).to_pylist())
+        assert "hunter2" not in shown
+        assert "id=7" in shown

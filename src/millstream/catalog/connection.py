@@ -20,8 +20,14 @@ DEAD_LETTERS: Final = "dead-letters"
 """The connector of a log that another connector writes what it rejects to."""
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env|file):[^}]+\}")
-_URL_PASSWORD: Final = re.compile(
-    r"(?P<head>[a-z][a-z0-9+.-]*://[^\s:/@?#']*):(?P<password>[^\s/?#']*)@", re.IGNORECASE
+_URL_USER: Final = re.compile(
+    r"(?P<head>[a-z][a-z0-9+.-]*://)(?P<user>[^\s:/@?#']*:)?(?P<password>[^\s/?#']*)@",
+    re.IGNORECASE,
+)
+_PARAMETER: Final = re.compile(
+    r"(?P<head>\b[\w.-]*(?:pass|pwd|secret|token|key|sig|auth|credential)[\w.-]*=)"
+    r"(?P<password>[^\s&;#']+)",
+    re.IGNORECASE,
 )
 
 
@@ -88,13 +94,15 @@ def mask_url(text: str) -> str:
 
     >>> mask_url("postgresql://app:hunter2@db/shop")
     'postgresql://app:***@db/shop'
+    >>> mask_url("https://host/hook?id=7&token=hunter2"), mask_url("host=db password=hunter2")
+    ('https://host/hook?id=7&token=***', 'host=db password=***')
     """
 
-    def masked(found: re.Match[str]) -> str:
-        shown = found["password"] if is_reference(found["password"]) else MASK
-        return f"{found['head']}:{shown}@"
+    def shown(found: re.Match[str]) -> str:
+        return found["password"] if is_reference(found["password"]) else MASK
 
-    return _URL_PASSWORD.sub(masked, text)
+    text = _URL_USER.sub(lambda found: f"{found['head']}{found['user'] or ''}{shown(found)}@", text)
+    return _PARAMETER.sub(lambda found: f"{found['head']}{shown(found)}", text)
 
 
 def mask_value(value: OptionValue, *, secret: bool) -> OptionValue:

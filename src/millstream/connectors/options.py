@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import re
 from datetime import timedelta
@@ -46,6 +47,10 @@ OF_SINKS: Final = (
 )
 
 
+_OF_ALL: Final = frozenset(each.name for each in (*OF_SOURCES, *OF_SINKS))
+_POSITIVE: Final = frozenset(("batch_rows", "rate_limit", "reject_limit", "retry_limit"))
+
+
 class OptionProblemError(ValueError):
     """An option that cannot be; ``name`` says which, ``about_name`` whether it is unknown."""
 
@@ -76,9 +81,11 @@ def check_options(given: Mapping[str, OptionValue], known: Sequence[Option]) -> 
             hint = f"{did}available: {', '.join(names)}"
             raise OptionProblemError(f"there is no option {name}", name, hint, about_name=True)
         if has_reference(value):
+            if name in _OF_ALL:  # which are needed before anything is opened
+                raise OptionProblemError(f"{name} is {value!r}", name, "write the value itself")
             continue  # what it stands for is checked when it is opened
         try:
-            _value(option, value)
+            _positive(name, _value(option, value))
         except ValueError as error:
             shown = mask_value(value, secret=option.secret)
             raise OptionProblemError(f"{name} is {shown!r}", name, str(error)) from None
@@ -196,6 +203,12 @@ class Scrubber:
 # ---- kinds of values
 
 
+def _positive(name: str, value: Any) -> None:  # noqa: ANN401 - a number, of some options
+    """Raise ValueError if an option must be above 0, and is not."""
+    if name in _POSITIVE and not value > 0:
+        raise ValueError("a number above 0")
+
+
 def _value(option: Option, value: object) -> Any:  # noqa: ANN401 - as its kind says
     """The value of an option; ValueError says what it should be."""
     if option.kind == "choice":
@@ -224,9 +237,11 @@ def _int(value: object) -> int:
 def _float(value: object) -> float:
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
-            return float(value)
+            found = float(value)
         except ValueError:
-            pass
+            found = math.nan
+        if math.isfinite(found):
+            return found
     raise ValueError("a number, such as 0.5")
 
 

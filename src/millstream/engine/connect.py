@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.catalog.connection import OptionValue
-    from millstream.connectors.contract import SinkConnector
+    from millstream.connectors.contract import Settings, SinkConnector
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.model.result import Result
@@ -77,7 +77,7 @@ def create_fed(context: Context, statement: CreateSource | CreateTable) -> Resul
         MappingProxyType(given),
         secrets,
         writable=made.allows_writes,
-        dead_letters=_dead_letters_name(statement.name, given) if made.rejects else "",
+        dead_letters=_dead_letters_name(statement, given) if made.rejects else "",
     )
     definition = _planned(engine, statement, made, connection, own)
     _create_fed(engine, definition)
@@ -157,7 +157,8 @@ def _create_fed(engine: Engine, definition: Definition) -> None:
         connections.prepare(created)
         return created
 
-    connections.start_source(engine.dispatcher.call(create))
+    with connections.changing:
+        connections.start_source(engine.dispatcher.call(create))
 
 
 def _create_dead_letters(engine: Engine, name: str, of: str) -> None:
@@ -173,8 +174,18 @@ def _create_dead_letters(engine: Engine, name: str, of: str) -> None:
     engine.open_relation(engine.catalog.create(definition))
 
 
-def _dead_letters_name(name: str, given: Mapping[str, OptionValue]) -> str:
-    return str(given.get("dead_letters") or f"{name}_dead_letters")
+def _dead_letters_name(
+    statement: CreateSource | CreateTable | CreateSink, given: Mapping[str, OptionValue]
+) -> str:
+    found = str(given.get("dead_letters") or f"{statement.name}_dead_letters")
+    if found.lower() == statement.name.lower():
+        raise refused(
+            statement,
+            "dead_letters",
+            f"dead_letters is {found!r}, the name of what it is for",
+            f"another name, such as {statement.name}_dead_letters",
+        )
+    return found
 
 
 # ---- sinks
@@ -193,33 +204,39 @@ def create_sink(context: Context, statement: CreateSink) -> Result:
         made = sink_connector(connector_of(statement))
     _, given = split(statement, "sink")
     secrets = checked(statement, given, (*made.options, *OF_SINKS))
-    dead = _dead_letters_name(statement.name, given) if made.rejects else ""
+    dead = _dead_letters_name(statement, given) if made.rejects else ""
     connection = Connection(made.name, MappingProxyType(given), secrets, dead_letters=dead)
     sink = SinkDefinition(
         statement.name, query, definition.name, connection, created_at=system_clock()
     )
-    _check_sink(engine, sink, made)
-    _create_sink(engine, sink)
+    settings = _check_sink(engine, sink, made)
+    _create_sink(engine, sink, settings)
     return context.done("CREATE SINK")
 
 
-def _check_sink(engine: Engine, sink: SinkDefinition, made: type[SinkConnector]) -> None:
+def _check_sink(engine: Engine, sink: SinkDefinition, made: type[SinkConnector]) -> Settings:
     connection = sink.connection
     schema, retracts = engine.connections.sink_side.input(sink)
     settings = asked(connection, lambda: settings_of(connection.options, made.options + OF_SINKS))
     identity = engine.connections.id_of(sink)
     connector = made(settings, SinkInput(sink.name, sink.relation, schema, retracts, identity))
     asked(connection, connector.check)
+    return settings
 
 
 @uninterrupted
-def _create_sink(engine: Engine, sink: SinkDefinition) -> None:
+def _create_sink(engine: Engine, sink: SinkDefinition, settings: Settings) -> None:
     def create() -> SinkDefinition:
         if sink.connection.dead_letters:
             _create_dead_letters(engine, sink.connection.dead_letters, sink.name)
         return engine.catalog.create_sink(sink)
 
-    engine.connections.start_sink(engine.dispatcher.call(create))
+    connections = engine.connections
+    with connections.changing:
+        created = engine.dispatcher.call(create)
+        if settings["start"] == "now":  # which is now, and not when its thread begins
+            connections.sink_side.subscribe(created, settings, exactly=False, token=None).cancel()
+        connections.start_sink(created)
 
 
 def _sink_query(statement: CreateSink) -> str:
@@ -259,8 +276,6 @@ def pause(context: Context, statement: Pause) -> Result:
 @uninterrupted
 def drop_sink(engine: Engine, name: str) -> None:
     """DROP SINK: its thread is stopped, its position and its dead letters are gone."""
-    sink = engine.catalog.sink(name)
-    running = engine.connections.stop(sink.name)
 
     def forget() -> None:
         engine.catalog.drop_sink(sink.name)
@@ -268,7 +283,10 @@ def drop_sink(engine: Engine, name: str) -> None:
         if key in engine.positions:
             engine.positions.drop(key)
 
-    engine.dispatcher.call(forget)
+    with engine.connections.changing:
+        sink = engine.catalog.sink(name)
+        running = engine.connections.stop(sink.name)
+        engine.dispatcher.call(forget)
     if running is not None:
         engine.connections.clean_up(running)
 

@@ -93,6 +93,8 @@ class Connections:
     Attributes:
         sink_side: opens the feeds of sinks; set when the engine is assembled.
         add_column: adds a column that the outside has got; set likewise.
+        changing: held while an object with a connector is created and started, or stopped and
+            dropped: what is dropped has no thread, and what has one exists.
     """
 
     sink_side: SinkSide
@@ -106,6 +108,7 @@ class Connections:
         self._catalog = catalog
         self._inlets = inlets
         self._tables = tables
+        self.changing = threading.RLock()
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
         self._stored: dict[str, StoredPosition] = {}

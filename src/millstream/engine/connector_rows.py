@@ -54,7 +54,7 @@ def connector(running: Running) -> Row:
         supervisor.error,
         connection.dead_letters or None,
         json.dumps(connection.shown),
-        json.dumps(work.metrics()),
+        json.dumps(work.metrics(), default=str),
     )
 
 

@@ -244,13 +244,15 @@ def drop(context: Context, statement: Drop) -> Result:
     catalog = context.engine.catalog
     if statement.kind == "sink":
         if not (statement.if_exists and not catalog.has_sink(statement.name)):
-            sink = catalog.sink(statement.name)
-            _check_letters(context.engine, sink, cascade=statement.cascade)
-            connect.drop_sink(context.engine, sink.name)
-            _drop_letters(context.engine, sink, cascade=statement.cascade)
+            with context.engine.connections.changing:
+                sink = catalog.sink(statement.name)
+                _check_letters(context.engine, sink, cascade=statement.cascade)
+                connect.drop_sink(context.engine, sink.name)
+                _drop_letters(context.engine, sink, cascade=statement.cascade)
     elif not (statement.if_exists and statement.name not in catalog):
-        definition = catalog.of_kind(statement.kind, statement.name)
-        _drop(context.engine, definition, cascade=statement.cascade)
+        with context.engine.connections.changing:
+            definition = catalog.of_kind(statement.kind, statement.name)
+            _drop(context.engine, definition, cascade=statement.cascade)
     return context.done(f"DROP {statement.kind.upper()}")
 
 
@@ -326,6 +328,12 @@ def _check_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> No
     readers = [] if letters is None else engine.views.readers_of(letters.name)
     if letters is not None and readers and not cascade:
         raise _in_use(engine, letters, list(readers))
+    sinks = [] if letters is None else connect.sinks_of(engine, letters.name)
+    if letters is not None and sinks and not cascade:
+        raise InUseError(
+            f"{letters.name} is read by the sink {', '.join(sinks)}",
+            hint=f"DROP SINK {sinks[0]} first, or write CASCADE",
+        )
 
 
 def _drop_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> None:

@@ -45,7 +45,10 @@ class SinkFeeds:
     def subscribe(
         self, sink: SinkDefinition, settings: Settings, *, exactly: bool, token: str | None
     ) -> SubscribedSink:
-        """The feed of a sink: ``exactly`` after a token, or from the start; else after its ack."""
+        """The feed of a sink: ``exactly`` after a token, or from the start; else after its ack.
+
+        Where "now" is was decided when the sink was created: its name has a position since then.
+        """
         engine = self._context.engine
         made = sink_connector(sink.connection.connector)
         definition = engine.catalog[sink.relation]
@@ -57,7 +60,7 @@ class SinkFeeds:
             name=SINK_PREFIX + sink.name,
             max_rows=made.batch_rows if rows is None else rows,
             max_delay=made.batch_delay if delay is None else delay,
-            reset=exactly,
+            reset=exactly and not (token is None and start == "now"),
         )
         opened = subscribe.query(self._context, Subscription, selected(sink.query), options=options)
         return SubscribedSink(engine, opened, sink)

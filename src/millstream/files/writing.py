@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from millstream.errors import InvalidOptionError
 from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import readable_values
 from millstream.model.types import type_from_arrow
@@ -62,7 +63,7 @@ def _arrow(file: IO[bytes], schema: pa.Schema, _: FileOptions) -> RowWriter:
 
 
 class _Csv:
-    """CSV as ``csv_rows`` reads it: NULL is an empty field, the empty text is in quotes."""
+    """CSV as ``csv_rows`` reads it: NULL is an empty field or a given text, texts are in quotes."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema, options: FileOptions) -> None:
         self._types = [type_from_arrow(each.type) for each in schema]
@@ -71,7 +72,14 @@ class _Csv:
             for each, of in zip(schema, self._types, strict=True)
         ]
         self._schema = pa.schema(fields)
-        write = arrow_csv.WriteOptions(include_header=options.header, delimiter=options.delimiter)
+        if any(each in options.null for each in ('"', "\n", "\r", options.delimiter)):
+            raise InvalidOptionError(
+                f"null is {options.null!r}", hint="a text without quotes, delimiters and line ends"
+            )
+        null = {"null_string": options.null} if options.null else {}
+        write = arrow_csv.WriteOptions(
+            include_header=options.header, delimiter=options.delimiter, **null
+        )
         self._writer = arrow_csv.CSVWriter(file, self._schema, write_options=write)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:

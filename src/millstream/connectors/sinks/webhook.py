@@ -6,9 +6,10 @@ cannot be reached, or says that it cannot take anything now, the sink waits and 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from millstream.connectors.contract import Option, SinkConnector, SinkWriter
 from millstream.connectors.http import http_post, signature
@@ -38,6 +39,11 @@ class Webhook(SinkConnector):
         parts = urlsplit(self.settings["url"])
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise InvalidOptionError("the url is not one of HTTP", hint="https://host/path")
+        if parts.username is not None:
+            raise InvalidOptionError(
+                "a url with a user is not supported",
+                hint='headers = \'{"Authorization": "Basic ..."}\'',
+            )
         headers = self.settings["headers"]
         if headers is not None and not _is_texts(headers):
             raise InvalidOptionError("headers are not an object of texts", hint='\'{"A": "b"}\'')
@@ -59,15 +65,20 @@ class _Writer(SinkWriter):
         self._headers: dict[str, str] = settings["headers"] or {}
         self._timeout: float = settings["timeout"]
         self._posted = 0
+        self._part = 0  # of a snapshot
 
     def write(self, batch: SinkBatch) -> bool:
         if not len(batch) and not batch.replaces:
             return True
         body = to_json(_body(self._name, batch)).encode()
+        self._part = 0 if batch.replaces else self._part + 1
         delivery = f"{batch.changes.first_lsn}-{batch.lsn}"
+        if batch.kind == "snapshot":  # its parts but the last have no LSN of their own
+            digest = hashlib.sha256(body).hexdigest()[:16]
+            delivery = f"snapshot-{self._part}-{digest}"
         headers = {
             **self._headers,
-            "X-Millstream-Sink": self._name,
+            "X-Millstream-Sink": quote(self._name),
             "X-Millstream-Delivery": delivery,
         }
         if self._secret:
