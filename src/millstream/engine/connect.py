@@ -217,7 +217,9 @@ def create_sink(context: Context, statement: CreateSink) -> Result:
 def _check_sink(engine: Engine, sink: SinkDefinition, made: type[SinkConnector]) -> Settings:
     connection = sink.connection
     schema, retracts = engine.connections.sink_side.input(sink)
-    settings = asked(connection, lambda: settings_of(connection.options, made.options + OF_SINKS))
+    settings: Settings = asked(
+        connection, lambda: settings_of(connection.options, made.options + OF_SINKS)
+    )
     identity = engine.connections.id_of(sink)
     connector = made(settings, SinkInput(sink.name, sink.relation, schema, retracts, identity))
     asked(connection, connector.check)
