@@ -87,12 +87,12 @@ def test_a_table_answers_and_changes_before_its_rows_are_there(tmp_path, held):
         with pytest.raises(ms.errors.DuplicateKeyError):
             db.execute("INSERT INTO t VALUES (6, 'twice')")
         assert db.query("SELECT v FROM t WHERE k = 4").fetchall() == [("new",)]
-        assert not table.rows._complete.is_set()
+        assert not table.rows._is_complete
         held.set()
         wanted = {n: f"v{n}" for n in range(1000)} | {7: "after", 4: "new", 5000: "more"}
         del wanted[5]
         assert dict(db.query("SELECT k, v FROM t").fetchall()) == wanted
-        assert table.rows._complete.is_set()
+        assert table.rows._is_complete
     with ms.open(tmp_path) as db:
         assert dict(db.query("SELECT k, v FROM t").fetchall()) == wanted
 

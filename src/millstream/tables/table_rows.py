@@ -7,15 +7,15 @@ lies in a dict in front of them. Who needs all rows waits.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.threads import thread
+from millstream.threads import Waiters, thread
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterable, Iterator
 
     from millstream.model.schema import Schema
@@ -100,8 +100,8 @@ class TableRows:
         self._count = 0
         self._lock = lock
         self._key_of = key_of
-        self._complete = threading.Event()
-        self._complete.set()
+        self._is_complete = True
+        self._waiters = Waiters()
         self._error: Exception | None = None
 
     def __len__(self) -> int:
@@ -125,7 +125,8 @@ class TableRows:
 
     def all(self) -> dict[Key, Row]:
         """All rows by key; waits for those that were saved. Not with the table's lock held."""
-        self._complete.wait()
+        if not self._is_complete:
+            self._waiters.wait(lambda: self._is_complete)
         if self._error is not None:
             raise self._error
         return self._held.rows  # type: ignore[return-value]
@@ -157,7 +158,7 @@ class TableRows:
         """Have these rows, and no others."""
         made: dict[Key, Row | None] = {self._key_of(row): row for row in rows}
         self._held, self._count = _Held(made, None), len(made)
-        self._complete.set()
+        self._completed()
 
     def start_with(self, base: SavedBase) -> None:
         """Begin with saved rows, before anything else; many of them are read in the background.
@@ -165,7 +166,7 @@ class TableRows:
         Not with the lock held.
         """
         self._held, self._count = _Held({}, base), base.rows.num_rows
-        self._complete.clear()
+        self._is_complete = False
         if self._count <= FEW:
             self._fill(base)
         else:
@@ -173,17 +174,21 @@ class TableRows:
 
     def close(self, error: Exception) -> None:
         """Read no more saved rows; who waits for them is given an error."""
-        if not self._complete.is_set():
+        if not self._is_complete:
             self._end(error)
+
+    def _completed(self) -> None:
+        self._is_complete = True
+        self._waiters.wake()
 
     def _end(self, error: Exception) -> None:
         self._error = error
-        self._complete.set()
+        self._completed()
 
     def _fill(self, base: SavedBase) -> None:
         made: dict[Key, Row | None] = {}
         for piece in base.pieces():
-            if self._complete.is_set():
+            if self._is_complete:
                 return
             for row in piece:
                 made[self._key_of(row)] = row
@@ -196,4 +201,4 @@ class TableRows:
                 else:
                     made[key] = changed
             self._held = _Held(made, None)
-            self._complete.set()
+            self._completed()
