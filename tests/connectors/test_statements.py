@@ -17,6 +17,7 @@ from millstream.connectors import (
     register,
     unregister,
 )
+from millstream.connectors.sinks import webhook
 from millstream.errors import (
     ConnectorError,
     ConnectorFailedError,
@@ -584,3 +585,35 @@ def test_urls_are_shown_without_what_is_secret_in_them(db):
         shown = str(db.execute(statement).to_pylist())
         assert "hunter2" not in shown
         assert "id=7" in shown
+
+
+@pytest.mark.parametrize("null", ["NULL", "a", "-"])
+def test_copy_writes_null_as_it_reads_it(db, tmp_path, null):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)")
+    db.execute("INSERT INTO t VALUES (1, NULL), (2, 'a'), (3, ''), (4, 'NULL')")
+    options = f"WITH (null = '{null}')"
+    db.execute(f"COPY t TO '{tmp_path}/t.csv' {options}")
+    db.execute("CREATE TABLE u (id BIGINT PRIMARY KEY, v VARCHAR)")
+    db.execute(f"COPY u FROM '{tmp_path}/t.csv' {options}")
+    query = "SELECT * FROM {} ORDER BY id"
+    assert db.query(query.format("u")).fetchall() == db.query(query.format("t")).fetchall()
+    assert f"1,{null}" in (tmp_path / "t.csv").read_text()
+
+
+def test_each_post_of_a_snapshot_has_an_id_of_its_own(monkeypatch):
+    ids = []
+
+    def post(url, body, headers, timeout):
+        ids.append(headers["X-Millstream-Delivery"])
+        return Answer(200)
+
+    Answer = type(webhook.http_post("http://127.0.0.1:1/", b"", {}, 0.1))  # noqa: N806
+    monkeypatch.setattr(webhook, "http_post", post)
+    with database("CREATE TABLE t (id BIGINT PRIMARY KEY)") as db:
+        db.insert("t", [(n,) for n in range(10)])
+        db.execute(
+            "CREATE SINK o FROM t WITH (connector = 'webhook', url = 'http://127.0.0.1:1/',"
+            " batch_rows = 3)"
+        )
+        wait_until(lambda: len(ids) >= 4, lambda: str(ids))
+    assert len(set(ids)) == len(ids)
