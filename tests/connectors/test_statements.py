@@ -17,6 +17,7 @@ from millstream.connectors import (
     register,
     unregister,
 )
+from millstream.connectors.http import http_post
 from millstream.connectors.sinks import webhook
 from millstream.errors import (
     ConnectorError,
@@ -607,7 +608,7 @@ def test_each_post_of_a_snapshot_has_an_id_of_its_own(monkeypatch):
         ids.append(headers["X-Millstream-Delivery"])
         return Answer(200)
 
-    Answer = type(webhook.http_post("http://127.0.0.1:1/", b"", {}, 0.1))  # noqa: N806
+    Answer = type(http_post("http://127.0.0.1:1/", b"", {}, 0.1))  # noqa: N806
     monkeypatch.setattr(webhook, "http_post", post)
     with database("CREATE TABLE t (id BIGINT PRIMARY KEY)") as db:
         db.insert("t", [(n,) for n in range(10)])
