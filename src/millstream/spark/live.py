@@ -97,9 +97,6 @@ class LiveGear:
             of operators can be told apart: those of commits that were sent together are one.
         cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
             later ones; the view's own list, which changes.
-        is_cold: asked when a batch begins: whether Java has ended none before. Such a batch ends as
-            soon as all that is there was sent: the first end takes a second, since Java loads and
-            compiles what it needs for it, and no row should meet it later on.
     """
 
     def __init__(
@@ -128,7 +125,6 @@ class LiveGear:
         self.on_behind: Callable[[], None] = lambda: None
         self.shown_lsn: Callable[[], int] = lambda: 0
         self.cuts: list[int] = []
-        self.is_cold: Callable[[], bool] = lambda: False
         self._plan_of = plan_of
         self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -311,13 +307,13 @@ class LiveBatch:
 
     def run(self, rows: int = 0) -> None:
         """Send until the batch ends, which has so many rows already."""
-        gear, is_cold = self._gear, self._gear.is_cold()
+        gear = self._gear
         self._rows = rows
         with self._busy:
             while gear.is_current(self._tail):
                 self._settle()
                 has_sent = self._send_ready() or self._send_cut()
-                if self._is_due() or (is_cold and not has_sent):
+                if self._is_due():
                     self._end()
                     return
                 if not has_sent:

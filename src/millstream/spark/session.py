@@ -129,8 +129,8 @@ _USERS: Final = _Users()
 _LAUNCHING: Final = threading.Lock()
 """One process has one Spark: two databases must not start it at once."""
 
-_WARM: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
-"""The contexts in which a live batch was begun."""
+_WARM: Final[weakref.WeakKeyDictionary[Any, set[str]]] = weakref.WeakKeyDictionary()
+"""The kinds of live queries that were run, by context."""
 
 
 class Spark:
@@ -228,12 +228,16 @@ class Spark:
             view.conf.set(name, self._options.get(name, value))
         return view
 
-    def is_cold(self) -> bool:
-        """Whether this is asked for the first time of the Spark at hand, by any database."""
+    def is_cold(self, kind: str) -> bool:
+        """Whether a kind of live query is asked for the first time, of a Spark that is ours.
+
+        In a session of the user's, made-up rows might meet functions of the user's.
+        """
         context = self.session.sparkContext
         with _LAUNCHING:
-            is_cold = context not in _WARM
-            _WARM.add(context)
+            known = _WARM.setdefault(context, set())
+            is_cold = self._is_ours and kind not in known
+            known.add(kind)
         return is_cold
 
     def _start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from millstream.spark.parted_query import PartedQuery, offset_of_parts, part_fol
 from millstream.spark.plans import CLOCK_TIME
 from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
+from millstream.spark.warm_up import WarmUp, can_warm_up
 from millstream.sql import plan_all
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.views.beginning import Beginning
@@ -59,6 +61,9 @@ class SparkViews:
         self._storage = storage
         self.server = spark.server
         self._encodings = Encodings()
+        self._warm_ups: list[WarmUp] = []
+        self._warming = threading.Lock()
+        self._is_closed = False
 
     def query(self, plan: ViewPlan, feed: str, checkpoint: Path) -> SparkQuery:
         """The Spark query of a plan, whose feed has a name."""
@@ -109,7 +114,8 @@ class SparkViews:
         runner = Runner(definition.name, query, feed, results, view.progress, parts=ends)
         feed.live.shown_lsn = lambda: view.cause
         feed.live.cuts = view.progress.cuts
-        feed.live.is_cold = self.spark.is_cold
+        if not isinstance(query, PartedQuery):
+            runner.on_live = lambda: self._warm_up(query, feed.live.inputs)
         if place is None and plan.line:
             view.progress.reached = -1  # even over no rows it has a result, which is to come
         if place is not None:
@@ -119,7 +125,21 @@ class SparkViews:
 
     def close(self) -> None:
         """Stop Spark; all views have ended."""
+        with self._warming:
+            self._is_closed = True
+        for each in self._warm_ups:
+            each.stop()
         self.spark.stop()
+
+    def _warm_up(self, query: SparkQuery, inputs: FeedInputs) -> None:
+        """Beside the first live query of its kind, run one like it over made-up rows."""
+        kind = "line" if query.plan.line else "groups"
+        if not can_warm_up(inputs) or not self.spark.is_cold(kind):
+            return
+        with self._warming:
+            if not self._is_closed:
+                self._warm_ups.append(WarmUp(query, inputs))
+                self._warm_ups[-1].start()
 
     def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveGear:
         storage, late_to = self._storage, planned.statement.late_to
