@@ -213,7 +213,6 @@ class Runner:
         shifts: how often it has changed gear.
         restarts: how often its query was started again after a failure.
         error: why it failed the last time, until it has got further.
-        on_live: called when it has begun to take every row as it comes.
     """
 
     def __init__(
@@ -230,7 +229,6 @@ class Runner:
         self.shifts = 0
         self.restarts = 0
         self.error: ViewFailedError | None = None
-        self.on_live: Callable[[], None] = lambda: None
         self._name = name
         self._query = query
         self._feed = feed
@@ -247,6 +245,7 @@ class Runner:
         self._server: BridgeServer | None = None
         self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
         feed.live.on_behind = self._wake.set
+        feed.live.on_reading = watcher.started
         self._tasks.notify(self._wake.set)
 
     # ---- from outside
@@ -365,8 +364,6 @@ class Runner:
         self._feed.open_again()
         running = self._query.start(gear)
         self._shifted(gear, state)
-        if gear == "live":
-            self.on_live()
         looks, place = 0, self._watcher.reached
         while running.is_active and self._tasks.error is None:
             is_quiet = self._tasks.is_watched and not looks and self.error is None
@@ -410,7 +407,8 @@ class Runner:
         self._gear = gear
         self.state = state
         self._ready.set()
-        self._watcher.started()
+        if gear != "live":  # which is, to whoever waits for it, when its task reads
+            self._watcher.started()
 
     # ---- failures
 

@@ -95,6 +95,8 @@ class LiveGear:
         shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
             it again; no frame goes beyond it that begins before it, so that the results of a line
             of operators can be told apart: those of commits that were sent together are one.
+        on_reading: called when a batch begins: from then on rows are taken as they come.
+        on_quiet: called when a batch has sent all that was there when it began.
         cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
             later ones; the view's own list, which changes.
     """
@@ -125,6 +127,8 @@ class LiveGear:
         self.on_behind: Callable[[], None] = lambda: None
         self.shown_lsn: Callable[[], int] = lambda: 0
         self.cuts: list[int] = []
+        self.on_reading: Callable[[], None] = lambda: None
+        self.on_quiet: Callable[[], None] = lambda: None
         self._plan_of = plan_of
         self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None]] = deque()
@@ -151,6 +155,7 @@ class LiveGear:
             self._parked.set()
             wire.read(1)  # nothing comes on it: it ends when the task is stopped
             return
+        self.on_reading()
         columns = FeedColumns(self.inputs.schemas, names)
         wire.send(columns.schema.serialize())
         first, is_first = max(start.lsn, self.inputs.start - 1), start.lsn == self.inputs.beginning
@@ -307,7 +312,7 @@ class LiveBatch:
 
     def run(self, rows: int = 0) -> None:
         """Send until the batch ends, which has so many rows already."""
-        gear = self._gear
+        gear, was_quiet = self._gear, False
         self._rows = rows
         with self._busy:
             while gear.is_current(self._tail):
@@ -317,6 +322,9 @@ class LiveBatch:
                     self._end()
                     return
                 if not has_sent:
+                    if not was_quiet:
+                        was_quiet = True
+                        gear.on_quiet()
                     if gear.probed > gear.sent_lsn:
                         self._send_mark()
                     self._wait()

@@ -115,7 +115,7 @@ class SparkViews:
         feed.live.shown_lsn = lambda: view.cause
         feed.live.cuts = view.progress.cuts
         if not isinstance(query, PartedQuery):
-            runner.on_live = lambda: self._warm_up(query, feed.live.inputs)
+            feed.live.on_quiet = lambda: self._warm_up(query, feed.live.inputs)
         if place is None and plan.line:
             view.progress.reached = -1  # even over no rows it has a result, which is to come
         if place is not None:

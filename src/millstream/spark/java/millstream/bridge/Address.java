@@ -31,41 +31,56 @@ public final class Address implements Serializable {
   final String feed;
   private final byte[] secret;
   private final byte[] certificate;
+  private final String path;
 
   Address(CaseInsensitiveStringMap options) {
     host = options.get("host");
     port = Integer.parseInt(options.get("port"));
     feed = options.get("feed");
-    byte[][] known = (byte[][]) KNOWN.get(host + ":" + port);
+    Object[] known = (Object[]) KNOWN.get(host + ":" + port);
     if (known == null) throw new IllegalStateException("millstream: no database at this address");
-    secret = known[0];
-    certificate = known[1];
+    secret = (byte[]) known[0];
+    certificate = (byte[]) known[1];
+    path = (String) known[2];
   }
 
   /** Learns what belongs to a host and a port, from a file that the database has written. */
   public static void learn(String file) throws IOException {
     JsonNode known = new ObjectMapper().readTree(new File(file));
     HexFormat hex = HexFormat.of();
-    byte[][] secrets =
-        new byte[][] {
-          hex.parseHex(known.get("secret").asText()), hex.parseHex(known.get("certificate").asText())
+    Object[] learned =
+        new Object[] {
+          hex.parseHex(known.get("secret").asText()),
+          hex.parseHex(known.get("certificate").asText()),
+          known.get("path").asText()
         };
-    KNOWN.put(known.get("host").asText() + ":" + known.get("port").asText(), secrets);
+    KNOWN.put(known.get("host").asText() + ":" + known.get("port").asText(), learned);
   }
 
   /** Connects and says what for. Parts are joined with tabs; the server knows what they mean. */
   Wire connect(String role, String more) throws IOException {
-    Socket socket = certificate.length == 0 ? new Socket(host, port) : encrypted();
+    Wire wire = wire();
     try {
-      Wire wire = new Wire(socket);
       wire.prove(secret);
       wire.sendText(role + "\t" + feed + "\t" + more);
       wire.out.flush();
       return wire;
     } catch (IOException e) {
-      socket.close();
+      wire.close();
       throw e;
     }
+  }
+
+  /** A Unix socket where there is one: an executor of another user, say, cannot open it. */
+  private Wire wire() throws IOException {
+    if (!path.isEmpty()) {
+      try {
+        return new Wire(new LocalStream(path));
+      } catch (IOException e) {
+        // The network's address is another way to the same place.
+      }
+    }
+    return new Wire(certificate.length == 0 ? new Socket(host, port) : encrypted());
   }
 
   /** A connection to whoever has the key of that very certificate, whatever the host's name is. */

@@ -25,13 +25,31 @@ final class Wire {
 
   final DataInputStream in;
   final DataOutputStream out;
-  private final Socket socket;
+  private final Socket socket; // null for a local one
+  private final LocalStream local; // null for one of the network
 
   Wire(Socket socket) throws IOException {
     this.socket = socket;
+    local = null;
     socket.setTcpNoDelay(true);
     in = new DataInputStream(new BufferedInputStream(socket.getInputStream(), 1 << 16));
     out = new DataOutputStream(new BufferedOutputStream(socket.getOutputStream(), 1 << 16));
+  }
+
+  Wire(LocalStream local) {
+    socket = null;
+    this.local = local;
+    in = new DataInputStream(local);
+    out = new DataOutputStream(new BufferedOutputStream(local.out(), 1 << 16));
+  }
+
+  /** Has reads fail after so long; 0: never. */
+  private void setTimeout(int ms) throws IOException {
+    if (local != null) {
+      local.setTimeout(ms);
+    } else {
+      socket.setSoTimeout(ms);
+    }
   }
 
   /** Both sides prove that they know the secret, the database first. See handshake.py. */
@@ -43,10 +61,10 @@ final class Wire {
     out.flush();
     byte[] theirs = new byte[NONCE];
     byte[] proof = new byte[NONCE];
-    socket.setSoTimeout(PROOF_MS);
+    setTimeout(PROOF_MS);
     in.readFully(theirs);
     in.readFully(proof);
-    socket.setSoTimeout(0);
+    setTimeout(0);
     if (!MessageDigest.isEqual(proof, proof(secret, "server", ours, theirs))) {
       throw new IOException("millstream: another program listens on the database's port");
     }
@@ -96,7 +114,7 @@ final class Wire {
   int awaitByte() throws IOException {
     if (in.available() > 0) return in.readUnsignedByte();
     TaskContext task = TaskContext.get();
-    socket.setSoTimeout(PATIENCE_MS);
+    setTimeout(PATIENCE_MS);
     try {
       while (true) {
         try {
@@ -107,13 +125,17 @@ final class Wire {
         }
       }
     } finally {
-      socket.setSoTimeout(0);
+      setTimeout(0);
     }
   }
 
   void close() {
     try {
-      socket.close();
+      if (local != null) {
+        local.close();
+      } else {
+        socket.close();
+      }
     } catch (IOException e) {
       // Nothing is left to be said on it.
     }
