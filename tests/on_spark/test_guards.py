@@ -238,6 +238,7 @@ def checkpoints(db, view):
 
 def test_live_batches_end_by_time_while_rows_flow(db, monkeypatch):
     monkeypatch.setattr(live, "LIVE_SECONDS", 0.1)
+    monkeypatch.setattr(live, "IDLE_SECONDS", 1e9)
     db.execute(SETUP)
     mirrors = [subscribers(db)]
     with Market(db, seed=3):
@@ -246,6 +247,19 @@ def test_live_batches_end_by_time_while_rows_flow(db, monkeypatch):
     for name in VIEWS:
         assert (runner_of(db, name).state, runner_of(db, name).shifts) == ("live", 0)
         assert runner_of(db, name).restarts == 0
+
+
+def test_a_live_batch_that_should_end_soon_ends_when_no_row_comes(db, monkeypatch):
+    monkeypatch.setattr(live, "SOON_SECONDS", 0.1)
+    monkeypatch.setattr(live, "IDLE_SECONDS", 0.3)
+    db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
+    db.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    db.wait_for("v", timeout=TIMEOUT)
+    for number in range(3):
+        done = checkpoints(db, "v")
+        db.source("s").push((number, 1))
+        wait_until(lambda done=done: checkpoints(db, "v") > done, "the end of a batch")
+    assert rows_of(db, "v") == {(0, 1, 1): 1, (1, 1, 1): 1, (2, 1, 1): 1}
 
 
 def work(path):

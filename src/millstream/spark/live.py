@@ -45,6 +45,10 @@ LIVE_ROWS: Final = 2_000_000
 """A live batch ends after this time, if it had rows, or after so many: what a crash can make Spark
 do again is bounded, and the pause at a batch's end is rare."""
 
+SOON_SECONDS: Final = 300.0
+IDLE_SECONDS: Final = 1.0
+"""After so long it ends once no row has come for a while, so that rows seldom meet the pause."""
+
 FAR_BEHIND: Final = 1_000_000
 """So many rows behind, there is no use in waiting whether it gets better."""
 
@@ -294,7 +298,8 @@ class LiveBatch:
         self._wire = wire
         self._topics = {topic: place for place, topic in enumerate(gear.inputs.topics)}
         self._rows = 0
-        self._began = time.monotonic()
+        self._began = self._seen_at = time.monotonic()
+        self._seen_rows = 0  # how many there were then
         self._taken_lsn = tail.position
         self._busy = threading.Lock()
         self._woken = threading.Event()
@@ -332,7 +337,13 @@ class LiveBatch:
     def _is_due(self) -> bool:
         if self._gear.is_ending or self._rows >= LIVE_ROWS:
             return True
-        return self._rows > 0 and time.monotonic() - self._began > LIVE_SECONDS
+        now = time.monotonic()
+        age = now - self._began
+        if not self._rows or age < min(SOON_SECONDS, LIVE_SECONDS):
+            return False
+        if self._rows != self._seen_rows:
+            self._seen_rows, self._seen_at = self._rows, now
+        return age > LIVE_SECONDS or now - self._seen_at >= IDLE_SECONDS
 
     # ---- the connection's thread
 
@@ -366,7 +377,10 @@ class LiveBatch:
             return 0.0 if self._tail.settled() > gear.sent_lsn else _PROBE_SECONDS
         if not self._rows:
             return None
-        return max(0.0, self._began + LIVE_SECONDS - time.monotonic())
+        age = time.monotonic() - self._began
+        if age < SOON_SECONDS:
+            return max(0.0, min(SOON_SECONDS, LIVE_SECONDS) - age)
+        return max(0.0, min(IDLE_SECONDS, LIVE_SECONDS - age))
 
     def _settle(self) -> None:
         """Do what the dispatcher left to this thread."""

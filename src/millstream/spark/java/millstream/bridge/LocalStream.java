@@ -3,6 +3,7 @@ package millstream.bridge;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.InterruptedIOException;
 import java.io.OutputStream;
 import java.net.SocketTimeoutException;
 import java.net.UnixDomainSocketAddress;
@@ -82,6 +83,10 @@ final class LocalStream extends InputStream {
       if (deadline != 0L && left <= 0L) throw new SocketTimeoutException();
       selector.select(left);
       selector.selectedKeys().clear();
+      // A selector does not wait in a thread that was interrupted, which Spark does to end a task.
+      if (Thread.currentThread().isInterrupted()) {
+        throw deadline != 0L ? new SocketTimeoutException() : new InterruptedIOException();
+      }
     }
   }
 
@@ -90,9 +95,19 @@ final class LocalStream extends InputStream {
     return new Out();
   }
 
+  /**
+   * Ends the connection, without waiting: a thread that interrupts the reading one may call this,
+   * and hold a lock that the other one wants.
+   */
   public void close() throws IOException {
-    selector.close();
     channel.close();
+    selector.wakeup();
+  }
+
+  /** Closes all, once nobody reads any more. */
+  void end() throws IOException {
+    close();
+    selector.close();
   }
 
   private final class Out extends OutputStream {
@@ -121,6 +136,7 @@ final class LocalStream extends InputStream {
         try {
           selector.select();
           selector.selectedKeys().clear();
+          if (Thread.currentThread().isInterrupted()) throw new InterruptedIOException();
         } finally {
           key.interestOps(SelectionKey.OP_READ);
         }

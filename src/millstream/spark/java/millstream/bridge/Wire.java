@@ -132,7 +132,7 @@ final class Wire {
   void close() {
     try {
       if (local != null) {
-        local.close();
+        local.end();
       } else {
         socket.close();
       }
