@@ -129,12 +129,8 @@ class Saver:
             return False
 
     def hold(self, definition: Definition) -> _Files | None:
-        """Keep the log of a table or a view as far as its saved rows need it; None: all is kept.
-
-        What is not read, since it cannot be opened, is not taken either.
-        """
-        path = self._path(definition)
-        stored = self._stored(definition)
+        """Keep the log of a table or a view as far as its saved rows need it; None: all is kept."""
+        path, stored = self._path(definition), self._stored(definition)
         with self._lock:
             if path not in self._bases and (definition.has_base or stored):
                 hold = self._log.hold(definition.name, *stored, lsn=FIRST_LSN, kept=True)

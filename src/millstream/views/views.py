@@ -206,7 +206,7 @@ class Views:
         self, definition: Definition
     ) -> tuple[RunningView | None, ViewFailedError | None]:
         """A view that is stored, ready to start; or why there is none."""
-        self._saver.hold(definition)
+        self._saver.hold(definition)  # even if it cannot be opened
         try:
             planned = replan(self.storage, self.planner, definition)
             if CLOCK in planned.inputs:
