@@ -96,9 +96,9 @@ def updates(path: Path, count: int, options: str = "") -> None:
 
 
 def view_updates(path: Path, count: int) -> int:
-    """A view of ten rows, each updated many times; returns the bytes of its log.
+    """A view of ten rows, updated with the table it reads; returns the bytes of both.
 
-    The table that it reads is updated in commits of ten rows, so that the view is, too.
+    In commits of ten rows, since the view would take minutes for a million of one.
     """
     with ms.open(path, retention_interval=1.0) as db:
         db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v BIGINT)")
