@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 import millstream as ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _OPEN = """
 import sys, time
@@ -41,9 +45,26 @@ db.close()
 """
 
 
-def opened(path: Path, query: str, times: int = 3) -> float:
+_NEW_VIEW = """
+import sys, time
+import millstream as ms
+with ms.open() as db:
+    db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT k FROM t")
+db = ms.open(sys.argv[1])
+db.wait_for("v", timeout=600)
+began = time.perf_counter()
+db.execute(sys.argv[2])
+db.wait_for("w", timeout=600)
+print(time.perf_counter() - began)
+db.execute("DROP VIEW w")
+db.close()
+"""
+
+
+def opened(path: Path, query: str, times: int = 3, code: str = _OPEN) -> float:
     """The seconds from the open of a database to the answer of a query; the median."""
-    command = [sys.executable, "-c", _OPEN, str(path), query]
+    command = [sys.executable, "-c", code, str(path), query]
     found = [
         float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         for _ in range(times)
@@ -74,6 +95,22 @@ def updates(path: Path, count: int, options: str = "") -> None:
             db.insert("t", [(n % 10, n)], replace=True)
 
 
+def view_updates(path: Path, count: int) -> int:
+    """A view of ten rows, updated with the table it reads; returns the bytes of both.
+
+    In commits of ten rows, since the view would take minutes for a million of one.
+    """
+    with ms.open(path, retention_interval=1.0) as db:
+        db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, v FROM t WHERE v >= 0")
+        for n in range(0, count, 10):
+            db.insert("t", [(k, n + k) for k in range(10)], replace=True)
+            if n % 10_000 == 0:
+                db.wait_for("v", timeout=600)
+        db.wait_for("v", timeout=600)
+    return size(path)
+
+
 def keys(path: Path, count: int) -> None:
     """A table of many rows."""
     with ms.open(path) as db:
@@ -98,20 +135,33 @@ def names(path: Path, count: int) -> tuple[int, int]:
         return made - empty, size(path) - made
 
 
-def points(path: Path, count: int) -> tuple[float, float]:
+def points(path: Path, count: int) -> Iterator[tuple[str, float, float]]:
     """Seconds of a point UPDATE and of a point SELECT; medians."""
     keys(path, count)
     with ms.open(path) as db:
-        taken: dict[str, list[float]] = {"update": [], "select": []}
-        for n in range(2000):
-            key = n * 7919 % count
-            began = time.perf_counter()
-            db.execute("UPDATE t SET v = ? WHERE k = ?", [-n - 1, key])
-            then = time.perf_counter()
-            db.query("SELECT v FROM t WHERE k = ?", [key]).fetchall()
-            taken["select"].append(time.perf_counter() - then)
-            taken["update"].append(then - began)
-        return statistics.median(taken["update"]), statistics.median(taken["select"])
+        yield "just opened", *point(db, count, 1, in_text=False)
+        db.query("SELECT * FROM t WHERE v = -1").fetchall()  # all rows are Python's by then
+        yield "with parameters", *point(db, count, 10_000, in_text=False)
+        yield "values in the text", *point(db, count, 20_000, in_text=True)
+
+
+def point(db: ms.Database, count: int, new: int, *, in_text: bool) -> tuple[float, float]:
+    """Seconds of a point UPDATE and of a point SELECT; medians. New values are from ``new`` on."""
+    taken: dict[str, list[float]] = {"update": [], "select": []}
+    for n in range(2000):
+        key = n * 7919 % count
+        update, select = "UPDATE t SET v = ? WHERE k = ?", "SELECT v FROM t WHERE k = ?"
+        given: tuple[list[int] | None, list[int] | None] = [-new - n, key], [key]
+        if in_text:
+            update, given = f"UPDATE t SET v = {-new - n} WHERE k = {key}", (None, None)
+            select = f"SELECT v FROM t WHERE k = {key}"
+        began = time.perf_counter()
+        db.execute(update, given[0])
+        then = time.perf_counter()
+        db.query(select, given[1]).fetchall()
+        taken["select"].append(time.perf_counter() - then)
+        taken["update"].append(then - began)
+    return statistics.median(taken["update"]), statistics.median(taken["select"])
 
 
 def killed(path: Path, count: int) -> None:
@@ -160,6 +210,18 @@ def main() -> None:
                 f"{opened(path, 'SELECT * FROM t'):.2f} s, {size(path) / 1e6:.0f} MB",
                 "1 s",
             )
+        taken_bytes = view_updates(place / "view", n)
+        table.add_row(
+            f"open a view of 10 rows with {n:,} updates",
+            f"{opened(place / 'view', 'SELECT * FROM v'):.2f} s, {taken_bytes / 1e6:.0f} MB",
+            "1 s",
+        )
+        statement = "CREATE MATERIALIZED VIEW w AS SELECT k, v FROM v WHERE k > 1"
+        table.add_row(
+            "a new view over it",
+            f"{opened(place / 'view', statement, code=_NEW_VIEW):.2f} s",
+            "",
+        )
         n = int(10_000_000 * scale)
         keys(place / "keys", n)
         taken = opened(place / "keys", "SELECT v FROM t WHERE k = 77", 1)
@@ -171,12 +233,12 @@ def main() -> None:
             "",
         )
         n = int(1_000_000 * scale)
-        update, select = points(place / "points", n)
-        table.add_row(
-            f"point UPDATE and SELECT, with parameters, {n:,} rows",
-            f"{update * 1e3:.3f} ms, {select * 1e3:.3f} ms",
-            "0.3 ms",
-        )
+        for how, update, select in points(place / "points", n):
+            table.add_row(
+                f"point UPDATE and SELECT, {how}, {n:,} rows",
+                f"{update * 1e3:.3f} ms, {select * 1e3:.3f} ms",
+                "0.3 ms",
+            )
     Console(width=140).print(table)
 
 

@@ -144,6 +144,23 @@ def test_what_retention_has_removed(db):
     assert rows(db.cause(later)) == {"s": [(8,)]}
 
 
+def test_where_the_change_before_it_is_not_kept(db):
+    of_t = db.subscribe("SELECT * FROM of_t", start="now")
+    changes = []
+    for n in range(3):
+        db.execute(f"INSERT INTO t VALUES ({n}, {n})")
+        changes += recv(of_t)
+    db.wait_for("of_t", timeout=TIMEOUT)
+    log = engine_of(db).log
+    engine_of(db).views["of_t"].view.recent.clear()  # as after a restart
+    assert rows(db.cause(changes[1])) == {"t": [(1, 1)]}
+    log.trim("of_t", changes[1].lsn)
+    wait_until(lambda: log.topic("of_t").low_lsn == changes[1].lsn, "the trim")
+    with pytest.raises(LsnNotKeptError, match="rows of of_t"):
+        db.cause(changes[1])  # where it begins is not known: it is not all of t
+    assert rows(db.cause(changes[2])) == {"t": [(2, 2)]}
+
+
 def test_what_is_no_change_is_refused(db):
     for wrong in (0, -1, "large", None, 1.5, True):
         with pytest.raises(InvalidOptionError, match="expected a change with an LSN"):

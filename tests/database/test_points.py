@@ -95,6 +95,81 @@ def test_what_is_remembered_does_what_it_says(
     assert repr(remembering.query(rows).fetchall()) == repr(parsing.query(rows).fetchall())
 
 
+_LITERALS = st.one_of(
+    st.integers(-2, 2).map(str),
+    st.sampled_from(
+        ["a", "b", "1", "", "O'Hara", "x?", ":p", "--", "/*", "\n", "\u00e9", '"', "\\n"]
+    ).map(lambda text: "'" + text.replace("'", "''") + "'"),
+    st.floats(-1e9, 1e9).map(repr),
+    st.decimals(-100, 100, places=2).map(str),
+    st.sampled_from(["127", "128", "-128", "-129", "9223372036854775807", "9223372036854775808"]),
+    st.sampled_from(["-9223372036854775808", "999999999999999999", "-0", "-0.0", "0.0", "007"]),
+    st.sampled_from(["1.", ".5", "1e3", "1E-3", "0x1F", "7L", "7D", "1.5BD", "1_000", "+1", "- 1"]),
+    st.sampled_from(["--1", "1 -- x\n", "/* 1 */ 2", "'a' 'b'", "'a''", "x'6162'", "r'a'", "?"]),
+    st.sampled_from(["DATE '2020-01-01'", "date'2020-01-01'", "TRUE", "false", "NULL", "1 + 1"]),
+    st.sampled_from(
+        ['"a"', "`a`", "$$a$$", "(1)", "('a')", "1 AND 1 = 1", "id", "0.1234567890123456"]
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(_TEXTS), st.lists(_LITERALS, min_size=6, max_size=6)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_with_the_values_in_the_text(
+    databases: tuple[ms.Database, ms.Database], steps: list[tuple[str, list[str]]]
+) -> None:
+    remembering, parsing = databases
+    for text, literals in steps:
+        written = text
+        for literal in literals:
+            written = written.replace("?", literal.replace("?", "\0"), 1)
+        written = written.replace("\0", "?")
+        parsing._engine.lifted.clear()
+        assert _outcome(remembering, written, None) == _outcome(parsing, written, None)
+    rows = "SELECT * FROM items ORDER BY id, kind"
+    assert repr(remembering.query(rows).fetchall()) == repr(parsing.query(rows).fetchall())
+
+
+def test_texts_that_differ_in_their_literals_are_one() -> None:
+    with ms.open() as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR, price DOUBLE)")
+        for n in range(3):
+            db.execute(f"INSERT INTO t VALUES ({n}, 'it''s {n}', {n}.5)")
+            db.execute(f"UPDATE t SET price = -{n}.25 WHERE id = {n};")
+            found = db.query(f"SELECT name, price FROM t WHERE id = {n}").fetchall()
+            assert found == [(f"it's {n}", -n - 0.25)]
+            db.execute(f"SELECT name FROM t WHERE id = {n} LIMIT 1")
+        db.execute("DELETE FROM t WHERE id = 1")
+        assert db.query("SELECT COUNT(*) FROM t").fetchall() == [(2,)]
+        lifted = db._engine.lifted
+        assert {text for text, point in lifted.items() if point is not None} == {
+            "INSERT INTO t VALUES (?, ?, ?)",
+            "UPDATE t SET price = ? WHERE id = ?;",
+            "SELECT name, price FROM t WHERE id = ?",
+            "DELETE FROM t WHERE id = ?",
+        }
+        assert lifted["SELECT name FROM t WHERE id = ? LIMIT ?"] is None
+
+
+def test_literals_of_a_table_that_was_altered() -> None:
+    with ms.open() as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
+        for n in range(2):
+            db.execute(f"INSERT INTO t VALUES ({n}, 10)")
+        db.execute("ALTER TABLE t ADD COLUMN m VARCHAR")
+        with pytest.raises(errors.SqlError):
+            db.execute("INSERT INTO t VALUES (2, 10)")
+        for n in range(2):
+            found = db.query(f"SELECT * FROM t WHERE id = {n}").fetchall()
+            assert found == [(n, 10, None)]
+
+
 def test_the_usual_ones_are_remembered() -> None:
     with ms.open() as db:
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -104,3 +105,68 @@ def test_a_view_that_an_older_version_kept_on_spark_stays_there(tmp_path, spark,
         settle(db, "v", "here")
         assert rows_of(db, "v") == {(1,): 2, (3,): 2} == rows_of(db, "here")
         assert len(list((path / "views").iterdir())) == 1, "only one of them has a checkpoint"
+
+
+TRIMMED = ("sums", "unnamed", "closed", "over", "changing")
+
+
+def everything(path, spark, options, *, lose):
+    """What views show at three moments: after much, after a restart, after one without checkpoints.
+
+    Args:
+        path: where the database is to be.
+        spark: the session.
+        options: of the views whose rows change.
+        lose: which file of their saved rows is lost at each restart.
+    """
+    found = []
+    with ms.open(path, spark=spark, segment_bytes=3000) as db:
+        db.execute("CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)")
+        for name in TRIMMED:
+            own = options if name != "closed" else ""  # which is append-only
+            db.execute(f"CREATE MATERIALIZED VIEW {name} {own} AS {VIEWS[name]}")
+        for first in range(0, 80, 20):
+            push_to(db, first, first + 20)
+            engine_of(db).saver.save(0, 0)
+        found.append(shown_by(db))
+    for pattern in lose:
+        for file in path.glob(f"rows/{pattern}"):
+            file.unlink()
+        with ms.open(path, spark=spark, segment_bytes=3000) as db:
+            push_to(db, 80 + 10 * len(found), 90 + 10 * len(found))
+            if len(found) == 2:
+                db.execute("CREATE MATERIALIZED VIEW late AS SELECT t FROM sums WHERE t > 10")
+                settle(db, "late")
+                assert rows_of(db, "late") == Counter(
+                    (total,) for _, total in rows_of(db, "sums").elements() if total > 10
+                )
+            found.append(shown_by(db))
+            engine_of(db).saver.save(0, 0)
+            log = engine_of(db).log
+            log.retain()
+            lows = {name: log.topic(name).low_lsn for name in log.topics}
+        shutil.rmtree(path / "views")  # over and changing begin anew, at the LSN they have shown
+    return found, lows
+
+
+def push_to(db, first, last):
+    for n in range(first, last):
+        db.source("s").push((n % 4, n, NOON + timedelta(seconds=7 * n)))
+        db.flush()
+    settle(db, *TRIMMED)
+
+
+def shown_by(db):
+    return {name: rows_of(db, name) for name in TRIMMED}
+
+
+def test_as_if_the_log_were_kept(tmp_path, spark):
+    options, lose = "WITH (retention = 'forever')", ("none", "none")
+    whole, lows = everything(tmp_path / "whole", spark, options, lose=lose)
+    assert not any(lows[name] > 1 for name in TRIMMED)
+    lose = ("*.rows", "*.before")
+    short, lows = everything(tmp_path / "short", spark, "WITH (retention_bytes = 1)", lose=lose)
+    assert short == whole
+    assert lows["closed"] <= 1
+    for name in ("sums", "unnamed", "__state_unnamed", "__pending_closed"):
+        assert lows[name] > 1

@@ -126,6 +126,27 @@ def test_closed_while_they_are_read(tmp_path, held):
         rows.all()
 
 
+@pytest.mark.parametrize("type_", ["TINYINT", "INTEGER", "BIGINT"])
+@given(st.lists(st.integers(-128, 127), unique=True, min_size=1))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+def test_sorted_keys_are_found_as_by_a_scan(type_, values):
+    schema = ms.Schema.of(k=f"{type_} NOT NULL", v="VARCHAR", key=["k"])
+    pieces = [schema.rows_to_arrow([(each, str(each))]) for each in values]
+    scanned, found = (SavedBase(pa.Table.from_batches(pieces), schema, (0,), ()) for _ in range(2))
+    found.sort()
+    assert found._sorted is not None
+    for key in range(-130, 130):
+        wanted = (key, str(key)) if key in values else None
+        assert found.find((key,)) == wanted
+        if -128 <= key < 128:
+            assert scanned.find((key,)) == wanted
+    for key in (1.0, None):
+        assert found.find((key,)) == scanned.find((key,))
+    for key in (1 << 63, -(1 << 63) - 1, True, "1"):
+        with pytest.raises((pa.ArrowException, OverflowError)):
+            found.find((key,))
+
+
 @pytest.mark.parametrize(
     ("type_", "values"),
     [

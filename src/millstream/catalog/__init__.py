@@ -6,8 +6,8 @@ Never knows: rows, producers, subscribers.
 """
 
 from millstream.catalog.catalog import (
+    LEAST_HISTORY,
     SYSTEM,
-    TABLE_HISTORY,
     Catalog,
     Definition,
     Kind,
@@ -17,8 +17,8 @@ from millstream.catalog.connection import Connection
 from millstream.catalog.options import Options, options_of
 
 __all__ = [
+    "LEAST_HISTORY",
     "SYSTEM",
-    "TABLE_HISTORY",
     "Catalog",
     "Connection",
     "Definition",

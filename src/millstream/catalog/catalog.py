@@ -46,8 +46,9 @@ SYSTEM: Final = "__"
 _SCHEMA: Final = Schema.of(entry="VARCHAR NOT NULL")
 _DURATIONS: Final = ("retention", "idle_timeout")
 
-TABLE_HISTORY: Final = 64 << 20
-"""So many bytes of a table's changes are kept at least, if it is not said how much."""
+LEAST_HISTORY: Final = 64 << 20
+"""So many bytes of the changes of a table or a view are kept at least, if it is not said how much.
+"""
 
 Kind = Literal["source", "table", "view", "stream"]
 _KINDS: Final = ("source", "table", "view", "stream")
@@ -71,6 +72,7 @@ class Definition:
         firsts: of a view, the first LSN that was kept of each of its inputs.
         broken: why it cannot be used, empty when it can: what was stored of it cannot be read.
         connection: the connector that feeds a source or a table, or None.
+        saves_rows: of a view, its rows may change, and are saved, so that its log need not be kept.
     """
 
     kind: Kind
@@ -86,6 +88,7 @@ class Definition:
     firsts: tuple[tuple[str, int], ...] = ()
     broken: str = ""
     connection: Connection | None = None
+    saves_rows: bool = False
 
     @property
     def is_derived(self) -> bool:
@@ -93,16 +96,20 @@ class Definition:
         return self.kind in {"view", "stream"}
 
     @property
+    def has_base(self) -> bool:
+        """Whether its log is only its history, on the base of its saved rows."""
+        return self.kind == "table" or self.saves_rows
+
+    @property
     def bounds_history(self) -> bool:
         """Whether the database decides how much of its history is kept."""
         options = self.options
-        given = (options.retention, options.retention_bytes)
-        return self.kind == "table" and given == (None, None)
+        return self.has_base and (options.retention, options.retention_bytes) == (None, None)
 
     @property
     def kept(self) -> Retention:
         """How much of its log is kept."""
-        return Retention(max_bytes=TABLE_HISTORY) if self.bounds_history else self.options.kept
+        return Retention(max_bytes=LEAST_HISTORY) if self.bounds_history else self.options.kept
 
     def check_usable(self) -> None:
         """Raise if what was stored of it cannot be read.
@@ -560,6 +567,7 @@ def _to_json(definition: Definition) -> dict[str, Any]:
         "widths": definition.widths,
         "firsts": definition.firsts,
         "connection": None if definition.connection is None else definition.connection.to_json(),
+        "saves_rows": definition.saves_rows,
     }
 
 
@@ -600,4 +608,5 @@ def _from_json(entry: dict[str, Any], schema: Schema) -> Definition:
         tuple((name, width) for name, width in entry["widths"]),
         tuple((name, lsn) for name, lsn in entry.get("firsts", ())),
         connection=None if connection is None else Connection.from_json(connection),
+        saves_rows=entry.get("saves_rows", False),
     )

@@ -33,7 +33,7 @@ class Options:
         buffer_size: how many rows may wait for the dispatcher.
         backpressure: what a push does when there is no room: block, drop_oldest or reject.
         wal_mode: async: a push returns at once; sync: when its row is on the disk.
-        retention: for how long rows are kept, of a table its history; None for ever.
+        retention: for how long rows are kept, of a table or a view its history; None for ever.
         retention_bytes: how much is kept; None for all.
         tenant: the column that says whose a row is, or None.
         idle_timeout: of a source with event time: after so long without a row, its watermark goes

@@ -96,6 +96,7 @@ class _Ranges:
             if each == CLOCK:  # it has no rows that somebody wrote
                 continue
             if each in views:
+                self._check_kept(each, since + 1, batch.cause)
                 for commit in self._logged(each, since + 1, batch.cause):
                     self.add_commit(commit)
             else:
@@ -119,6 +120,7 @@ class _Ranges:
             ]
             if causes:
                 return causes[-1]
+        self._check_kept(running.view.name, 1, batch.first_lsn)
         return max(0, running.planned.definition.begins - 1)
 
     def _logged(self, name: str, first: int, last: int) -> Iterator[ChangeBatch]:
@@ -132,6 +134,16 @@ class _Ranges:
             LsnNotKeptError: retention has removed some of them.
         """
         first, last = self.found[name]
+        self._check_kept(name, first, last)
+        return [
+            change
+            for batch in self._logged(name, max(1, first - 1), last)  # an update is two rows
+            for change in batch
+            if change.lsn >= first
+        ]
+
+    def _check_kept(self, name: str, first: int, last: int) -> None:
+        """Raise if retention has removed some of what a log had from an LSN up to another one."""
         log = self._engine.log
         topic = log.topic(name)
         lost = log.lost(topic, first)
@@ -141,9 +153,3 @@ class _Ranges:
                 oldest=topic.low_lsn,
                 hint=f"a longer retention of {name} keeps them",
             )
-        return [
-            change
-            for batch in self._logged(name, max(1, first - 1), last)  # an update is two rows
-            for change in batch
-            if change.lsn >= first
-        ]

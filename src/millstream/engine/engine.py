@@ -45,6 +45,7 @@ class Engine:
         connections: the connectors that run.
         select_all: the plan of all rows of a topic, or of those of one tenant.
         points: texts that were found to be statements about one row.
+        lifted: texts without their literals, and what they are then; None: no such statement.
         is_closed: whether it was closed, or is being closed just now.
     """
 
@@ -65,6 +66,7 @@ class Engine:
     def __post_init__(self) -> None:
         self.select_all = self.views.storage.select_all
         self.points: dict[str, Point] = {}
+        self.lifted: dict[str, Point | None] = {}
         self.is_closed = False
 
     def open_relation(self, definition: Definition, watermark: int | None = None) -> None:

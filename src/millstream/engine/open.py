@@ -106,7 +106,8 @@ def assemble(log: Log, spark: Spark) -> Engine:
 def open_tables(engine: Engine, definitions: Iterable[Definition]) -> None:
     """Read the rows of the tables: those that were saved, and the changes after them."""
     for definition in definitions:
-        if definition.broken:  # perhaps a table, which another release can read
+        if definition.broken:  # perhaps another release can read it
+            engine.saver.hold(definition)
             engine.log.hold(definition.name, lsn=FIRST_LSN, kept=True)
         elif definition.kind == "table":
             engine.open_relation(definition)

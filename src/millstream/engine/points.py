@@ -1,13 +1,18 @@
-"""Runs statements about one row, and counts, again without parsing them: see ``sql.points``."""
+"""Runs statements about one row, and counts, again without parsing them: see ``sql.points``.
+
+The values are parameters, or literals that are lifted out of the text: see ``sql.literals``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.engine import dml
+from millstream.errors import Error
 from millstream.model.batch import ChangeBatch
 from millstream.model.result import Result
-from millstream.sql import Query, point_of
+from millstream.sql import Delete, Insert, Query, Select, Update, parse, point_of
+from millstream.sql.literals import is_plain, lift
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +22,12 @@ if TYPE_CHECKING:
     from millstream.sql import ParameterValues, Point, Statement
 
 _KEPT: Final = 1024
+P = TypeVar("P")
 
 
-def remember(context: Context, statements: Sequence[Statement]) -> None:
+def remember(
+    context: Context, statements: Sequence[Statement], parameters: ParameterValues
+) -> None:
     """Keep what a text was found to do, if it is one statement about one row, or a count."""
     if context.tenant is not None or len(statements) != 1:
         return
@@ -28,12 +36,45 @@ def remember(context: Context, statements: Sequence[Statement]) -> None:
     if isinstance(statement, Query) and len(statement.tables) == 1:
         [target] = statement.tables
     definition = context.engine.catalog.get(target)
-    point = None if definition is None else point_of(statement, definition.schema)
+    if definition is None:
+        return
+    point = point_of(statement, definition.schema)
     if point is not None:
-        points = context.engine.points
-        if len(points) >= _KEPT:
-            points.clear()
-        points[statement.sql] = point
+        _keep(context.engine.points, statement.sql, point)
+    elif parameters is None and _may_be_point(statement):
+        _remember_lifted(context, statement.sql, definition)
+
+
+def _may_be_point(statement: Statement) -> bool:
+    """Whether a statement is short enough to be one about one row, whose values are literals."""
+    if isinstance(statement, Insert):
+        return len(statement.values) == 1
+    return isinstance(statement, Update | Delete | Select) and statement.where is not None
+
+
+def _remember_lifted(context: Context, sql: str, definition: Definition) -> None:
+    """Keep what a text does without its literals; None, if it must be parsed with them."""
+    found, texts = lift(sql), context.engine.lifted
+    if found is None:
+        return
+    text, values = found
+    known = texts.get(text)
+    if text in texts and (known is None or known.schema is definition.schema):
+        return
+    point = None
+    if is_plain(text):
+        try:
+            [statement] = parse(text, values)
+            point = point_of(statement, definition.schema)
+        except Error:
+            point = None
+    _keep(texts, text, point if point is not None and point.takes(values) else None)
+
+
+def _keep(points: dict[str, P], text: str, point: P) -> None:
+    if len(points) >= _KEPT:
+        points.clear()
+    points[text] = point
 
 
 def run(
@@ -50,6 +91,9 @@ def run(
     if context.tenant is not None or type(sql) is not str:
         return None
     point = context.engine.points.get(sql)
+    if point is None and parameters is None and (found := lift(sql)) is not None:
+        text, parameters = found
+        point = context.engine.lifted.get(text)
     if point is None or (reads and not point.reads) or not point.takes(parameters):
         return None
     definition = context.engine.catalog.get(point.target)

@@ -100,7 +100,7 @@ class Session(Subscribing):
         statements = parse(sql, parameters)
         for statement in statements:
             result = run(context, statement)
-        points.remember(context, statements)
+        points.remember(context, statements, parameters)
         return result
 
     def query(
@@ -130,7 +130,7 @@ class Session(Subscribing):
         for statement in statements:
             check_query(statement, sql)
         result = [cast("Result", run(context, statement)) for statement in statements][-1]
-        points.remember(context, statements)
+        points.remember(context, statements, parameters)
         return result
 
     sql = query

@@ -1,8 +1,8 @@
 """Saved rows: what a view or a table holds at an LSN, as bytes.
 
-A copy of what the log says, never more. Bytes that are damaged or of other columns are ignored, and
-the log is read from its beginning. The format: a mark, the checksum of all that follows, the length
-of a header, the header (JSON), and each part as an Arrow stream.
+Bytes that are damaged or of other columns are ignored, and the log is read from its beginning, if
+it still goes back to there. The format: a mark, the checksum of all that follows, the length of a
+header, the header (JSON), and each part as an Arrow stream.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Final
 import google_crc32c
 import pyarrow as pa
 
+from millstream.errors import LogCorruptError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 NEVER: Final = sys.maxsize
 """A number of rows that is never reached."""
@@ -85,6 +88,23 @@ class SavedRows:
                 parts[name] = reader.read_all()
             place += length
         return SavedRows(header["lsn"], header["cause"], parts, header["token"])
+
+
+def rows_lost(name: str, directory: Path, first: int) -> LogCorruptError:
+    """The error of rows whose log does not go back to its beginning, when none were saved.
+
+    Args:
+        name: the table or the view.
+        directory: that of the log.
+        first: the first LSN that is kept of it.
+    """
+    return LogCorruptError(
+        f"the rows of {name} before LSN {first:,} are only in its saved rows, which are missing or "
+        "damaged",
+        segment=str(directory / "rows"),
+        offset=0,
+        next_lsn=first,
+    )
 
 
 def _stream(table: pa.Table) -> pa.Buffer:

@@ -233,9 +233,9 @@ class Registry:
             )
 
     def _place_earliest(self, inbox: Inbox, query: SubscribedQuery) -> None:
-        """Begin with all changes that are kept; of a table, on the rows that they begin with."""
+        """Begin with all changes that are kept, on the rows that they begin with, if it has any."""
         first, gap = inbox.feed.kept_from(FIRST_LSN)
-        if gap is None or query.is_view or not query.has_past:
+        if gap is None or not query.has_past:
             inbox.start("earliest")
             return
         try:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millstream.errors import LogCorruptError
 from millstream.model.schema import Schema
-from millstream.state.saved import NEVER, SavedRows
+from millstream.state.saved import NEVER, SavedRows, rows_lost
 from millstream.tables.table_rows import SavedBase, TableRows
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Table:
         start = self._restore(log, saved)
         first = log.topic(self.name).low_lsn
         if start == "earliest" and first > self.born:
-            self.error = self._lost(log, first)
+            self.error = rows_lost(self.name, log.path, first)
             return
         try:
             for batch in log.read(self.name, start=start):
@@ -111,15 +111,6 @@ class Table:
         self.rows.start_with(SavedBase(table, known, self._key, added))
         self.lsn = saved.lsn
         return saved.lsn + 1
-
-    def _lost(self, log: Log, first: int) -> LogCorruptError:
-        return LogCorruptError(
-            f"the rows of {self.name} before LSN {first:,} are only in its saved rows, which are "
-            "missing or damaged",
-            segment=str(log.path / "rows"),
-            offset=0,
-            next_lsn=first,
-        )
 
     def check(self) -> None:
         """Raise if its rows are not known.

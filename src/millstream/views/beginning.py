@@ -8,6 +8,8 @@ result is that of the query over all rows up to that LSN; what leads there is no
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -96,9 +98,9 @@ def rows_at(
 ) -> Iterator[ChangeBatch]:
     """The rows that the changes of a log up to an LSN come to, as batches at that LSN.
 
-    Of a table these are its current rows without the changes after that LSN, so that its log need
-    not go back to its beginning. Of another log, a row that was retracted, and inserted before what
-    is kept of it, has the weight -1.
+    Of a table or a view these are its current rows without the changes after that LSN, so that its
+    log need not go back to its beginning. Of a stream, which has no current rows, a row that was
+    retracted, and inserted before what is kept of it, has the weight -1.
 
     Args:
         storage: where the log is.
@@ -107,18 +109,21 @@ def rows_at(
         check: called now and then; raises when nobody wants the rows any more.
     """
     schema = storage.schema_of(topic)
-    held = storage.table_rows(topic)
-    if held is not None and held[2] != schema:
-        held = None
-    if held is not None and held[1] <= lsn:
-        pieces, weights = _in_arrow(held[0], schema), None
+    held = _held(storage, topic, schema)
+    weights: pa.Array | None = None
+    if held is not None and held.counts is None and held.lsn <= lsn:
+        pieces = held.pieces()
     else:
-        if held is not None and _is_nearer_to_now(storage, topic, lsn, held[1]):
-            rows, counts = _unfolded(storage, topic, held[0], (lsn, held[1]), check)
+        if held is not None and held.lsn <= lsn:
+            bag = held.bag(schema)
+        elif held is not None and _is_nearer_to_now(storage, topic, lsn, held.lsn):
+            bag = _unfolded(storage, topic, held, lsn, check)
         else:
-            rows, counts = _folded(storage, topic, schema, lsn, check)
+            bag = _folded(storage, topic, schema, lsn, check)
+        rows, counts = _counted(bag)
         pieces = iter(rows.combine_chunks().to_batches(max_chunksize=_FRAME_ROWS))
-        weights = None if (counts == 1).all() else pa.array(counts, pa.int64())
+        if not (counts == 1).all():
+            weights = pa.array(counts, pa.int64())
     start = 0
     for piece in pieces:
         own = None if weights is None else weights.slice(start, len(piece))
@@ -129,42 +134,82 @@ def rows_at(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The current rows of a table or a view.
+
+    Attributes:
+        pieces: gives them in Arrow.
+        counts: how often each of them is there; None: once.
+        lsn: the LSN at which they hold.
+    """
+
+    pieces: Callable[[], Iterator[pa.RecordBatch]]
+    counts: pa.ChunkedArray | None
+    lsn: int
+
+    def bag(self, schema: Schema) -> Bag:
+        """All of them."""
+        bag, start = Bag(schema), 0
+        for piece in self.pieces():
+            own = None if self.counts is None else self.counts.slice(start, len(piece))
+            weights = None if own is None else own.combine_chunks()
+            bag.load(ChangeBatch(schema, None, piece, weights))
+            start += len(piece)
+        return bag
+
+
+def _held(storage: Storage, topic: str, schema: Schema) -> _Held | None:
+    """The current rows of a table or a view, if they are at hand and of these columns."""
+    of_table = storage.table_rows(topic)
+    if of_table is not None:
+        rows, lsn, columns = of_table
+        return _Held(partial(_in_arrow, rows, schema), None, lsn) if columns == schema else None
+    of_view = storage.view_rows(topic)
+    if of_view is None:
+        return None
+    found, counts, lsn = of_view
+    return _Held(partial(_conformed, found, schema), counts, lsn)
+
+
 def _in_arrow(rows: list[Row], schema: Schema) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(rows), _FRAME_ROWS):
         yield schema.rows_to_arrow(rows[start : start + _FRAME_ROWS])
 
 
+def _conformed(rows: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:
+    for piece in rows.to_batches(max_chunksize=_FRAME_ROWS):
+        yield schema.conform(piece)
+
+
 def _folded(
     storage: Storage, topic: str, schema: Schema, lsn: int, check: Callable[[], None]
-) -> tuple[pa.Table, NDArray[np.int64]]:
-    """The rows that the changes of a log come to, and their weights.
+) -> Bag:
+    """The rows that the changes of a log come to.
 
     Raises:
-        LsnNotKeptError: it is the log of a table, and does not go back to its beginning.
+        LsnNotKeptError: it is that of a table or a view, and does not go back to its beginning.
     """
     definition = storage.definition_of(topic)
-    if definition.kind == "table" and _has_lost_history(storage, definition):
+    if definition.has_base and _has_lost_history(storage, definition):
         raise not_kept(storage.log.topic(topic), definition.born)
     bag = Bag(schema)
     for change in _changes(storage, topic, schema, (FIRST_LSN, lsn), check):
         bag.load(change)
-    return _counted(bag)
+    return bag
 
 
 def _unfolded(
-    storage: Storage, topic: str, rows: list[Row], lsns: tuple[int, int], check: Callable[[], None]
-) -> tuple[pa.Table, NDArray[np.int64]]:
-    """The rows that a table had at the first of two LSNs, given those at the second."""
-    then, now = lsns
+    storage: Storage, topic: str, held: _Held, then: int, check: Callable[[], None]
+) -> Bag:
+    """The rows that a table or a view had at an LSN, given those that it has at a later one."""
     schema = storage.schema_of(topic)
-    storage.log.appender.wait_written(now)
-    bag = Bag(schema)
-    for piece in _in_arrow(rows, schema):
-        bag.load(ChangeBatch(schema, None, piece, None))
-    for change in _changes(storage, topic, schema, (then + 1, now), check):
+    storage.log.appender.wait_written(held.lsn)
+    bag = held.bag(schema)
+    for change in _changes(storage, topic, schema, (then + 1, held.lsn), check):
         undone = pc.negate(change.weights_arrow())
         bag.load(ChangeBatch(schema, None, change.arrow, undone))
-    return _counted(bag)
+    return bag
 
 
 def _is_nearer_to_now(storage: Storage, topic: str, then: int, now: int) -> bool:
@@ -174,7 +219,7 @@ def _is_nearer_to_now(storage: Storage, topic: str, then: int, now: int) -> bool
 
 
 def _has_lost_history(storage: Storage, definition: Definition) -> bool:
-    """Whether the log of a table does not go back to its beginning."""
+    """Whether the log of a table or a view does not go back to its beginning."""
     return storage.log.topic(definition.name).low_lsn > definition.born
 
 

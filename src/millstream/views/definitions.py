@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    import pyarrow as pa
+
     from millstream.catalog import Catalog
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
@@ -52,6 +54,8 @@ class Storage:
         select_all: plans of all rows of a log, or of those of one tenant.
         table_rows: gives the current rows of a table, the LSN at which they hold, and their
             columns; None when they are not at hand.
+        view_rows: gives the current rows of a view, their weights, and the LSN at which they hold;
+            None when they are not at hand.
     """
 
     def __init__(self, log: Log, dispatcher: Dispatcher, catalog: Catalog) -> None:
@@ -60,6 +64,9 @@ class Storage:
         self.catalog = catalog
         self.select_all = SelectAll(catalog.get)
         self.table_rows: Callable[[str], tuple[list[Row], int, Schema] | None] = _not_at_hand
+        self.view_rows: Callable[[str], tuple[pa.Table, pa.ChunkedArray | None, int] | None] = (
+            _not_at_hand
+        )
 
     def tail(self, topic: str, lsn: int) -> LogTail:
         """The batches of a log after an LSN."""
@@ -84,36 +91,36 @@ class Storage:
 
 
 def _not_at_hand(_: str) -> None:
-    """There are no tables."""
+    """There are no tables, and no views."""
 
 
 # ---- CREATE VIEW
 
 
-def check_history(storage: Storage, table: Definition, reader: str) -> None:
-    """Raise unless the log of a table goes back to its beginning.
+def check_history(storage: Storage, read: Definition, reader: str) -> None:
+    """Raise unless the log of a table or a view goes back to its beginning.
 
     Raises:
         LsnNotKeptError: it does not, and what is to read it would join with too few rows.
     """
-    first = storage.log.topic(table.name).low_lsn
-    if first > table.born:
+    first = storage.log.topic(read.name).low_lsn
+    if first > read.born:
         raise LsnNotKeptError(
-            f"{reader} joins rows with the table {table.name} as it was, and its history is kept "
-            f"from LSN {first:,} on only",
+            f"{reader} joins rows with the {read.kind} {read.name} as it was, and its history is "
+            f"kept from LSN {first:,} on only",
             oldest=first,
-            hint=f"create {table.name} WITH (retention = 'forever') to keep all of it; or write a "
-            "join that follows the table, without FOR SYSTEM_TIME AS OF, with EMIT CHANGES",
+            hint=f"create {read.name} WITH (retention = 'forever') to keep all of it; or write a "
+            f"join that follows the {read.kind}, without FOR SYSTEM_TIME AS OF, with EMIT CHANGES",
         )
 
 
 def check_histories(storage: Storage, planned: PlannedView) -> None:
-    """Raise unless a view can read what it needs of the history of its tables."""
+    """Raise unless a view can read what it needs of the history of its inputs."""
     plan = planned.plan
     for place, name in enumerate(() if plan is None else plan.inputs):
         reads = plan is not None and (plan.lookups or place in plan.temporal)
         definition = storage.definition_of(name)
-        if reads and definition.kind == "table":
+        if reads and definition.has_base:
             check_history(storage, definition, planned.definition.name or "the query")
 
 

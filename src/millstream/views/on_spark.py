@@ -264,7 +264,7 @@ class SparkViews:
         firsts, log = dict(definition.firsts), self._storage.log
         inputs = [plan.inputs[n] for n in range(len(plan.inputs)) if n not in plan.retracting]
         for name in (plan.inputs[n] for n in plan.retracting):
-            if self._storage.definition_of(name).kind != "table":
+            if not self._storage.definition_of(name).has_base:
                 inputs.append(name)
             elif log.topic(name).low_lsn > lsn + 1:  # else its rows at that LSN can be told
                 return True

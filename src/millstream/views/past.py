@@ -188,8 +188,8 @@ class Past:
         elif self._is_computed(self._views[read.name].planned):
             return  # by what that one reads
         topic = self._storage.log.topic(read.name)
-        is_table = read.kind == "table"  # whose rows are known whatever is kept of its log
-        if not is_table and topic.low_lsn > max(view.begins, dict(view.firsts).get(read.name, 0)):
+        first = max(view.begins, dict(view.firsts).get(read.name, 0))
+        if not read.has_base and topic.low_lsn > first:  # else its rows are known all the same
             hint = f"a subscription to {view.name} with start={lsn} begins with what it had shown"
             raise _not_kept(read.name, lsn, topic.low_lsn, hint)
         self._check_kept(read.name, lsn)

@@ -189,8 +189,8 @@ class ViewPlanner:
         schema, hidden = self._split(plan, statement, columns)
         _check_order(plan, (*schema.columns, *hidden), statement)
         mark = _watermark(statement, schema, retracts=plan.retracts)
-        definition = self._define(statement, name, schema, mark)
-        self._check_retention(statement, linear=plan.shape == "rows")
+        definition = self._define(statement, name, schema, mark, retracts=plan.retracts)
+        _check_retention(definition, statement, linear=plan.shape == "rows")
         self._check_start(statement, definition, _named(plan.inputs, self.input))
         if statement.late_to is not None and len(plan.inputs) > 1:
             raise SqlUnsupportedError(
@@ -240,31 +240,32 @@ class ViewPlanner:
         if plan.projection is not None and plan.projection.schema != schema:
             plan = replace(plan, projection=Projection(plan.projection.nodes, schema))
         mark = _watermark(statement, schema, retracts=source.retracts)
-        definition = self._define(statement, name, schema, mark)
-        self._check_retention(statement, linear=True)
+        definition = self._define(statement, name, schema, mark, retracts=source.retracts)
+        _check_retention(definition, statement, linear=True)
         self._check_start(statement, definition, [source])
         shape = PlainRows(name, schema, kept=statement.kind == "view", retracts=source.retracts)
         return PlannedView(statement, definition, None, replace(plan, schema=schema), shape)
 
     def _define(
-        self, statement: CreateView, name: str, schema: Schema, mark: WatermarkSpec | None
+        self,
+        statement: CreateView,
+        name: str,
+        schema: Schema,
+        mark: WatermarkSpec | None,
+        *,
+        retracts: bool,
     ) -> Definition:
         options = options_of(statement.options, schema, statement.sql, "view")
-        made, query = system_clock(), statement.text
-        return Definition(statement.kind, name, schema, options, mark, made, query=query)
-
-    def _check_retention(self, statement: CreateView, *, linear: bool) -> None:
-        """Refuse retention but for streams without groups: others are rebuilt from their log."""
-        given = [name for name in ("retention", "retention_bytes") if name in statement.options]
-        if given and not (linear and statement.kind == "stream"):
-            option = statement.options[given[0]]
-            raise SqlOptionError(
-                f"{given[0]} is for a stream without groups: the rows of others are in their log",
-                sql=statement.sql,
-                line=option.line,
-                column=option.column,
-                hint="leave it out, or give it to the source",
-            )
+        return Definition(
+            statement.kind,
+            name,
+            schema,
+            options,
+            mark,
+            system_clock(),
+            query=statement.text,
+            saves_rows=retracts and statement.kind == "view",
+        )
 
     def _check_start(
         self, statement: CreateView, definition: Definition, inputs: Sequence[Input]
@@ -438,6 +439,21 @@ def _grouped(
     if nested or (plan.shape == "groups" and set(shown) & set(plan.added)):
         return plan
     return replace(plan, shape="groups", keys=shown) if keys or plan.shape == "groups" else plan
+
+
+def _check_retention(definition: Definition, statement: CreateView, *, linear: bool) -> None:
+    """Refuse retention of append-only views, and of streams with groups: their log is all."""
+    given = [name for name in ("retention", "retention_bytes") if name in statement.options]
+    if given and not (definition.has_base or (linear and statement.kind == "stream")):
+        option = statement.options[given[0]]
+        what = "whose rows change" if statement.kind == "view" else "without groups"
+        raise SqlOptionError(
+            f"{given[0]} is for a {statement.kind} {what}: the rows of this one are in its log",
+            sql=statement.sql,
+            line=option.line,
+            column=option.column,
+            hint="leave it out, or give it to the source",
+        )
 
 
 def _check_unpartitioned(definition: Definition, statement: CreateView) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
+from millstream.model.lsn import FIRST_LSN
 from millstream.model.result_rows import ResultRows, as_arrow
 from millstream.model.schema import Schema
 from millstream.state.bags import AppendOnlyRows, Bag
@@ -22,6 +23,7 @@ from millstream.state.emission import Emission
 from millstream.state.result_reader import SHOWN, WEIGHT
 from millstream.state.rows import Rows
 from millstream.state.runs import newest
+from millstream.state.saved import rows_lost
 from millstream.state.sets import Sets
 
 if TYPE_CHECKING:
@@ -189,6 +191,10 @@ class GroupedRows:
         """The rows that are shown, with the hidden columns."""
         return self._rows.snapshot(stored=True)
 
+    def counted(self) -> tuple[pa.Table, None]:
+        """What the changes of the view's log come to: rows, each of which is there once."""
+        return self.snapshot(), None
+
 
 class PlainRows:
     """Results of a query without groups: each is an inserted or a retracted row.
@@ -317,6 +323,16 @@ class PlainRows:
             return self._schema.arrow.empty_table()
         return self._store.snapshot()
 
+    def counted(self) -> tuple[pa.Table, pa.ChunkedArray | None] | None:
+        """What the changes of the view's log come to: rows and their weights; None: all are 1.
+
+        None when its rows are not kept.
+        """
+        if isinstance(self._store, Bag):
+            rows = self._store.capture()()
+            return rows, rows.column(rows.num_columns - 1)
+        return None if self._store is None else (self.snapshot(), None)
+
 
 def _shown(batch: ChangeBatch, schema: Schema) -> ChangeBatch | None:
     """What changes of stored rows are in the columns that are shown; None when nothing."""
@@ -368,6 +384,10 @@ def _load(log: Log, parts: dict[str, _Part], saved: SavedRows | None) -> tuple[i
 
     Returns:
         The cause of the last commit, and how many rows of the log were read.
+
+    Raises:
+        LogCorruptError: the log does not go back to its beginning, and there are no saved rows that
+            do.
     """
     shapes = {name: part.schema.arrow for name, part in parts.items()}
     if saved is not None and not saved.fits(shapes):
@@ -376,9 +396,13 @@ def _load(log: Log, parts: dict[str, _Part], saved: SavedRows | None) -> tuple[i
     cause = 0 if saved is None else saved.cause
     for name, part in parts.items():
         start: int | Literal["earliest"] = "earliest"
+        first = log.topic(part.topic).low_lsn
+        if saved is not None and saved.lsn + 1 >= first:
+            start = saved.lsn + 1
+        elif first > FIRST_LSN and part.load is not _ignore:
+            owner = part.topic.removeprefix(STATE).removeprefix(PENDING)
+            raise rows_lost(owner, log.path, first)
         if saved is not None:
-            if saved.lsn + 1 >= log.topic(part.topic).low_lsn:
-                start = saved.lsn + 1
             for batch in saved.parts[name].combine_chunks().to_batches():
                 part.restore(ChangeBatch(part.schema, None, batch, None))
         for change in log.read(part.topic, start=start):

@@ -5,10 +5,10 @@ when the log has grown by more than they are themselves, so that what is written
 a small multiple of the log, and at the end. A file is written once everything up to its LSN is on
 the disk.
 
-Of a view it is a copy of what the log says; one that is missing or damaged is ignored. The log of a
-table is kept from where its saved rows end, so these are needed. There are two files of a table,
-the newest and the one before it, and a hold keeps the log from that one on: any one of them may be
-damaged.
+Of append-only rows it is a copy of what the log says; one that is missing or damaged is ignored.
+Else the log is kept from where the saved rows end, so these are needed: that of a table, of a view
+whose rows change, and what a view stores beside its log. There are two files then, the newest and
+the one before it, and a hold keeps the log from that one on: any one of them may be damaged.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.catalog import TABLE_HISTORY
+from millstream.catalog import LEAST_HISTORY
+from millstream.catalog.options import FOREVER
 from millstream.errors import Error, TopicNotFoundError
 from millstream.log import Retention
 from millstream.log.storage import sync_directory, write_file
 from millstream.model.lsn import FIRST_LSN
 from millstream.state.saved import SavedRows
 from millstream.threads import thread
+from millstream.views.result_shapes import PENDING, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +44,10 @@ SOME: Final = 5_000
 """So many make it worth at the end, when nothing else has to be done."""
 
 HISTORY_SHARE: Final = 4
-"""A table's changes are kept up to so many times the size of its saved rows, at least."""
+"""Changes are kept up to so many times the size of the saved rows, at least."""
+
+_ONLY_HELD: Final = Retention(max_bytes=1)
+"""Of what nobody reads but who opens it, nothing is kept that the saved rows stand for."""
 
 _logger = logging.getLogger("millstream.views")
 
@@ -67,15 +72,17 @@ class Saveable(Protocol):
 
 
 @dataclass(slots=True)
-class _TableFiles:
-    """What is known of the saved rows of a table.
+class _Files:
+    """What is known of the saved rows on which a log is based.
 
     Attributes:
+        definition: the table or the view.
         hold: keeps the part of the log that the older one of its files needs.
         lsn: the LSN of the newest file that can be read; 0: there is none.
         is_older: that is the older of the two files.
     """
 
+    definition: Definition
     hold: Hold
     lsn: int = 0
     is_older: bool = False
@@ -95,7 +102,7 @@ class Saver:
         self._barrier = barrier
         # What is saved, and how much it had written when it was saved last.
         self._saved: dict[Path, tuple[Saveable, int]] = {}
-        self._tables: dict[Path, tuple[Definition, _TableFiles]] = {}
+        self._bases: dict[Path, _Files] = {}
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._over = False
@@ -103,10 +110,10 @@ class Saver:
     def read(self, definition: Definition) -> SavedRows | None:
         """The saved rows of a view or a table, if they are of this log's history.
 
-        From then on, the log of a table is kept as far as it is needed with its saved rows.
+        From then on, its log is kept as far as it is needed with its saved rows.
         """
         path = self._path(definition)
-        files = self._files_of(definition) if definition.kind == "table" else None
+        files = self.hold(definition)
         for each in (path, _older(path)):
             saved = read_rows(each)
             if saved is not None and self._is_true(saved):
@@ -121,19 +128,24 @@ class Saver:
         except Error:  # of another database
             return False
 
-    def _files_of(self, definition: Definition) -> _TableFiles:
-        path = self._path(definition)
+    def hold(self, definition: Definition) -> _Files | None:
+        """Keep the log of a table or a view as far as its saved rows need it; None: all is kept."""
+        path, stored = self._path(definition), self._stored(definition)
         with self._lock:
-            if path not in self._tables:
-                hold = self._log.hold(definition.name, lsn=FIRST_LSN, kept=True)
-                self._tables[path] = (definition, _TableFiles(hold))
-            return self._tables[path][1]
+            if path not in self._bases and (definition.has_base or stored):
+                hold = self._log.hold(definition.name, *stored, lsn=FIRST_LSN, kept=True)
+                self._bases[path] = _Files(definition, hold)
+            return self._bases.get(path)
+
+    def _stored(self, definition: Definition) -> list[str]:
+        """The topics of a view besides its own, which nobody reads but who opens it."""
+        names = (STATE + definition.name, PENDING + definition.name) if definition.query else ()
+        return [name for name in names if name in self._log.topics]
 
     def add(self, definition: Definition, saveable: Saveable) -> None:
         """Save a view or a table from now on."""
         path = self._path(definition)
-        if definition.kind == "table":
-            self._files_of(definition)
+        self.hold(definition)
         with self._lock:
             self._saved[path] = (saveable, 0)
         saveable.on_due = partial(self._begin, path)
@@ -144,7 +156,7 @@ class Saver:
         path = self._path(definition)
         with self._lock:
             self._saved.pop(path, None)
-            _, files = self._tables.pop(path, (None, None))
+            files = self._bases.pop(path, None)
             if files is not None:
                 files.hold.release()
             _unlink(path)
@@ -213,26 +225,29 @@ class Saver:
         self._barrier()
         if not self._log.sync():
             return
-        definition, files = self._tables.get(path, (None, None))
+        files = self._bases.get(path)
         before = 0
         if files is not None and files.lsn:
             before = files.lsn if files.is_older or _keep_older(path) else 0
         write_rows(path, replace(saved, token=self._log.token(saved.lsn)))
-        if definition is not None and files is not None:
+        if files is not None:
             files.lsn, files.is_older = saved.lsn, False
             if before:
                 files.hold.advance(before + 1)
-            self._bound_history(definition, path.stat().st_size)
+            with contextlib.suppress(TopicNotFoundError):  # dropped meanwhile
+                self._bound_history(files.definition, path.stat().st_size)
 
     def _bound_history(self, definition: Definition, size: int) -> None:
-        """Have the changes of a table kept in proportion to its rows, unless it says how much."""
-        if not definition.bounds_history:
-            return
-        wanted = max(TABLE_HISTORY, HISTORY_SHARE * size)
-        with contextlib.suppress(TopicNotFoundError):  # dropped meanwhile
-            known = self._log.topic(definition.name).retention.max_bytes
+        """Have changes kept in proportion to the rows, unless it is said how much."""
+        log = self._log
+        if definition.bounds_history:
+            wanted = max(LEAST_HISTORY, HISTORY_SHARE * size)
+            known = log.topic(definition.name).retention.max_bytes
             if known is not None and not known <= wanted < 2 * known:
-                self._log.set_retention(definition.name, Retention(max_bytes=wanted))
+                log.set_retention(definition.name, Retention(max_bytes=wanted))
+        for name in () if definition.options.retention == FOREVER else self._stored(definition):
+            if log.topic(name).retention != _ONLY_HELD:
+                log.set_retention(name, _ONLY_HELD)
 
     def _path(self, definition: Definition) -> Path:
         return self._folder / f"{definition.file_name}.rows"

@@ -328,6 +328,17 @@ class View:
             rows = shown.replace_schema_metadata(self.schema.arrow.metadata)
         return rows, lsn
 
+    def current(self) -> tuple[pa.Table, pa.ChunkedArray | None, int] | None:
+        """What the changes of its log come to: rows, their weights, and the LSN of the last change.
+
+        None as weights: all are 1. None when its rows are not kept.
+        """
+        with self._lock:
+            counted, lsn = self._shape.counted(), self.lsn
+        if counted is None:
+            return None
+        return counted[0].select(list(self.schema.names)), counted[1], lsn
+
     def saved(self) -> SavedRows | None:
         """Its current rows, to be saved; None when the log itself has them, and no others."""
         with self._lock:

@@ -33,6 +33,8 @@ from millstream.views.view import View
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    import pyarrow as pa
+
     from millstream.catalog import Catalog, Definition
     from millstream.dispatch import Dispatcher
     from millstream.errors import ViewFailedError
@@ -74,6 +76,7 @@ class Views:
         self.shared = SharedViews(self, self.storage)
         self.failed: dict[str, ViewFailedError] = {}
         self._running: dict[str, RunningView] = {}
+        self.storage.view_rows = self._rows_of
         self.clock = ViewClock(self.storage, self._shown_by_clock, self._clock_crashed)
         self.planner = ViewPlanner(
             catalog,
@@ -151,6 +154,11 @@ class Views:
             or (each.planned.statement.late_to or "").lower() == lower
         ]
 
+    def _rows_of(self, name: str) -> tuple[pa.Table, pa.ChunkedArray | None, int] | None:
+        """The current rows of a view, their weights, and the LSN at which they hold."""
+        running = self._running.get(name)
+        return None if running is None else running.view.current()
+
     def late_log(self, name: str) -> str | None:
         """The log of a view's late rows; None without one."""
         return self._running[name].planned.statement.late_to if name in self._running else None
@@ -198,6 +206,7 @@ class Views:
         self, definition: Definition
     ) -> tuple[RunningView | None, ViewFailedError | None]:
         """A view that is stored, ready to start; or why there is none."""
+        self._saver.hold(definition)  # even if it cannot be opened
         try:
             planned = replan(self.storage, self.planner, definition)
             if CLOCK in planned.inputs:
