@@ -11,10 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.catalog.connection import MASK, mask_url, mask_value
+from millstream.catalog.connection import mask_value
 from millstream.catalog.options import parse_size
 from millstream.connectors.contract import Option, Settings
 from millstream.errors import ConnectorFailedError, InvalidOptionError
+from millstream.masking import MASK, looks_secret, mask_url, passwords_in
 from millstream.sql import parse_duration
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def check_options(given: Mapping[str, OptionValue], known: Sequence[Option]) -> 
         try:
             _positive(name, _value(option, value))
         except ValueError as error:
-            shown = mask_value(value, secret=option.secret)
+            shown = mask_value(value, secret=_is_secret(name, option))
             raise OptionProblemError(f"{name} is {shown!r}", name, str(error)) from None
     for option in known:
         if option.required and option.name not in given:
@@ -96,7 +97,9 @@ def check_options(given: Mapping[str, OptionValue], known: Sequence[Option]) -> 
                 f"the option {option.name} is missing", option.name, f"give it{what}"
             )
     return tuple(
-        name for name in given if (found := find_option(name, known)) is not None and found.secret
+        name
+        for name in given
+        if (found := find_option(name, known)) is not None and _is_secret(name, found)
     )
 
 
@@ -106,6 +109,11 @@ def find_option(name: str, known: Iterable[Option]) -> Option | None:
         if each.name == name or (each.name.endswith(".*") and name.startswith(each.name[:-1])):
             return each
     return None
+
+
+def _is_secret(name: str, option: Option) -> bool:
+    """Whether a value is secret: of those that are passed on unread, by the name as well."""
+    return option.secret or (option.name.endswith(".*") and looks_secret(name))
 
 
 def settings_of(given: Mapping[str, OptionValue], known: Sequence[Option]) -> Settings:
@@ -123,13 +131,13 @@ def settings_of(given: Mapping[str, OptionValue], known: Sequence[Option]) -> Se
         option = find_option(name, known)
         if option is None:
             continue  # of an older version of the connector
-        if option.secret:
+        if _is_secret(name, option):
             secrets.append(name)
         resolved = resolve(value)
         try:
             values[name] = _value(option, resolved)
         except ValueError as error:
-            shown = mask_value(resolved, secret=option.secret)
+            shown = mask_value(resolved, secret=_is_secret(name, option))
             raise ConnectorFailedError(f"{name} is {shown!r}", hint=str(error)) from None
     return Settings(values, secrets=secrets)
 
@@ -190,7 +198,7 @@ class Scrubber:
                     words.add(_referred(found))
                 except ConnectorFailedError:
                     continue
-            words |= set(re.findall(r"://[^\s:/@]*:([^\s/?#]*)@", text))
+            words |= passwords_in(text)
         self._words = sorted((each for each in words if len(each) > 2), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
