@@ -28,15 +28,15 @@ _PARAMETER: Final = re.compile(
 )
 
 _OPTIONS: Final = re.compile(
-    r"\bWITH\s*\(|\bWITH\s+(?=[\w.]+\s*=)|\b(?:FROM|TO)\s+'(?:[^']|'')*'\s*(?:OPTIONS\s*)?\(",
+    r"\bWITH\s*\(|\bWITH\s+(?=[\w.-]+\s*=)|\b(?:FROM|TO)\s+'(?:[^']|'')*'\s*(?:OPTIONS\s*)?\(",
     re.IGNORECASE,
 )
 _OPTION: Final = re.compile(
     r"(?P<comment>(?:[\s*]|--[^\n]*(?:\n|$)|/\*(?s:.*?)\*/)*)"
-    r"(?P<name>(?P<key>[\w.]+|\"[\w.]+\"|'[\w.]+')\s*=\s*)"
+    r"(?P<name>(?P<key>[\w.-]+|\"[\w.-]+\"|'[\w.-]+')\s*=\s*)"
     r"(?P<value>'(?:[^']|'')*'|[+-]?[\w.]+|\*+)(?P<end>\s*(?:[,)]|$))"
 )
-_NAME: Final = re.compile(r"\s*(?:[\w.]+\s*=\s*'?)?")
+_NAME: Final = re.compile(r"\s*(?:[\w.-]+\s*=\s*'?)?")
 _SHOWN: Final = frozenset(
     (
         *("connector", "format", "mode", "start", "table", "retention", "retention_bytes"),

@@ -31,7 +31,13 @@ LAKE_OPTIONS: Final = (
         help="new rows; the rows as they are, by key; or all changes",
     ),
     Option("commit_interval", "duration", default=1.0, help="for how long rows are gathered"),
-    Option("commit_rows", "int", default=500_000, help="a commit has about so many rows at most"),
+    Option(
+        "commit_rows",
+        "int",
+        default=500_000,
+        help="a commit has about so many rows at most",
+        least=1,
+    ),
     Option("overwrite", "bool", default=False, help="upsert: replace rows that are not the sink's"),
 )
 

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 _REFERENCE: Final = re.compile(r"\$\{(?P<where>env|file):(?P<name>[^}]+)\}")
 
 COMMON: Final = (
-    Option("rate_limit", "float", help="at most so many rows in a second"),
+    Option("rate_limit", "float", help="at most so many rows in a second", least=1e-3),
     Option("retry_delay", "duration", default=0.5, help="pause after the first failure"),
     Option("retry_max_delay", "duration", default=60.0, help="longest pause between attempts"),
-    Option("retry_limit", "int", default=20, help="failures in a row until it is given a rest"),
+    Option(
+        "retry_limit", "int", default=20, help="failures in a row until it is given a rest", least=1
+    ),
     Option("retry_rest", "duration", default=300.0, help="how long that rest is"),
 )
 """Options that all connectors have."""
@@ -37,19 +39,18 @@ COMMON: Final = (
 OF_SOURCES: Final = (
     *COMMON,
     Option("dead_letters", "text", help="the log of rejected records; NAME_dead_letters"),
-    Option("reject_limit", "int", help="rejected records in a row at which it stops"),
+    Option("reject_limit", "int", help="rejected records in a row at which it stops", least=1),
 )
 OF_SINKS: Final = (
     *COMMON,
     Option("dead_letters", "text", help="the log of rejected rows; NAME_dead_letters"),
     Option("start", "choice", choices=("snapshot", "earliest", "now"), help="where it begins"),
-    Option("batch_rows", "int", help="at most so many rows in a batch"),
+    Option("batch_rows", "int", help="at most so many rows in a batch", least=1),
     Option("batch_delay", "duration", help="how long rows are gathered for a batch"),
 )
 
 
 _OF_ALL: Final = frozenset(each.name for each in (*OF_SOURCES, *OF_SINKS))
-_POSITIVE: Final = frozenset(("batch_rows", "rate_limit", "reject_limit", "retry_limit"))
 
 
 class OptionProblemError(ValueError):
@@ -86,7 +87,7 @@ def check_options(given: Mapping[str, OptionValue], known: Sequence[Option]) -> 
                 raise OptionProblemError(f"{name} is {value!r}", name, "write the value itself")
             continue  # what it stands for is checked when it is opened
         try:
-            _positive(name, _value(option, value))
+            _value(option, value)
         except ValueError as error:
             shown = mask_value(value, secret=_is_secret(name, option))
             raise OptionProblemError(f"{name} is {shown!r}", name, str(error)) from None
@@ -211,19 +212,18 @@ class Scrubber:
 # ---- kinds of values
 
 
-def _positive(name: str, value: Any) -> None:  # noqa: ANN401 - a number, of some options
-    """Raise ValueError if an option must be above 0, and is not."""
-    if name in _POSITIVE and not value > 0:
-        raise ValueError("a number above 0")
-
-
 def _value(option: Option, value: object) -> Any:  # noqa: ANN401 - as its kind says
     """The value of an option; ValueError says what it should be."""
     if option.kind == "choice":
         if isinstance(value, str) and value.lower() in option.choices:
             return value.lower()
         raise ValueError("one of " + ", ".join(f"'{word}'" for word in option.choices))
-    return _KINDS[option.kind](value)
+    found = _KINDS[option.kind](value)
+    least, most = option.least, option.most
+    if (least is not None and found < least) or (most is not None and found > most):
+        up_to = "" if most is None else f", and at most {most:,}"
+        raise ValueError(f"a number of at least {least or 0:,}{up_to}")
+    return found
 
 
 def _text(value: object) -> str:

@@ -36,7 +36,7 @@ class DeltaSink(SinkConnector):
         Option("path", required=True, help="the directory of the table, or its URL"),
         *LAKE_OPTIONS,
         Option("partition_by", help="columns, with commas, by which a new table is partitioned"),
-        Option("optimize_every", "int", help="compact its files after so many commits"),
+        Option("optimize_every", "int", help="compact its files after so many commits", least=1),
         *ACCESS,
         STORAGE,
     )

@@ -50,7 +50,12 @@ class KafkaSink(SinkConnector):
         Option("mode", "choice", choices=("append", "upsert", "debezium"), help="what is written"),
         Option("format", "choice", default="json", choices=("json", "avro"), help="of messages"),
         Option("key_format", "choice", choices=("json", "text"), help="of keys; as the format"),
-        Option("create_topic", "int", help="create it with so many partitions if it is missing"),
+        Option(
+            "create_topic",
+            "int",
+            help="create it with so many partitions if it is missing",
+            least=1,
+        ),
         Option("token_topic", default="__millstream_sinks", help="compacted; of all sinks' tokens"),
         *REGISTRY_OPTIONS,
     )

@@ -35,7 +35,7 @@ class RedisSink(SinkConnector):
         MODE,
         Option("stream", help="of append: the key of the stream"),
         Option("prefix", help="of upsert: what the names of keys begin with, such as 'price:'"),
-        Option("max_length", "int", help="of append: about so many entries are kept"),
+        Option("max_length", "int", help="of append: about so many entries are kept", least=1),
     )
 
     def check(self) -> None:

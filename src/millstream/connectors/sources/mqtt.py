@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OPTIONS: Final = (
     Option("host", required=True, help="the broker's host"),
-    Option("port", "int", default=1883, help="its port"),
+    Option("port", "int", default=1883, help="its port", least=1, most=65_535),
     Option("topic", required=True, help="the topic; of a source it may have + and #"),
     Option("username", help="who connects"),
     Option("password", secret=True, help="the password"),
@@ -40,7 +40,9 @@ class MqttSource(SourceConnector):
         FORMAT,
         TIMESTAMP_UNIT,
         Option("topic_column", help="the column for the topic of a message"),
-        Option("max_messages", "int", default=10_000, help="taken at once, unacknowledged"),
+        Option(
+            "max_messages", "int", default=10_000, help="taken at once, unacknowledged", least=1
+        ),
     )
 
     def check(self) -> None:

@@ -44,7 +44,7 @@ class NatsSource(SourceConnector):
         FORMAT,
         TIMESTAMP_UNIT,
         Option("subject_column", help="the column for the subject of a message"),
-        Option("max_messages", "int", default=5_000, help="read at most so many at once"),
+        Option("max_messages", "int", default=5_000, help="read at most so many at once", least=1),
     )  # fmt: skip
 
     def check(self) -> None:
