@@ -16,6 +16,7 @@ from millstream.errors import (
     ConnectorFailedError,
     Error,
     ForeignTokenError,
+    InvalidOptionError,
     MissingExtraError,
     ObjectNotFoundError,
     SchemaMismatchError,
@@ -43,6 +44,7 @@ STOP_SECONDS: Final = 10.0
 
 _PERMANENT: Final = (
     ConnectorFailedError,
+    InvalidOptionError,
     MissingExtraError,
     ForeignTokenError,
     SchemaMismatchError,

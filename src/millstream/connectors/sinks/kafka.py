@@ -81,6 +81,8 @@ class KafkaSink(SinkConnector):
             raise InvalidOptionError(
                 "key_format = 'text' is for a key of one column", hint="leave it out: JSON"
             )
+        client, driver = client_settings(self.settings), needs("confluent_kafka", EXTRA)
+        made(lambda: driver.Producer({"transactional.id": "checked"} | client))  # not connected
         self.find_topic()
         if self.settings["format"] == "avro":
             Encoder(self.input, self.settings, SchemaRegistry.of(self.settings))

@@ -14,7 +14,7 @@ from millstream.connectors.messages import (
     row_text,
 )
 from millstream.connectors.sources.redis import connect
-from millstream.errors import InvalidOptionError
+from millstream.errors import ConnectorError, InvalidOptionError
 
 if TYPE_CHECKING:
     from millstream.connectors.batches import SinkBatch
@@ -46,7 +46,14 @@ class RedisSink(SinkConnector):
                 f"the option {wanted} is missing", hint=f"mode = '{self.settings['mode']}' needs it"
             )
         check_mode(self.settings, self.input)
-        connect(self.settings["url"]).close()
+        client = connect(self.settings["url"])
+        kind = client.type(self.settings["stream"]).decode() if wanted == "stream" else "none"
+        client.close()
+        if kind not in {"stream", "none"}:
+            raise ConnectorError(
+                f"{self.settings['stream']} is a {kind}, not a stream",
+                hint="name another key",
+            )
 
     def open(self) -> RedisWriter:
         """Connect."""

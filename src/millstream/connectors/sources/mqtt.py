@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.connectors.contract import Option, SourceConnector, SourceReader
 from millstream.connectors.messages import FORMAT, TIMESTAMP_UNIT, MessageDecoder
 from millstream.connectors.registry import needs
-from millstream.errors import ConnectorError, ConnectorFailedError
+from millstream.errors import ConnectorError, ConnectorFailedError, InvalidOptionError
 
 if TYPE_CHECKING:
     from millstream.connectors.contract import Delivery, Settings
@@ -47,6 +47,7 @@ class MqttSource(SourceConnector):
 
     def check(self) -> None:
         """Connect once."""
+        check_filter(self.settings["topic"])
         MessageDecoder(self.settings, self.target.schema, ("topic_column",))
         Session(self.settings, f"check-{self.target.id}", lasting=False).close()
 
@@ -57,6 +58,22 @@ class MqttSource(SourceConnector):
     def drop(self, position: Any) -> None:  # noqa: ANN401, ARG002
         """Let the broker forget the session."""
         Session(self.settings, session_name(self), lasting=False).close()
+
+
+def check_filter(topic: str) -> None:
+    """Raise unless messages can be asked for by this.
+
+    >>> check_filter("sensors/+/temperature/#")
+
+    Raises:
+        InvalidOptionError: a wildcard that is not a whole level, or # before the end.
+    """
+    levels = topic.split("/")
+    is_fit = all(level in {"+", "#"} or not {"+", "#"} & set(level) for level in levels)
+    if not topic or not is_fit or "#" in levels[:-1]:
+        raise InvalidOptionError(
+            f"topic is {topic!r}", hint="such as 'sensors/+/temperature', or 'sensors/#'"
+        )
 
 
 def session_name(source: MqttSource) -> str:
