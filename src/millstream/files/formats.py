@@ -29,7 +29,7 @@ ENDINGS: Final[Mapping[str, FileFormat]] = {
 _COMPRESSED: Final = ("gz", "zst", "bz2")
 _TEXT: Final = ("csv", "json")
 _IN_VALUES: Final = " .:+-"
-_LIKE_A_VALUE: Final = re.compile(r"[-+0-9.:TZ eE]+|true|false|-?inf|nan", re.IGNORECASE)
+_LIKE_A_VALUE: Final = re.compile(r"(?=.*[0-9])[-+0-9.:TZ eE]+|true|false|-?inf|nan", re.IGNORECASE)
 
 
 def check_csv(delimiter: str, null: str = "", *, is_written: bool = False) -> None:
