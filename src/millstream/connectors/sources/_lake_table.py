@@ -96,8 +96,9 @@ class LakeReader(SourceReader):
             if now >= self._next_look:
                 self._next_look = now + self._every
                 self.look()
-            elif now >= deadline:
+                if self.is_behind():
+                    break
+            if now >= deadline:
                 return False
-            else:
-                time.sleep(max(0.0, min(deadline, self._next_look) - now))
+            time.sleep(max(0.0, min(deadline, self._next_look) - time.monotonic()))
         return True
