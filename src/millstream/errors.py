@@ -6,8 +6,9 @@ disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the mess
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar, Self, cast
+
+from millstream.masking import without_secrets
 
 
 class Error(Exception):
@@ -278,7 +279,7 @@ class SqlError(Error):
     """A statement that is refused: where, why, and what to write instead.
 
     Attributes:
-        sql: the text that was given.
+        sql: the text that was given; passwords in it are stars.
         line: the line of the place in question, from 1; 0 when there is no single place.
         column: its column, from 1.
     """
@@ -289,7 +290,7 @@ class SqlError(Error):
         self, message: str, *, sql: str = "", line: int = 0, column: int = 0, hint: str = ""
     ) -> None:
         super().__init__(message, hint=hint)
-        self.sql = sql
+        self.sql = without_secrets(sql)
         self.line = line
         self.column = column
 
@@ -298,30 +299,9 @@ class SqlError(Error):
         if not 0 < self.line <= len(lines):
             return super().__str__()
         head = f"line {self.line}, column {self.column}: {self.message}"
-        shown, place = _excerpt(without_secrets(lines[self.line - 1]), self.column)
+        shown, place = _excerpt(lines[self.line - 1], self.column)
         hint = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{head}\n  {shown}\n  {' ' * place}^{hint}"
-
-
-_SECRET = re.compile(
-    r"(?P<head>\w*(?:password|passwd|secret|token|credential|api_key|access_key|headers)\w*\s*=\s*')"
-    r"(?!\$\{)(?P<value>(?:[^']|'')*)|(?P<url>://[^\s:/@']*:)(?!\$\{)(?P<word>[^\s/@']+)(?=@)",
-    re.IGNORECASE,
-)
-
-
-def without_secrets(sql: str) -> str:
-    """A text of SQL whose literal passwords are stars, as many as they have letters.
-
-    >>> without_secrets("WITH (password = 'hunter2', url = 'pg://app:x@db', user = 'me')")
-    "WITH (password = '*******', url = 'pg://app:*@db', user = 'me')"
-    """
-
-    def starred(found: re.Match[str]) -> str:
-        head, value = found["head"] or found["url"], found["value"] or found["word"] or ""
-        return head + "*" * len(value)
-
-    return _SECRET.sub(starred, sql)
 
 
 def _excerpt(line: str, column: int, width: int = 96) -> tuple[str, int]:

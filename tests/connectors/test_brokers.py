@@ -225,8 +225,11 @@ def test_redis_wrong_options(redis, redis_server):
             db.execute(
                 f"CREATE SOURCE k (n INT) WITH (connector='redis', {at(redis_server, strem='s')})"
             )
+        db.execute(TABLE)
+        with pytest.raises(ConnectorError, match="text is a string, not a stream"):
+            options = at(redis_server, stream="text")
+            db.execute(f"CREATE SINK o FROM items WITH (connector = 'redis', {options})")
         with pytest.raises(Error, match="prefix is missing"):
-            db.execute(TABLE)
             db.execute(
                 "CREATE SINK o FROM items WITH (connector = 'redis', mode = 'upsert', "
                 f"{at(redis_server)})"
@@ -408,11 +411,15 @@ def test_mqtt_wrong_options(mosquitto):
                 "CREATE SOURCE k (n INT) WITH (connector = 'mqtt', host = '127.0.0.1', port = 1, "
                 "topic = 't')"
             )
-        with pytest.raises(InvalidOptionError, match="topic is"):
-            db.execute(
-                "CREATE SINK s FROM items WITH (connector = 'mqtt', host = '127.0.0.1', "
-                f"port = {mosquitto.port}, topic = 'a/#')"
-            )
+        at = f"connector = 'mqtt', host = '127.0.0.1', port = {mosquitto.port}"
+        for statement, topic in (
+            ("CREATE SINK s FROM items", "a/#"),
+            ("CREATE SOURCE k (n INT)", "a/#/b"),
+            ("CREATE SOURCE k (n INT)", "a+/b"),
+            ("CREATE SOURCE k (n INT)", ""),
+        ):
+            with pytest.raises(InvalidOptionError, match="topic is"):
+                db.execute(f"{statement} WITH ({at}, topic = '{topic}')")
 
 
 # ---- WebSocket

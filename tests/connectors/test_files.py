@@ -284,3 +284,16 @@ def test_a_directory_that_cannot_be_written(tmp_path):
             db.execute(
                 f"CREATE SINK k FROM s WITH (connector = 'files', path = '{tmp_path}/file/x')"
             )
+
+
+@pytest.mark.parametrize("delimiter", ['"', "", ";;"])
+def test_a_delimiter_that_cannot_be_is_refused_at_create(tmp_path, delimiter):
+    options = (
+        f"(connector = 'files', path = '{tmp_path}', format = 'csv', delimiter = '{delimiter}')"
+    )
+    with ms.open() as db:
+        db.execute("CREATE SOURCE t (id BIGINT)")
+        for statement in ("CREATE SOURCE s (id BIGINT)", "CREATE SINK s FROM t"):
+            with pytest.raises(InvalidOptionError, match="delimiter is") as caught:
+                db.execute(f"{statement} WITH {options}")
+            assert caught.value.hint

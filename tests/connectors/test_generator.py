@@ -1,13 +1,17 @@
 """The generator: values by kind, the same for a seed, each row once, whatever is killed."""
 
+import math
 from collections import Counter
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pytest
 
 from millstream.connectors import Settings, SourceEnd, Target
-from millstream.connectors.sources.generator import BLOCK, Generator
-from millstream.errors import InvalidOptionError
+from millstream.connectors.options import settings_of
+from millstream.connectors.sources._draws import BLOCK
+from millstream.connectors.sources.generator import Generator
+from millstream.errors import ConnectorFailedError, InvalidOptionError, SqlOptionError
 from millstream.model import Schema
 from millstream.testing import database, wait_until
 from millstream.testing.child import Child
@@ -113,6 +117,80 @@ def test_a_rate():
 def test_refused(fields, more, message):
     with pytest.raises(InvalidOptionError, match=message):
         reader(fields=fields, **more)
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "given", "message"),
+    [
+        ("INT", {"min": "5", "max": "1"}, "min is 5, and max is 1"),
+        ("INT", {"min": "2000"}, "min is 2000, and max is 1000"),
+        ("INT", {"min": "nan"}, "min is nan"),
+        ("INT", {"max": "1e30"}, "max is 1e\\+30, and must be from -2147483648 to 2147483647"),
+        ("TINYINT", {"max": "1000"}, "max is 1000, and must be from -128 to 127"),
+        ("DATE", {"min": "99999999"}, "min is 99999999"),
+        ("DOUBLE", {"min": "-inf"}, "min is -inf"),
+        ("DECIMAL(4,2)", {"max": "100"}, "max is 100, and must be from -99.99 to 99.99"),
+        ("DOUBLE", {"kind": "normal", "stddev": "-1"}, "stddev is -1"),
+        ("DOUBLE", {"kind": "exponential", "mean": "-1"}, "mean is -1"),
+        ("BIGINT", {"kind": "zipf", "max": "0"}, "max is 0, and must be from 1 to 10000000"),
+        ("BIGINT", {"kind": "zipf", "max": "1e15"}, "max is 1e\\+15"),
+        ("BIGINT", {"kind": "zipf", "exponent": "nan"}, "exponent is nan"),
+        ("BIGINT", {"nulls": "2"}, "nulls is 2, and must be from 0 to 1"),
+        ("BOOLEAN", {"mean": "7"}, "mean is 7"),
+        ("VARCHAR", {"length": "0"}, "length is 0"),
+        ("VARCHAR", {"length": "100000000"}, "length is 100000000"),
+        ("VARCHAR", {"kind": "choice"}, "needs values"),
+        ("VARCHAR", {"values": "a, b", "weights": "1"}, "2 values and 1 weights"),
+        ("VARCHAR", {"values": "a, b", "weights": "-1, 2"}, "a weight is -1"),
+        ("VARCHAR", {"values": "a, b", "weights": "0, 0"}, "all weights are 0"),
+        ("TINYINT", {"kind": "sequence"}, "row 1,000 is out of the range of TINYINT"),
+        ("BIGINT", {"kind": "sequence", "step": str(2**62)}, "row 1,000 is out of the range"),
+        ("TIMESTAMP", {"kind": "series", "start": "9999-12-30", "step": "1 day"}, "row 1,000 is"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(sql_type, given, message):
+    fields = {f"fields.x.{name}": value for name, value in given.items()}
+    with database() as db, pytest.raises(InvalidOptionError, match=message) as caught:
+        options = ", ".join(f"{name} = '{value}'" for name, value in fields.items())
+        db.execute(
+            f"CREATE SOURCE g (x {sql_type}) WITH (connector = 'generator', rows = 1000, {options})"
+        )
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "given", ["rows = -1", "rows_per_second = -5", "rows_per_second = 1e300", "batch_rows = 1e12"]
+)
+def test_rates_that_cannot_be_are_refused(given):
+    with database() as db, pytest.raises((InvalidOptionError, SqlOptionError)) as caught:
+        db.execute(f"CREATE SOURCE g (x INT) WITH (connector = 'generator', {given})")
+    assert caught.value.hint
+
+
+def made(schema, given, rows):
+    fields = {f"fields.x.{name}": value for name, value in given.items()}
+    settings = settings_of({**fields, "rows": rows}, Generator.options)
+    connector = Generator(settings, Target("g", "source", Schema.of(x=schema)))
+    connector.check()
+    return connector.open(None).read(1).rows.column(0).to_pylist()
+
+
+def test_numbers_at_the_bounds_of_their_types():
+    assert made("TINYINT", {"kind": "sequence", "start": "-128"}, 256) == [*range(-128, 128)]
+    assert made("BIGINT", {"kind": "sequence", "step": str(-(2**62))}, 3)[-1] == -(2**63)
+    whole = {"min": str(-(2**63)), "max": str(2**63 - 1)}
+    assert max(made("BIGINT", whole, 100)) > 2**62
+    wide = {"kind": "normal", "stddev": "1000"}
+    assert {abs(each) for each in made("DECIMAL(3,2)", wide, 100)} >= {Decimal("9.99")}
+    assert max(made("REAL", {"kind": "normal", "stddev": "1e300"}, 100)) < math.inf
+
+
+def test_counting_beyond_a_type_fails_for_good():
+    settings = settings_of({"fields.x.kind": "sequence"}, Generator.options)
+    connector = Generator(settings, Target("g", "source", Schema.of(x="TINYINT")))
+    connector.check()
+    with pytest.raises(ConnectorFailedError, match="has left the range of TINYINT"):
+        connector.open(None).read(1)
 
 
 @pytest.mark.crash

@@ -102,10 +102,12 @@ def test_what_is_refused(catalog, options):
             with pytest.raises(error, match=match):
                 db.execute(sql.format(options))
         catalog.create_table("ns.t", schema=ROWS).append(pa.table({"id": [1], "v": ["mine"]}))
-        db.execute(f"CREATE SINK k FROM t WITH ({options}, {QUICK})")
-        wait_until(lambda: state(db, "k")["state"] == "failed", "it has failed")
-        assert "overwrite = true" in state(db, "k")["error"]
+        with pytest.raises(ConnectorFailedError, match="has rows that this sink") as caught:
+            db.execute(f"CREATE SINK k FROM t WITH ({options}, {QUICK})")
+        assert "overwrite = true" in caught.value.hint
         assert rows(catalog) == [(1, "mine")]
+        with pytest.raises(ConnectorFailedError, match="'id': int64 does not fit VARCHAR"):
+            db.execute(f"CREATE SOURCE s (id VARCHAR) WITH ({options})")
 
 
 @pytest.mark.crash

@@ -105,3 +105,34 @@ def test_delta_lake(s3, bucket):
         )
         wait_until(lambda: len(db.query("SELECT * FROM r")) == 2, lambda: str(shown()), timeout=60)
         assert sorted(db.query("SELECT * FROM r")) == [(1, "a"), (2, "b")]
+
+
+def test_iceberg(s3, bucket, tmp_path):
+    store, name = bucket
+    catalog = (
+        f"catalog.type = 'sql', catalog.uri = 'sqlite:///{tmp_path}/catalog.db', "
+        f"catalog.warehouse = 's3://{name}/lake', catalog.s3.endpoint = '{s3}', "
+        "catalog.s3.access-key-id = '${env:S3_KEY}', catalog.s3.region = 'us-east-1', "
+        "catalog.s3.secret-access-key = '${env:S3_SECRET}'"
+    )
+    quick = "commit_interval = '20 milliseconds'"
+    with ms.open(tmp_path / "db") as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR)")
+        db.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+        options = f"connector = 'iceberg', table = 'ns.t', {catalog}"
+        db.execute(f"CREATE SINK k FROM t WITH ({options}, {quick})")
+        shown = lambda: {each["name"]: each for each in db.query("SHOW CONNECTORS").to_pylist()}  # noqa: E731
+        wait_until(lambda: shown()["k"]["rows"] >= 2, lambda: str(shown()), timeout=60)
+        db.execute(f"CREATE SOURCE r WITH ({options}, poll_interval = '50 milliseconds')")
+        wait_until(lambda: len(db.query("SELECT * FROM r")) == 2, lambda: str(shown()), timeout=60)
+        assert sorted(db.query("SELECT * FROM r")) == [(1, "a"), (2, "b")]
+        assert "never shown" not in str(db.query("SHOW CONNECTORS").to_pylist())
+        found = store.get_file_info(fs.FileSelector(f"{name}/lake", recursive=True))
+        assert any(each.path.endswith(".parquet") for each in found)
+    with ms.open(tmp_path / "db") as db:  # goes on after its token
+        db.execute("INSERT INTO t VALUES (3, 'c')")
+        wait_until(lambda: shown()["k"]["rows"] >= 1, lambda: str(shown()), timeout=60)
+        wrong = options.replace(s3, "http://127.0.0.1:1").replace("ns.t", "ns.u")
+        with pytest.raises(ms.Error) as caught:
+            db.execute(f"CREATE SOURCE q WITH ({wrong})")
+        assert "never shown" not in str(caught.value)

@@ -127,3 +127,39 @@ def test_what_is_refused(db, tmp_path):
             db.execute(sql.format(tmp_path))
     with pytest.raises(TenantError):
         db.execute(f"COPY s TO '{tmp_path}/x.csv'", tenant="acme")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("delimiter = '\"'", "delimiter is '\"'"),
+        ("delimiter = ''", "delimiter is ''"),
+        ("delimiter = ',,'", "delimiter is ',,'"),
+        ("delimiter = '\n'", "delimiter is"),
+        ("delimiter = 'é'", "delimiter is 'é'"),
+        ("null = 'a,b'", "null is 'a,b'"),
+        ("null = '\"'", "null is '\"'"),
+        ("null = ';', delimiter = ';'", "null is ';'"),
+    ],
+)
+def test_options_of_csv_that_cannot_be(db, tmp_path, options, message):
+    path = tmp_path / "x.csv"
+    path.write_text("id,name\n1,a\n")
+    for statement in (f"COPY t FROM '{path}'", f"COPY t TO '{path}'"):
+        with pytest.raises(InvalidOptionError, match=message) as caught:
+            db.execute(f"{statement} WITH ({options})")
+        assert caught.value.hint
+    assert path.read_text() == "id,name\n1,a\n"
+
+
+@pytest.mark.parametrize("options", ["delimiter = '-'", "delimiter = '1'", "null = '5'"])
+def test_csv_that_would_not_be_read_back_is_not_written(db, tmp_path, options):
+    with pytest.raises(InvalidOptionError) as caught:
+        db.execute(f"COPY t TO '{tmp_path / 'x.csv'}' WITH ({options})")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("option", ["header = false", "delimiter = ';'", "null = 'NULL'"])
+def test_options_of_csv_for_another_format(db, tmp_path, option):
+    with pytest.raises(SqlOptionError, match="is an option of CSV, and the file is parquet"):
+        db.execute(f"COPY t TO '{tmp_path / 'x.parquet'}' WITH ({option})")

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import SqlError
+from millstream.masking import without_secrets
 from millstream.model import Column, Schema, parse_type
 from millstream.sql import (
     AddColumn,
@@ -390,7 +391,7 @@ def check(sql):
     except SqlError as error:
         assert error.hint
         assert error.line or error.message == "there is no statement"
-        assert error.sql == sql
+        assert error.sql == without_secrets(sql)
         assert str(error)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from millstream import errors
 from millstream.errors import SqlError, SqlSyntaxError, SqlUnsupportedError
+from millstream.masking import without_secrets
 from millstream.sql import parse, parse_expression
 
 FIXTURE = Path(__file__).parent / "fixtures" / "refused.sql"
@@ -25,7 +26,7 @@ def test_refused(sql, column, kind, message, hint):
         parse(sql)
     error = caught.value
     assert (type(error), error.message, error.hint) == (getattr(errors, kind), message, hint)
-    assert (error.sql, error.line, error.column) == (sql, 1, column)
+    assert (error.sql, error.line, error.column) == (without_secrets(sql), 1, column)
 
 
 @pytest.mark.parametrize("sql", ["", "  ", ";", " ;; ", "-- nothing\n", "/* nothing */ ;"])

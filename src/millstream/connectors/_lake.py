@@ -31,7 +31,13 @@ LAKE_OPTIONS: Final = (
         help="new rows; the rows as they are, by key; or all changes",
     ),
     Option("commit_interval", "duration", default=1.0, help="for how long rows are gathered"),
-    Option("commit_rows", "int", default=500_000, help="a commit has about so many rows at most"),
+    Option(
+        "commit_rows",
+        "int",
+        default=500_000,
+        help="a commit has about so many rows at most",
+        least=1,
+    ),
     Option("overwrite", "bool", default=False, help="upsert: replace rows that are not the sink's"),
 )
 
@@ -130,10 +136,7 @@ class LakeWriter(SinkWriter):
         if self.mode != "upsert":
             check_not_again(has_token=self._stored is not None, what="the table")
         elif self._stored is None and not self._may_overwrite and self.has_rows():
-            raise ConnectorFailedError(
-                "the table has rows that this sink has not written, and would replace",
-                hint="name another table, or write overwrite = true",
-            )
+            raise _has_rows()
         self._replaces, self._token = True, ""
 
     def _commit(self) -> bool:
@@ -185,6 +188,37 @@ def _plain(table: pa.Table) -> pa.Table:
     """A table whose columns may all be NULL, without metadata: as tables outside have it."""
     fields = [pa.field(each.name, each.type) for each in table.schema]
     return table.cast(pa.schema(fields))
+
+
+def check_table(source: SinkInput, schema: pa.Schema, found: list[str]) -> None:
+    """Raise if the table has a column that the sink does not write.
+
+    Raises:
+        ConnectorFailedError: it has.
+    """
+    missing = [name for name in found if name not in schema.names]
+    if missing:
+        raise ConnectorFailedError(
+            f"the table has the column {missing[0]!r}, which {source.relation} has not",
+            hint="name another table, or select such a column",
+        )
+
+
+def check_rows(settings: Settings, mode: str, *, has_rows: bool) -> None:
+    """Raise if a new sink would replace rows that the table has.
+
+    Raises:
+        ConnectorFailedError: it would.
+    """
+    if mode == "upsert" and has_rows and not settings["overwrite"]:
+        raise _has_rows()
+
+
+def _has_rows() -> ConnectorFailedError:
+    return ConnectorFailedError(
+        "the table has rows that this sink has not written, and would replace",
+        hint="name another table, or write overwrite = true",
+    )
 
 
 def check_types(schema: pa.Schema, what: str) -> None:

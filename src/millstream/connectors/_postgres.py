@@ -36,13 +36,30 @@ _DEFAULTS: Final = {
 }
 # A repetition does not help: data, definitions and rights that do not fit.
 _PERMANENT: Final = ("22", "23", "42", "0A", "3F")
+_STATE_HINTS: Final = {
+    "0A000": "write the table as schema.table; names with capitals in quotes",
+    "3F000": "create the schema, or give another one",
+    "42602": "write the table as schema.table; names with capitals in quotes",
+    "22021": "PostgreSQL has no zero bytes in texts: leave them out in the query of the sink",
+}
 _HINTS: Final = (
+    (
+        "certificate verify failed",
+        "sslrootcert in url must be the root of the server's certificate",
+    ),
+    ("does not match host name", "give the host in url the name that the server's certificate has"),
+    ("root certificate file", "give the path of the root certificate: sslrootcert in url"),
+    ("does not support SSL", "turn on ssl in PostgreSQL; sslmode in url asks for it"),
+    ("no encryption", "the server wants TLS: sslmode=require, or verify-full, in url"),
     ("password authentication failed", "check the user and the password in url"),
     ("no password supplied", "give a password: the option password, or in url"),
     ("does not exist", "check the name of the database and of the user in url"),
     ("refused", "check host and port in url, and that PostgreSQL accepts TCP connections"),
     ("no pg_hba.conf entry", "allow the connection in the server's pg_hba.conf"),
     ("translate host name", "check the host in url"),
+    ("resolve host", "check the host in url"),
+    ("server on socket", "give host and port in url"),
+    ("sslmode value", "sslmode is disable, prefer, require, verify-ca or verify-full"),
 )
 
 
@@ -63,7 +80,7 @@ def connect(
     except driver.ProgrammingError as error:
         raise ConnectorFailedError(
             f"the url is not understood: {_line(error)}",
-            hint="write postgresql://user@host:port/database",
+            hint="write postgresql://user:password@host:port/database",
         ) from None
     options = {**_DEFAULTS, **{name: each for name, each in given.items() if each is not None}}
     if settings["password"]:
@@ -91,6 +108,8 @@ def failure(error: Exception, doing: str) -> ConnectorError:
     hint = getattr(getattr(error, "diag", None), "message_hint", None) or ""
     if state == "42501":
         hint = "grant the right to the user of the connector"
+    if not hint:
+        hint = _STATE_HINTS.get(state, "see the table and the columns, and the server's log")
     return kind(f"{doing}: {text}", hint=hint)
 
 

@@ -56,7 +56,7 @@ def check_mode(mode: str, source: SinkInput) -> None:
     if mode == "append" and source.retracts:
         raise InvalidOptionError(
             f"rows of {source.relation} change or disappear, and mode 'append' only appends",
-            hint="use mode = 'upsert' or mode = 'changelog'",
+            hint="use mode = 'changelog', or 'upsert' where there is one",
         )
     if mode == "upsert" and not source.schema.key:
         raise InvalidOptionError(

@@ -72,6 +72,8 @@ class Option:
         secret: whether it is never shown. Its value may be ``${env:NAME}`` or ``${file:/path}``.
         choices: of a choice, the values.
         help: what it means, in a few words.
+        least: of a number, the least that it may be.
+        most: of a number, the greatest that it may be.
     """
 
     name: str
@@ -81,6 +83,8 @@ class Option:
     secret: bool = False
     choices: tuple[str, ...] = ()
     help: str = ""
+    least: float | None = None
+    most: float | None = None
 
 
 class Settings(Mapping[str, Any]):

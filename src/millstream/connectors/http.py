@@ -57,7 +57,8 @@ def http_post(url: str, body: bytes, headers: Mapping[str, str], timeout: float)
         error.close()
         return Answer(error.code)
     except (OSError, ValueError) as error:
-        return Answer(0, type(error).__name__)
+        reason = getattr(error, "reason", None)  # that of a URLError: a refused connection, say
+        return Answer(0, type(reason if isinstance(reason, Exception) else error).__name__)
 
 
 def signature(secret: str, body: bytes, now: int) -> str:

@@ -11,10 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.catalog.connection import MASK, mask_url, mask_value
+from millstream.catalog.connection import mask_value
 from millstream.catalog.options import parse_size
 from millstream.connectors.contract import Option, Settings
 from millstream.errors import ConnectorFailedError, InvalidOptionError
+from millstream.masking import MASK, looks_secret, mask_url, passwords_in
 from millstream.sql import parse_duration
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 _REFERENCE: Final = re.compile(r"\$\{(?P<where>env|file):(?P<name>[^}]+)\}")
 
 COMMON: Final = (
-    Option("rate_limit", "float", help="at most so many rows in a second"),
+    Option("rate_limit", "float", help="at most so many rows in a second", least=1e-3),
     Option("retry_delay", "duration", default=0.5, help="pause after the first failure"),
     Option("retry_max_delay", "duration", default=60.0, help="longest pause between attempts"),
-    Option("retry_limit", "int", default=20, help="failures in a row until it is given a rest"),
+    Option(
+        "retry_limit", "int", default=20, help="failures in a row until it is given a rest", least=1
+    ),
     Option("retry_rest", "duration", default=300.0, help="how long that rest is"),
 )
 """Options that all connectors have."""
@@ -36,19 +39,18 @@ COMMON: Final = (
 OF_SOURCES: Final = (
     *COMMON,
     Option("dead_letters", "text", help="the log of rejected records; NAME_dead_letters"),
-    Option("reject_limit", "int", help="rejected records in a row at which it stops"),
+    Option("reject_limit", "int", help="rejected records in a row at which it stops", least=1),
 )
 OF_SINKS: Final = (
     *COMMON,
     Option("dead_letters", "text", help="the log of rejected rows; NAME_dead_letters"),
     Option("start", "choice", choices=("snapshot", "earliest", "now"), help="where it begins"),
-    Option("batch_rows", "int", help="at most so many rows in a batch"),
+    Option("batch_rows", "int", help="at most so many rows in a batch", least=1),
     Option("batch_delay", "duration", help="how long rows are gathered for a batch"),
 )
 
 
 _OF_ALL: Final = frozenset(each.name for each in (*OF_SOURCES, *OF_SINKS))
-_POSITIVE: Final = frozenset(("batch_rows", "rate_limit", "reject_limit", "retry_limit"))
 
 
 class OptionProblemError(ValueError):
@@ -85,9 +87,9 @@ def check_options(given: Mapping[str, OptionValue], known: Sequence[Option]) -> 
                 raise OptionProblemError(f"{name} is {value!r}", name, "write the value itself")
             continue  # what it stands for is checked when it is opened
         try:
-            _positive(name, _value(option, value))
+            _value(option, value)
         except ValueError as error:
-            shown = mask_value(value, secret=option.secret)
+            shown = mask_value(value, secret=_is_secret(name, option))
             raise OptionProblemError(f"{name} is {shown!r}", name, str(error)) from None
     for option in known:
         if option.required and option.name not in given:
@@ -96,7 +98,9 @@ def check_options(given: Mapping[str, OptionValue], known: Sequence[Option]) -> 
                 f"the option {option.name} is missing", option.name, f"give it{what}"
             )
     return tuple(
-        name for name in given if (found := find_option(name, known)) is not None and found.secret
+        name
+        for name in given
+        if (found := find_option(name, known)) is not None and _is_secret(name, found)
     )
 
 
@@ -106,6 +110,11 @@ def find_option(name: str, known: Iterable[Option]) -> Option | None:
         if each.name == name or (each.name.endswith(".*") and name.startswith(each.name[:-1])):
             return each
     return None
+
+
+def _is_secret(name: str, option: Option) -> bool:
+    """Whether a value is secret: of those that are passed on unread, by the name as well."""
+    return option.secret or (option.name.endswith(".*") and looks_secret(name))
 
 
 def settings_of(given: Mapping[str, OptionValue], known: Sequence[Option]) -> Settings:
@@ -123,13 +132,13 @@ def settings_of(given: Mapping[str, OptionValue], known: Sequence[Option]) -> Se
         option = find_option(name, known)
         if option is None:
             continue  # of an older version of the connector
-        if option.secret:
+        if _is_secret(name, option):
             secrets.append(name)
         resolved = resolve(value)
         try:
             values[name] = _value(option, resolved)
         except ValueError as error:
-            shown = mask_value(resolved, secret=option.secret)
+            shown = mask_value(resolved, secret=_is_secret(name, option))
             raise ConnectorFailedError(f"{name} is {shown!r}", hint=str(error)) from None
     return Settings(values, secrets=secrets)
 
@@ -190,7 +199,7 @@ class Scrubber:
                     words.add(_referred(found))
                 except ConnectorFailedError:
                     continue
-            words |= set(re.findall(r"://[^\s:/@]*:([^\s/?#]*)@", text))
+            words |= passwords_in(text)
         self._words = sorted((each for each in words if len(each) > 2), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
@@ -203,19 +212,18 @@ class Scrubber:
 # ---- kinds of values
 
 
-def _positive(name: str, value: Any) -> None:  # noqa: ANN401 - a number, of some options
-    """Raise ValueError if an option must be above 0, and is not."""
-    if name in _POSITIVE and not value > 0:
-        raise ValueError("a number above 0")
-
-
 def _value(option: Option, value: object) -> Any:  # noqa: ANN401 - as its kind says
     """The value of an option; ValueError says what it should be."""
     if option.kind == "choice":
         if isinstance(value, str) and value.lower() in option.choices:
             return value.lower()
         raise ValueError("one of " + ", ".join(f"'{word}'" for word in option.choices))
-    return _KINDS[option.kind](value)
+    found = _KINDS[option.kind](value)
+    least, most = option.least, option.most
+    if (least is not None and found < least) or (most is not None and found > most):
+        up_to = "" if most is None else f", and at most {most:,}"
+        raise ValueError(f"a number of at least {least or 0:,}{up_to}")
+    return found
 
 
 def _text(value: object) -> str:

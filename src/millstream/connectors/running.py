@@ -44,8 +44,11 @@ class DeliveryLog(Protocol):
     def lsn(self) -> int:
         """Where that position is in the log."""
 
-    def commit(self, delivery: Delivery) -> tuple[int, int, int]:
-        """Commit one; returns its LSN, how many rows it had, and how many were rejected."""
+    def commit(self, delivery: Delivery, check: Callable[[], None]) -> tuple[int, int, int]:
+        """Commit one; returns its LSN, how many rows it had, and how many were rejected.
+
+        ``check`` raises if the connector may not commit any more; it is called by the commit.
+        """
 
     def is_durable(self, lsn: int) -> bool:
         """Whether everything up to an LSN is on the disk."""
@@ -126,7 +129,7 @@ class SourceWork:
 
     def _commit(self, delivery: Delivery, supervisor: Supervisor) -> None:
         supervisor.check()
-        lsn, rows, rejected = self._log.commit(delivery)
+        lsn, rows, rejected = self._log.commit(delivery, supervisor.check)
         counters = self.counters
         counters.rows += rows
         counters.batches += 1
@@ -208,9 +211,11 @@ class SinkWork:
         self._held: ChangeBatch | None = None
         self._held_rows = 0
         self._in_snapshot = False
+        self._check: Callable[[], None] = lambda: None
 
     def __call__(self, supervisor: Supervisor) -> None:
         """Open the connector, resume after what is stored, and write until told to end."""
+        self._check = supervisor.check
         connector = self._make()
         writer = connector.open()
         self._writer, self._held, self._in_snapshot, self._held_rows = writer, None, False, 0
@@ -236,13 +241,13 @@ class SinkWork:
                 if supervisor.error is not None:
                     supervisor.worked()  # it waits without an error
                 continue
-            supervisor.check()
             self._write(changes, feed, writer)
             supervisor.worked()
             pause = self._rate.pause_after(len(changes), time.monotonic())
             if pause > 0:
                 supervisor.wait(pause)
         if not self._in_snapshot:
+            self._check()
             self._stored(feed, writer, writer.flush(finish=True))
 
     def _write(self, changes: ChangeBatch, feed: SinkFeed, writer: SinkWriter) -> None:
@@ -259,10 +264,12 @@ class SinkWork:
         if is_complete:
             self._held = changes
         self.counters.batches += 1
+        self._check()
         self._stored(feed, writer, writer.write(batch))
 
     def _stored(self, feed: SinkFeed, writer: SinkWriter, is_stored: bool) -> None:
         """Acknowledge what is stored; what was rejected goes to the dead letters first."""
+        self._check()
         if writer.rejected:
             feed.reject(writer.rejected)
             self.counters.rejected += len(writer.rejected)

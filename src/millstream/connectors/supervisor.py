@@ -16,6 +16,7 @@ from millstream.errors import (
     ConnectorFailedError,
     Error,
     ForeignTokenError,
+    InvalidOptionError,
     MissingExtraError,
     ObjectNotFoundError,
     SchemaMismatchError,
@@ -28,13 +29,22 @@ if TYPE_CHECKING:
     from millstream.connectors.pace import Retries
 
 State = Literal[
-    "starting", "running", "retrying", "resting", "failed", "paused", "finished", "stopped"
+    "starting",
+    "running",
+    "retrying",
+    "resting",
+    "failed",
+    "stopping",
+    "paused",
+    "finished",
+    "stopped",
 ]
 STOP_SECONDS: Final = 10.0
 """How long stopping waits for a connector that is just reading or writing."""
 
 _PERMANENT: Final = (
     ConnectorFailedError,
+    InvalidOptionError,
     MissingExtraError,
     ForeignTokenError,
     SchemaMismatchError,
@@ -51,9 +61,11 @@ class Supervisor:
         work: opens the connector and works until ``is_ending``; called again after it has raised.
         retries: the pauses between attempts.
         scrub: takes secrets out of a text.
+        between_commits: runs a function while nothing is being committed.
 
     Attributes:
-        state: what it does now. ``resting``: the circuit breaker is open.
+        state: what it does now. ``resting``: the circuit breaker is open. ``stopping``: it was
+            asked to stop, and still waits for the outside.
         error: why it does not run, or why it did not the last time; None since it has worked.
         restarts: how many times it was opened again after an error.
     """
@@ -66,6 +78,7 @@ class Supervisor:
         scrub: Callable[[str], str],
         *,
         paused: bool = False,
+        between_commits: Callable[[Callable[[], None]], None] = lambda function: function(),
     ) -> None:
         self.name = name
         self.state: State = "paused" if paused else "starting"
@@ -78,7 +91,9 @@ class Supervisor:
         self._asked = threading.Condition()
         self._is_paused = paused
         self._is_stopped = False
-        self._is_abandoned = False
+        self._between_commits = between_commits
+        self._run_number = 0
+        self._fenced = -1  # the last run of which nothing counts any more
         self._thread = thread(f"connector-{name}", self._run, self._crashed)
 
     # ---- for those who command
@@ -87,13 +102,22 @@ class Supervisor:
         """Start its thread."""
         self._thread.start()
 
-    def pause(self) -> None:
-        """Stop reading or writing until ``resume``; returns when it has."""
+    def pause(self) -> bool:
+        """Stop reading or writing until ``resume``; returns whether it has.
+
+        Of one that still waits for the outside, nothing is committed any more.
+        """
         with self._asked:
             self._is_paused = True
             self._ending.set()
             self._asked.notify_all()
-            self._asked.wait_for(lambda: self.state in {"paused", "stopped"}, STOP_SECONDS)
+            if self._asked.wait_for(self._has_ended, STOP_SECONDS):
+                return True
+        self._fence()
+        return self._has_ended()
+
+    def _has_ended(self) -> bool:
+        return self.state in {"paused", "stopped"}
 
     def resume(self) -> None:
         """Go on after ``pause``, or after it has failed or rests."""
@@ -101,7 +125,7 @@ class Supervisor:
             self._is_paused = False
             self._retries.succeeded()
             self._ending.set()  # of a wait; what runs is opened again
-            self.state = "starting"
+            self.state = "stopping" if self.state == "stopping" else "starting"
             self._asked.notify_all()
 
     def restart(self) -> None:
@@ -110,7 +134,7 @@ class Supervisor:
         with self._asked:
             self._asked.notify_all()
 
-    def stop(self, timeout: float = STOP_SECONDS) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """End; waits until it has, or abandons it: then nothing it does counts any more."""
         self.ask_to_stop()
         self.join(timeout)
@@ -122,15 +146,28 @@ class Supervisor:
             self._ending.set()
             self._asked.notify_all()
 
-    def join(self, timeout: float = STOP_SECONDS) -> None:
+    def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, or abandon it."""
-        if self._thread.ident is not None and threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
-            self._is_abandoned = self._thread.is_alive()
-        if self._is_abandoned:
-            _logger.warning(
-                "the connector of %s did not stop within %g seconds", self.name, timeout
-            )
+        if self._thread.ident is None or threading.current_thread() is self._thread:
+            return
+        self._thread.join(STOP_SECONDS if timeout is None else timeout)
+        if self._thread.is_alive():
+            self._fence()
+
+    def _fence(self) -> None:
+        """Let nothing count that the present run still does."""
+        run = self._run_number
+
+        def fence() -> None:
+            self._fenced = max(self._fenced, run)
+
+        self._between_commits(fence)
+        with self._asked:
+            if self._run_number != run or self._has_ended():
+                return
+            self.state = "stopping"
+            self.error = "it was asked to stop, and still waits for the outside"
+        _logger.warning("the connector of %s does not stop: %s", self.name, self.error)
 
     # ---- for the work
 
@@ -143,9 +180,9 @@ class Supervisor:
         """Raise if nothing it does counts any more.
 
         Raises:
-            ClosedError: it was abandoned.
+            ClosedError: it was paused or stopped, and did not end in time.
         """
-        if self._is_abandoned:
+        if self._run_number <= self._fenced:
             raise ClosedError("the connector was stopped")
 
     def wait(self, seconds: float) -> bool:
@@ -154,10 +191,13 @@ class Supervisor:
 
     def opened(self) -> None:
         """The connector is open."""
-        self.state = "running"
+        if self.state != "stopping":
+            self.state = "running"
 
     def worked(self) -> None:
         """Something was delivered or stored: earlier errors are over."""
+        if self.state == "stopping":
+            return
         if self.error is not None or self._retries.failures:
             self.error = None
             self._retries.succeeded()
@@ -180,6 +220,9 @@ class Supervisor:
     def _may_work(self) -> bool:
         """Wait while it is paused; whether it is to go on."""
         with self._asked:
+            self._run_number += 1
+            if self.state == "stopping":
+                self.state, self.error = "starting", None
             if self._is_paused and not self._is_stopped:
                 self.state = "paused"
                 self._asked.notify_all()
@@ -190,7 +233,7 @@ class Supervisor:
             return not self._is_stopped
 
     def _failed(self, error: Exception) -> None:
-        if self._is_stopped or self._is_abandoned:
+        if self._is_stopped or self._run_number <= self._fenced:
             return
         self.error = self._scrub(describe(error))
         if isinstance(error, _PERMANENT):

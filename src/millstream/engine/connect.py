@@ -28,7 +28,6 @@ from millstream.errors import (
     SqlColumnError,
     SqlUnsupportedError,
     WrongObjectError,
-    without_secrets,
 )
 from millstream.model.clock import system_clock
 from millstream.model.names import quote_name
@@ -136,7 +135,7 @@ def _watermark(statement: CreateSource | CreateTable, schema: Schema) -> Waterma
         times = [column.name for column in schema.columns if column.type.kind == "TIMESTAMP"]
         raise SqlColumnError(
             f"{mark.column} is no TIMESTAMP column of what the connector has found",
-            sql=without_secrets(statement.sql),
+            sql=statement.sql,
             line=mark.line,
             column=mark.place,
             hint=f"available: {', '.join(times) or 'none'}",

@@ -15,7 +15,7 @@ from millstream.connectors.registry import sink_connector, source_connector
 from millstream.connectors.running import SinkWork, SourceWork
 from millstream.connectors.supervisor import STOP_SECONDS, Supervisor, describe
 from millstream.engine.deliveries import PREFIX, Deliveries, StoredPosition
-from millstream.errors import WrongObjectError
+from millstream.errors import ConnectorError, Error, WrongObjectError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -199,12 +199,25 @@ class Connections:
         def scrub(text: str) -> str:
             return Scrubber(connection.options, connection.secrets)(text)
 
-        supervisor = Supervisor(definition.name, work, retries, scrub, paused=connection.paused)
+        supervisor = Supervisor(
+            definition.name,
+            work,
+            retries,
+            scrub,
+            paused=connection.paused,
+            between_commits=self._between_commits,
+        )
         with self._lock:
             if self._is_closed:
                 return
             self._running[definition.name] = Running(definition, kind, supervisor, work, stored)
         supervisor.start()
+
+    def _between_commits(self, function: Callable[[], None]) -> None:
+        try:
+            self._dispatcher.call(function)
+        except Error:  # it is closed, or has failed: there are no commits
+            function()
 
     # ---- connectors as their definitions say
 
@@ -260,11 +273,15 @@ class Connections:
             return sorted(self._running.values(), key=lambda each: each.definition.name)
 
     def pause(self, name: str, *, paused: bool) -> None:
-        """PAUSE or RESUME: stop a connector, or let it go on; kept for the next start."""
+        """PAUSE or RESUME: stop a connector, or let it go on; kept for the next start.
+
+        Raises:
+            ConnectorError: a sink is still writing, and what it writes may yet be stored.
+        """
         running = self[name]
         self._dispatcher.call(partial(self._catalog.pause, name, paused=paused))
         if paused:
-            running.supervisor.pause()
+            _stop_writing(running)
         else:
             running.supervisor.resume()
 
@@ -277,10 +294,17 @@ class Connections:
     # ---- the end
 
     def stop(self, name: str) -> Running | None:
-        """Stop a connector, since its object is about to be dropped."""
-        with self._lock:
-            running = self._running.pop(name, None)
+        """Stop a connector, since its object is about to be dropped.
+
+        Raises:
+            ConnectorError: a sink is still writing, and what it writes may yet be stored.
+        """
+        running = self._running.get(name)
         if running is not None:
+            if running.kind == "sink":
+                _stop_writing(running)
+            with self._lock:
+                self._running.pop(name, None)
             running.supervisor.stop()
         return running
 
@@ -325,6 +349,22 @@ class Connections:
         deadline = time.monotonic() + STOP_SECONDS
         for each in running:
             each.supervisor.join(max(0.1, deadline - time.monotonic()))
+
+
+def _stop_writing(running: Running) -> None:
+    """Pause a connector.
+
+    Commits of a source are fenced off; what a sink is just storing outside is in nobody's hand.
+
+    Raises:
+        ConnectorError: a sink is still writing.
+    """
+    if not running.supervisor.pause() and running.kind == "sink":
+        raise ConnectorError(
+            f"the connector of {running.definition.name} is still writing, and what it writes may "
+            "yet be stored",
+            hint="it is paused when the write ends; SHOW CONNECTORS shows 'stopping' until then",
+        )
 
 
 _RETRIES: Final = ("retry_delay", "retry_max_delay", "retry_limit", "retry_rest")

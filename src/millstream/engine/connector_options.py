@@ -12,7 +12,6 @@ from millstream.errors import (
     Error,
     ObjectNotFoundError,
     SqlOptionError,
-    without_secrets,
 )
 
 if TYPE_CHECKING:
@@ -83,8 +82,7 @@ def refused(
     """The error at an option, or at its name; at the connector if it was not given."""
     option = statement.options.get(name) or statement.options["connector"]
     line, column = option.name_at if at_name else (option.line, option.column)
-    sql = without_secrets(statement.sql)
-    return SqlOptionError(message, sql=sql, line=line, column=column, hint=hint)
+    return SqlOptionError(message, sql=statement.sql, line=line, column=column, hint=hint)
 
 
 class located:  # noqa: N801 - a context manager, used as a function
@@ -111,9 +109,9 @@ def asked(connection: Connection, ask: Callable[[], Any]) -> Any:  # noqa: ANN40
         clean.message, clean.hint = scrub(error.message), scrub(error.hint)
         clean.args = (clean.message,)
         clean.__cause__ = None
-        raise clean from None
     except Exception as error:  # noqa: BLE001 - drivers raise anything
-        raise ConnectorError(
+        clean = ConnectorError(
             f"the connector {connection.connector!r} cannot be opened: {scrub(describe(error))}",
             hint="see that the system outside runs and can be reached, and check the options",
-        ) from None
+        )
+    raise clean  # here, where it has no context: that of a driver may hold secrets

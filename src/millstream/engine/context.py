@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millstream.catalog import tenants
-from millstream.errors import TenantError, ViewFailedError, without_secrets
+from millstream.errors import TenantError, ViewFailedError
+from millstream.masking import without_secrets
 from millstream.model.result import Result
 from millstream.sql import (
     Delete,

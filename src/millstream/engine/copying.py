@@ -171,6 +171,16 @@ def _options(
         raise SqlOptionError(problem, sql=statement.sql, line=at[0], column=at[1], hint=hint)
     place = open_place(statement.place, {name: values.get(name) for name in _ACCESS})
     named = {name: values[name] for name in _OF_CSV if name in values}
+    form = FileOptions(values.get("format")).of(place.name)
+    if form != "csv" and named:
+        option = statement.options[next(iter(named))]
+        raise SqlOptionError(
+            f"{next(iter(named))} is an option of CSV, and the file is {form}",
+            sql=statement.sql,
+            line=option.name_at[0],
+            column=option.name_at[1],
+            hint="leave it out, or write format = 'csv'",
+        )
     if statement.place.lower().partition(".tsv")[1] and "delimiter" not in named:
         named["delimiter"] = "\t"
     return place, FileOptions(values.get("format"), **named), values

@@ -148,18 +148,25 @@ class Deliveries:
             raise ObjectNotFoundError(f"{self._created.name} was dropped")
         return self._catalog[self._created.name]
 
-    def commit(self, delivery: Delivery) -> tuple[int, int, int]:
-        """Commit a delivery; returns its LSN, how many rows it had, how many were rejected."""
+    def commit(self, delivery: Delivery, check: Callable[[], None]) -> tuple[int, int, int]:
+        """Commit a delivery; returns its LSN, how many rows it had, how many were rejected.
+
+        ``check`` raises if the connector may not commit any more. It is called by what commits, and
+        a fence is set between commits: after that, nothing comes through.
+        """
+        check()
         for column in delivery.new_columns:
             self._add_column(self._created.name, column)
         definition = self.definition()
         if definition.kind == "table":
-            return self._commit_changes(definition, delivery)
-        return self._commit_rows(definition, delivery)
+            return self._commit_changes(definition, delivery, check)
+        return self._commit_rows(definition, delivery, check)
 
     # ---- sources
 
-    def _commit_rows(self, definition: Definition, delivery: Delivery) -> tuple[int, int, int]:
+    def _commit_rows(
+        self, definition: Definition, delivery: Delivery, check: Callable[[], None]
+    ) -> tuple[int, int, int]:
         rejected = list(delivery.rejected)
         batches = source_batches(definition.schema, delivery, rejected)
         count = sum(map(len, batches))
@@ -169,6 +176,7 @@ class Deliveries:
         inlet, last = self._inlets[definition], 0
 
         def committed() -> Batches:
+            check()
             _ = self._inlets[definition]  # raises if the source was dropped meanwhile
             for batch in batches:
                 if inlet.event_time.has_column or batch.watermark is not None:
@@ -190,7 +198,9 @@ class Deliveries:
 
     # ---- tables
 
-    def _commit_changes(self, definition: Definition, delivery: Delivery) -> tuple[int, int, int]:
+    def _commit_changes(
+        self, definition: Definition, delivery: Delivery, check: Callable[[], None]
+    ) -> tuple[int, int, int]:
         made: list[RowChange] = [*map(upsert, _tuples(definition.schema, delivery.rows))]
         made += delivery.changes
         more, last = self._entries(definition, delivery, delivery.rejected), self._dispatcher.lsn
@@ -200,7 +210,7 @@ class Deliveries:
             last = lsn
             self._took(delivery, lsn)
 
-        count = self._tables.replay(definition, made, more, applied)
+        count = self._tables.replay(definition, made, more, applied, check=check)
         return last, count, len(delivery.rejected)
 
     # ---- what both have

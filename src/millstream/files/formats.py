@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -27,6 +28,37 @@ ENDINGS: Final[Mapping[str, FileFormat]] = {
 }
 _COMPRESSED: Final = ("gz", "zst", "bz2")
 _TEXT: Final = ("csv", "json")
+_IN_VALUES: Final = " .:+-"
+_LIKE_A_VALUE: Final = re.compile(r"(?=.*[0-9])[-+0-9.:TZ eE]+|true|false|-?inf|nan", re.IGNORECASE)
+
+
+def check_csv(delimiter: str, null: str = "", *, is_written: bool = False) -> None:
+    """Raise unless CSV can have this between its fields, and this for NULL.
+
+    >>> check_csv(";", "NULL")
+
+    Raises:
+        InvalidOptionError: fields could not be told apart, or not from NULL.
+    """
+    is_one = len(delimiter) == 1 and delimiter.isascii() and delimiter not in '"\r\n\0'
+    if not is_one:
+        raise InvalidOptionError(
+            f"delimiter is {delimiter!r}",
+            hint="one character of ASCII, other than quotes and line ends: ',', ';', '|', a tab",
+        )
+    if is_written and (delimiter.isalnum() or delimiter in _IN_VALUES):
+        raise InvalidOptionError(
+            f"delimiter is {delimiter!r}, which numbers and times have in them",
+            hint="another one, such as ',', ';', '|' or a tab",
+        )
+    if is_written and _LIKE_A_VALUE.fullmatch(null):
+        raise InvalidOptionError(
+            f"null is {null!r}, which a value could be", hint="another text, such as 'NULL'"
+        )
+    if any(each in null for each in ('"', "\n", "\r", delimiter)):
+        raise InvalidOptionError(
+            f"null is {null!r}", hint="a text without quotes, delimiters and line ends"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +76,10 @@ class FileOptions:
     header: bool = True
     delimiter: str = ","
     null: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no file of CSV can have."""
+        check_csv(self.delimiter, self.null)
 
     def of(self, name: str) -> FileFormat:
         """The format of a file.

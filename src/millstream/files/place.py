@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from millstream.errors import FileAccessError, InvalidOptionError
+from millstream.masking import mask_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -145,7 +146,10 @@ def open_place(url: str, access: Mapping[str, Any] | None = None) -> Place:
         taken = {_TAKEN[kind][name]: value for name, value in given.items()}
         return _made(kind, rest, taken)
     except (OSError, ValueError, pa.ArrowException, NotImplementedError) as error:
-        raise access_error("reach", f"{scheme}://...", error) from error
+        problem = access_error("reach", f"{scheme}://...", error)
+    problem.message = mask_url(problem.message)
+    problem.args = (problem.message,)
+    raise problem  # without context: Arrow's errors repeat the URL
 
 
 def _check_taken(given: Mapping[str, Any], taken: Mapping[str, str], what: str) -> None:

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from millstream.errors import InvalidOptionError
+from millstream.files.formats import check_csv
 from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import readable_values
 from millstream.model.types import type_from_arrow
@@ -72,10 +72,7 @@ class _Csv:
             for each, of in zip(schema, self._types, strict=True)
         ]
         self._schema = pa.schema(fields)
-        if any(each in options.null for each in ('"', "\n", "\r", options.delimiter)):
-            raise InvalidOptionError(
-                f"null is {options.null!r}", hint="a text without quotes, delimiters and line ends"
-            )
+        check_csv(options.delimiter, options.null, is_written=True)
         null = {"null_string": options.null} if options.null else {}
         write = arrow_csv.WriteOptions(
             include_header=options.header, delimiter=options.delimiter, **null

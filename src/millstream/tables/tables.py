@@ -156,6 +156,8 @@ class Tables:
         made: Sequence[RowChange],
         entries: Batches,
         applied: Callable[[int], None],
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> int:
         """Commit a transaction of another system, together with rows of other topics.
 
@@ -164,6 +166,7 @@ class Tables:
             made: what the transaction did.
             entries: what else is in the commit, after the changes.
             applied: called with the commit's last LSN, in the thread that commits.
+            check: called by the commit; it raises if there must be none.
 
         Returns how many rows it touched.
         """
@@ -178,6 +181,7 @@ class Tables:
             own: Batches = () if batch is None else [(table.name, batch)]
 
             def batches() -> Batches:
+                check()
                 if self._tables.get(table.name) is not table:
                     raise ObjectNotFoundError(f"the table {table.name} was dropped")
                 return [*own, *entries]

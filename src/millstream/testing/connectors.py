@@ -119,13 +119,13 @@ def _failing_once(db: Database, name: str, *, before: bool) -> Iterator[list[int
     failed: list[int] = []
     real = log.commit
 
-    def commit(delivery: object) -> object:
+    def commit(delivery: object, check: object) -> object:
         if not failed:
             failed.append(1)
             if not before:
-                real(delivery)
+                real(delivery, check)
             raise ConnectorError("a failure that a test makes")
-        return real(delivery)
+        return real(delivery, check)
 
     log.commit = commit
     try:

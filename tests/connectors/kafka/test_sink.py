@@ -11,7 +11,7 @@ from millstream import ChangeBatch, Schema
 from millstream.connectors import SinkBatch, SinkInput
 from millstream.connectors.options import OF_SINKS, settings_of
 from millstream.connectors.sinks.kafka import KafkaSink
-from millstream.errors import Error
+from millstream.errors import Error, InvalidOptionError
 from millstream.testing import database, wait_until
 from millstream.testing.databases import engine_of
 
@@ -116,6 +116,12 @@ def test_avro_and_a_topic_that_is_created(kafka, db):
         )
         assert set(schemas.by_subject) == {"made_by_sink-value", "made_by_sink-key"}
         db.execute("DROP SINK s")
+
+
+def test_settings_that_do_not_go_together_are_refused_at_create(kafka, topic, db):
+    with pytest.raises(InvalidOptionError, match="acks"):
+        db.execute(create(kafka, topic, **{"kafka.acks": "0"}))
+    assert not db.query("SHOW SINKS").fetchall()
 
 
 def test_what_changes_cannot_be_appended(kafka, topic, db):

@@ -224,6 +224,7 @@ def test_values_that_cannot_be_held(mariadb, my):
         (ORDERS, {}, "(id INT PRIMARY KEY)", "the column id is bigint"),
         (ORDERS, {}, "(qty INT PRIMARY KEY)", "the key (qty) is no unique key"),
         (ORDERS, {"password": "wrong"}, "", "Access denied"),
+        (ORDERS, {"ssl_ca": "/nowhere"}, "", "ssl_ca /nowhere cannot be used"),
         ("CREATE TABLE other (id INT)", {}, "", "there is no table shop.orders"),
         ("CREATE TABLE orders (id INT)", {}, "", "has no primary key"),
         (ORDERS + " ENGINE = MyISAM", {}, "", "has no transactions"),
@@ -239,6 +240,39 @@ def test_what_is_refused(mariadb, my, made, options, columns, words):  # noqa: P
         assert "hunter2" not in str(caught.value)
         assert caught.value.hint
         assert not db.query("SHOW CONNECTORS").fetchall()
+
+
+def test_parameters_in_the_url_are_not_passed_over(mariadb, my):
+    my.execute(ORDERS)
+    statement = create(mariadb).replace("/shop'", "/shop?ssl-mode=REQUIRED'")
+    with database() as db, pytest.raises(ConnectorError, match="the url has parameters") as caught:
+        db.execute(statement)
+    assert "ssl_ca" in caught.value.hint
+
+
+def test_no_bytes_are_bytes(mariadb, my):
+    my.execute("CREATE TABLE orders (id INT PRIMARY KEY, a VARBINARY(9), b BINARY(2), c BLOB)")
+    my.execute("INSERT INTO orders VALUES (1, '', '', '')")
+    with database(create(mariadb)) as db:
+
+        def same(ids):
+            wanted = [(each, b"", b"\0\0", b"") for each in ids]
+            return db.query("SELECT * FROM o ORDER BY id").fetchall() == wanted
+
+        wait_until(lambda: same([1]), lambda: shown(db))
+        streaming(db)
+        my.execute("INSERT INTO orders VALUES (2, '', '', '')", "DELETE FROM orders WHERE id = 1")
+        wait_until(lambda: same([2]), lambda: shown(db))
+
+
+def test_names_in_backquotes(mariadb, my):
+    my.execute("CREATE TABLE `a.b``ö` (id INT PRIMARY KEY)", "INSERT INTO `a.b``ö` VALUES (1)")
+    for name, table in (("o", "shop.`a.b``ö`"), ("p", "`a.b``ö`")):
+        with database(create(mariadb, name=name).replace("shop.orders", table)) as db:
+            wait_until(lambda: db.query(f"SELECT * FROM {name}").fetchall() == [(1,)])
+            my.execute("DELETE FROM `a.b``ö`")
+            wait_until(lambda: not db.query(f"SELECT * FROM {name}").fetchall())
+            my.execute("INSERT INTO `a.b``ö` VALUES (1)")
 
 
 def test_a_server_that_restarts(mariadb, my):

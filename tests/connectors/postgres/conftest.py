@@ -73,10 +73,10 @@ class PostgresServer:
             return False
         return True
 
-    def stop(self, how=signal.SIGINT):
+    def stop(self, how=signal.SIGINT, timeout=30):
         pid = int(Path(f"{self.folder}/data/postmaster.pid").read_text().split()[0])
         os.kill(pid, how)
-        self._process.wait(30)
+        self._process.wait(timeout)
 
     def restart(self):
         self.stop()

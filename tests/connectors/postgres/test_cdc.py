@@ -9,7 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.connectors.sources._postgres_snapshot import SnapshotPhase
-from millstream.errors import ConnectorError
+from millstream.errors import ConnectorError, ConnectorFailedError, SqlOptionError
 from millstream.testing import Mirror, database, wait_until
 from millstream.testing.connectors import SourceScenario, check_source
 
@@ -393,6 +393,8 @@ REFUSED = [
     (ORDERS, {}, "(qty INT PRIMARY KEY)", "the key (qty) is not one"),
     (ORDERS, {"publication": "nope"}, "", "there is no publication nope"),
     (ORDERS, {"password": "wrong"}, "", "password authentication failed"),
+    (ORDERS, {"slot": "Bad name"}, "", "'Bad name' cannot be the name of a replication slot"),
+    (ORDERS, {"snapshot_rows": 0}, "", "snapshot_rows is 0"),
     ("CREATE TABLE other (id int)", {}, "", "there is no table public.orders"),
     ("CREATE TABLE orders (id int)", {}, "", "REPLICA IDENTITY USING INDEX"),
     ("CREATE VIEW orders AS SELECT 1 AS id", {}, "", "is no table"),
@@ -406,13 +408,25 @@ def test_what_is_refused(postgres, pg, case):
     made, options, columns, words = case
     pg.execute(made)
     with database() as db:
-        with pytest.raises(ConnectorError) as caught:
+        with pytest.raises((ConnectorError, SqlOptionError)) as caught:
             db.execute(create(postgres, columns=columns, **options))
         assert words in str(caught.value)
         assert "hunter2" not in str(caught.value)
         assert caught.value.hint
         assert not db.query("SHOW CONNECTORS").fetchall()
     assert not pg.execute("SELECT * FROM pg_replication_slots").fetchall()
+
+
+def test_slots_and_publications_of_others_are_left_alone(postgres, pg):
+    pg.execute(ORDERS + "; CREATE PUBLICATION second FOR TABLE orders")
+    pg.execute("SELECT pg_create_logical_replication_slot('first', 'pgoutput')")
+    with database() as db:
+        for slot in ("first", "second"):
+            with pytest.raises(ConnectorFailedError, match=f"{slot} already") as caught:
+                db.execute(create(postgres, slot=slot))
+            assert "another name" in caught.value.hint
+    assert pg.execute("SELECT slot_name FROM pg_replication_slots").fetchall() == [("first",)]
+    assert pg.execute("SELECT pubname FROM pg_publication").fetchall() == [("second",)]
 
 
 def test_a_server_that_restarts(postgres, pg, tmp_path):
@@ -425,6 +439,21 @@ def test_a_server_that_restarts(postgres, pg, tmp_path):
             again.execute("INSERT INTO orders VALUES (3, 'c', 3)")
             same(db, again)
         assert shown(db)["restarts"] > 0
+
+
+def test_a_server_that_shuts_down_does_not_wait_for_us(postgres, pg):
+    pg.execute(ORDERS + "; INSERT INTO orders VALUES (1, 'a', 1); CREATE TABLE other (id int)")
+    with database(create(postgres, retry_delay="10 milliseconds")) as db:
+        same(db, pg)
+        pg.execute("INSERT INTO other SELECT generate_series(1, 1000)")
+        pg.close()
+        try:
+            postgres.stop(timeout=15)  # it asks whether the WAL of the other table is stored here
+        finally:
+            postgres.start()
+        with postgres.connect() as again:
+            again.execute("INSERT INTO orders VALUES (2, 'b', 2)")
+            same(db, again)
 
 
 @pytest.mark.crash

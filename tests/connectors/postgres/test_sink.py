@@ -134,6 +134,21 @@ def test_another_process_with_the_same_sink(postgres, pg):
         stored(db, pg, [(1, "a"), (2, "b")])
 
 
+def test_a_table_that_is_gone_is_not_made_again_without_its_rows(postgres, pg):
+    with database(ITEMS, "INSERT INTO items VALUES (1, 'a')") as db:
+        db.execute(create(postgres, retry_delay="10 milliseconds"))
+        stored(db, pg, [(1, "a")])
+        pg.execute("DROP TABLE stored")
+        db.execute("INSERT INTO items VALUES (2, 'b')")
+        wait_until(lambda: shown(db)["state"] == "failed", lambda: shown(db))
+        db.execute("ALTER SINK s RESUME")
+        wait_until(lambda: "is gone" in (shown(db)["error"] or ""), lambda: shown(db))
+        assert "DROP the sink" in shown(db)["error"]
+        db.execute("DROP SINK s")
+        db.execute(create(postgres))
+        stored(db, pg, [(1, "a"), (2, "b")])
+
+
 def test_a_server_that_restarts(postgres, pg):
     with database(ITEMS, "INSERT INTO items VALUES (1, 'a')") as db:
         db.execute(create(postgres, retry_delay="10 milliseconds"))
@@ -153,6 +168,8 @@ def test_a_server_that_restarts(postgres, pg):
         ("CREATE TABLE stored (id bigint PRIMARY KEY, v text, w int NOT NULL)", {}, "w of"),
         ("SELECT 1", {"create_table": "false"}, "there is no table public.stored"),
         ("SELECT 1", {"password": "wrong"}, "password authentication failed"),
+        ("SELECT 1", {"table": "b.c"}, "write the table as schema.table"),
+        ("SELECT 1", {"batch_rows": -1}, "batch_rows is -1"),
         ("SELECT 1", {"mode": "append"}, "use mode = 'upsert'"),
         ("SELECT 1", {"mod": "append"}, "did you mean mode?"),
     ],
@@ -164,6 +181,14 @@ def test_what_is_refused(postgres, pg, made, options, words):
             db.execute(create(postgres, **options))
         assert words in str(caught.value)
         assert caught.value.hint
+
+
+def test_a_table_that_cannot_be_created_is_refused_at_once(postgres, pg):
+    with database(ITEMS) as db:
+        with pytest.raises(ConnectorError, match='schema "nowhere" does not exist') as caught:
+            db.execute(create(postgres).replace("public.stored", "nowhere.stored"))
+        assert caught.value.hint == "create the schema, or give another one"
+        assert not db.query("SHOW SINKS").fetchall()
 
 
 def test_values_that_postgresql_refuses(postgres, pg):

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from millstream.connectors._delta import open_table, storage_options, stored_token, token_versions
-from millstream.connectors._lake import LAKE_OPTIONS, LakeWriter, check_types
+from millstream.connectors._lake import (
+    LAKE_OPTIONS,
+    LakeWriter,
+    check_rows,
+    check_table,
+    check_types,
+)
 from millstream.connectors._storage import ACCESS, STORAGE, check_mode, default_mode, stored_schema
 from millstream.connectors.contract import Option, SinkConnector
 from millstream.connectors.registry import needs
@@ -36,7 +42,7 @@ class DeltaSink(SinkConnector):
         Option("path", required=True, help="the directory of the table, or its URL"),
         *LAKE_OPTIONS,
         Option("partition_by", help="columns, with commas, by which a new table is partitioned"),
-        Option("optimize_every", "int", help="compact its files after so many commits"),
+        Option("optimize_every", "int", help="compact its files after so many commits", least=1),
         *ACCESS,
         STORAGE,
     )
@@ -67,13 +73,8 @@ class DeltaSink(SinkConnector):
         table = open_table(self.settings)
         if table is None:
             return
-        found = pa.schema(table.schema().to_arrow()).names
-        missing = [name for name in found if name not in schema.names]
-        if missing:
-            raise ConnectorFailedError(
-                f"the table has the column {missing[0]!r}, which {self.input.relation} has not",
-                hint="name another table, or select such a column",
-            )
+        check_table(self.input, schema, pa.schema(table.schema().to_arrow()).names)
+        check_rows(self.settings, self.mode, has_rows=bool(table.file_uris()))
 
     def open(self) -> SinkWriter:
         """Read the token that the table has."""

@@ -19,7 +19,7 @@ from millstream.connectors._storage import (
     stored_schema,
 )
 from millstream.connectors.contract import Option, SinkConnector, SinkWriter
-from millstream.files.formats import FileOptions
+from millstream.files.formats import FileOptions, check_csv
 from millstream.files.place import NewFile
 from millstream.files.writing import open_writer
 
@@ -62,6 +62,8 @@ class FilesSink(SinkConnector):
     def check(self) -> None:
         """See that the directory can be listed, and the mode fits."""
         check_mode(self.mode, self.input)
+        if self.settings["format"] == "csv":
+            check_csv(self.settings["delimiter"], is_written=True)
         directory = place_of(self.settings, self.settings["path"])
         next(directory.files(), None)
         if directory.is_local:

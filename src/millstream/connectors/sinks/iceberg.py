@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from millstream.connectors._iceberg import CATALOG, find_table, open_catalog
-from millstream.connectors._lake import LAKE_OPTIONS, LakeWriter, check_types
+from millstream.connectors._lake import (
+    LAKE_OPTIONS,
+    LakeWriter,
+    check_rows,
+    check_table,
+    check_types,
+)
 from millstream.connectors._storage import check_mode, default_mode, stored_schema
-from millstream.connectors.contract import Option, SinkConnector
+from millstream.connectors.contract import SinkConnector
 from millstream.connectors.registry import needs
-from millstream.errors import ConnectorFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,9 +41,7 @@ class IcebergSink(SinkConnector):
     options: ClassVar = (
         *CATALOG,
         *(each for each in LAKE_OPTIONS if each.name != "commit_rows"),
-        Option(
-            "commit_rows", "int", default=50_000, help="a commit has about so many rows at most"
-        ),
+        *(replace(each, default=50_000) for each in LAKE_OPTIONS if each.name == "commit_rows"),
     )
 
     @property
@@ -54,12 +58,8 @@ class IcebergSink(SinkConnector):
         table = find_table(open_catalog(self.settings), self.settings["table"])
         if table is None:
             return
-        missing = [name for name in table.schema().as_arrow().names if name not in schema.names]
-        if missing:
-            raise ConnectorFailedError(
-                f"the table has the column {missing[0]!r}, which {self.input.relation} has not",
-                hint="name another table, or select such a column",
-            )
+        check_table(self.input, schema, table.schema().as_arrow().names)
+        check_rows(self.settings, self.mode, has_rows=_has_rows(table))
 
     def open(self) -> SinkWriter:
         """Read the token that the table has; a table that is not there is made."""
@@ -120,8 +120,12 @@ class IcebergWriter(LakeWriter):
 
     def has_rows(self) -> bool:
         """Whether the table has rows."""
-        snapshot = self._table.current_snapshot()
-        return snapshot is not None and snapshot.summary["total-records"] != "0"
+        return _has_rows(self._table)
+
+
+def _has_rows(table: Any) -> bool:  # noqa: ANN401 - of the library
+    snapshot = table.current_snapshot()
+    return snapshot is not None and snapshot.summary["total-records"] != "0"
 
 
 def _matching(names: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> Any:  # noqa: ANN401

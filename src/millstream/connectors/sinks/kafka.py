@@ -50,7 +50,12 @@ class KafkaSink(SinkConnector):
         Option("mode", "choice", choices=("append", "upsert", "debezium"), help="what is written"),
         Option("format", "choice", default="json", choices=("json", "avro"), help="of messages"),
         Option("key_format", "choice", choices=("json", "text"), help="of keys; as the format"),
-        Option("create_topic", "int", help="create it with so many partitions if it is missing"),
+        Option(
+            "create_topic",
+            "int",
+            help="create it with so many partitions if it is missing",
+            least=1,
+        ),
         Option("token_topic", default="__millstream_sinks", help="compacted; of all sinks' tokens"),
         *REGISTRY_OPTIONS,
     )
@@ -76,6 +81,8 @@ class KafkaSink(SinkConnector):
             raise InvalidOptionError(
                 "key_format = 'text' is for a key of one column", hint="leave it out: JSON"
             )
+        client, driver = client_settings(self.settings), needs("confluent_kafka", EXTRA)
+        made(lambda: driver.Producer({"transactional.id": "checked"} | client))  # not connected
         self.find_topic()
         if self.settings["format"] == "avro":
             Encoder(self.input, self.settings, SchemaRegistry.of(self.settings))

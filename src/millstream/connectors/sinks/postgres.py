@@ -81,6 +81,17 @@ class PostgresSink(SinkConnector):
                 self.check_rows(connection, table)
             elif not self.settings["create_table"]:
                 raise self.missing()
+            else:
+                self._check_creation(connection)
+
+    def _check_creation(self, connection: Connection) -> None:
+        """See that the table can be made: in a transaction that is undone."""
+        driver: Any = needs("psycopg", EXTRA)
+        try:
+            with connection.transaction(force_rollback=True):
+                connection.execute(self.definition())
+        except driver.Error as error:
+            raise failure(error, f"the table {self.settings['table']} cannot be created") from None
 
     def missing(self) -> ConnectorFailedError:
         """The table is not there."""
@@ -209,6 +220,11 @@ class PostgresWriter(SinkWriter):
         if table is None:
             if not connector.settings["create_table"]:
                 raise connector.missing()
+            if self._has_token():
+                raise ConnectorFailedError(
+                    f"{name} is gone from PostgreSQL, with the rows that were written to it",
+                    hint="DROP the sink and CREATE it again: it begins with all rows",
+                )
             run(connector.definition())
             table = describe(self._connection, name)
         if table is None:
@@ -222,6 +238,11 @@ class PostgresWriter(SinkWriter):
                     f"SELECT {names(columns)} FROM {table.sql} WITH NO DATA"
                 )
         return table
+
+    def _has_token(self) -> bool:
+        query = f"SELECT 1 FROM {TOKENS} WHERE sink = %s AND token IS NOT NULL"  # noqa: S608
+        found = self._connection.execute(query, [self._connector.input.id]).fetchone()
+        return found is not None
 
     def _stored(self) -> tuple[str | None, bool]:
         """The token, and whether all rows of the table are ours; the first time it is noted."""

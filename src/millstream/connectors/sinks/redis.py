@@ -14,7 +14,7 @@ from millstream.connectors.messages import (
     row_text,
 )
 from millstream.connectors.sources.redis import connect
-from millstream.errors import InvalidOptionError
+from millstream.errors import ConnectorError, InvalidOptionError
 
 if TYPE_CHECKING:
     from millstream.connectors.batches import SinkBatch
@@ -35,7 +35,7 @@ class RedisSink(SinkConnector):
         MODE,
         Option("stream", help="of append: the key of the stream"),
         Option("prefix", help="of upsert: what the names of keys begin with, such as 'price:'"),
-        Option("max_length", "int", help="of append: about so many entries are kept"),
+        Option("max_length", "int", help="of append: about so many entries are kept", least=1),
     )
 
     def check(self) -> None:
@@ -46,7 +46,14 @@ class RedisSink(SinkConnector):
                 f"the option {wanted} is missing", hint=f"mode = '{self.settings['mode']}' needs it"
             )
         check_mode(self.settings, self.input)
-        connect(self.settings["url"]).close()
+        client = connect(self.settings["url"])
+        kind = client.type(self.settings["stream"]).decode() if wanted == "stream" else "none"
+        client.close()
+        if kind not in {"stream", "none"}:
+            raise ConnectorError(
+                f"{self.settings['stream']} is a {kind}, not a stream",
+                hint="name another key",
+            )
 
     def open(self) -> RedisWriter:
         """Connect."""

@@ -48,7 +48,14 @@ def connection_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         port = 0
     if url.scheme not in {"mysql", "mariadb"} or not url.hostname or not port:
         raise ConnectorFailedError(
-            "the url is not understood", hint="write mysql://user@host:3306/database"
+            "the url is not understood",
+            hint="write mysql://user:password@host:3306/database; in a password, write @ : / ? # "
+            "as %40 %3A %2F %3F %23",
+        )
+    if url.query or url.fragment:  # to pass over a wish for TLS, say, would be worse
+        raise ConnectorFailedError(
+            "the url has parameters, and none are known",
+            hint="leave out what follows ? or #; ssl_ca is an option of its own",
         )
     made: dict[str, Any] = {
         "host": url.hostname,
@@ -79,6 +86,11 @@ def connect(settings: Mapping[str, Any], **more: Any) -> Any:  # noqa: ANN401 - 
         )
     except driver.Error as error:
         raise failure(error, "cannot connect to the server") from None
+    except OSError as error:  # of the certificates: those of the network are the driver's
+        raise ConnectorFailedError(
+            f"ssl_ca {settings['ssl_ca']} cannot be used: {error.strerror or error}",
+            hint="give the path of a file of certificates in PEM",
+        ) from None
 
 
 def failure(error: Exception, doing: str) -> ConnectorError:
@@ -86,7 +98,11 @@ def failure(error: Exception, doing: str) -> ConnectorError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     kind = ConnectorFailedError if code in _PERMANENT else ConnectorError
-    return kind(f"{doing}: {' '.join(text.split())}", hint=_HINTS.get(code, ""))
+    hint = _HINTS.get(code, "see the server's log")
+    if "same server_" in text:
+        hint = "give each of them a server_id of its own"
+        kind = ConnectorError  # the other one may go
+    return kind(f"{doing}: {' '.join(text.split())}", hint=hint)
 
 
 def ask(connection: Any, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
@@ -195,6 +211,16 @@ WHERE table_schema = %s AND table_name = %s AND is_nullable = 'NO'
 """
 
 
+def name_parts(text: str) -> list[str]:
+    """The parts of a name, which backquotes may be around, and points between.
+
+    >>> name_parts("shop.`a.b``c`"), name_parts("orders")
+    (['shop', 'a.b`c'], ['orders'])
+    """
+    parts = re.findall(r"`((?:[^`]|``)+)`(?:\.|$)|([^.`][^.]*)(?:\.|$)", text)
+    return [in_quotes.replace("``", "`") or plain for in_quotes, plain in parts]
+
+
 def quoted(name: str) -> str:
     """A name as an identifier.
 
@@ -276,6 +302,8 @@ def value(column: MyColumn, into: SqlType, given: Any) -> Any:  # noqa: ANN401 -
     if given is None:
         return None
     kind = column.type
+    if kind in _BINARIES and given == "":
+        given = b""  # no bytes are a text for the driver, of the binary log
     if kind == "set":
         order = re.findall(r"'((?:[^']|'')*)'", column.full)
         members = given if isinstance(given, set) else set(given.split(",")) - {""}

@@ -13,6 +13,7 @@ from millstream.connectors.sources._mysql import (
     connection_settings,
     describe,
     fits,
+    name_parts,
     sql_type,
     value,
 )
@@ -70,8 +71,8 @@ class FollowedTable:
     def __init__(self, settings: Settings, target: Target) -> None:
         self.settings = settings
         self.target = target
-        database, _, name = str(settings["table"]).replace("`", "").rpartition(".")
-        self.database: str = database or connection_settings(settings)["database"] or ""
+        *database, name = name_parts(settings["table"]) or [""]
+        self.database: str = ".".join(database) or connection_settings(settings)["database"] or ""
         self.name = name
 
     def now(self, connection: Any) -> MyTable:  # noqa: ANN401 - the driver's

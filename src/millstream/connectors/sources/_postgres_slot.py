@@ -267,6 +267,8 @@ class ReplicationStream(CopyOut):
 
     Attributes:
         sent: up to here the server has sent everything.
+        is_asked: whether the server wants to know what is stored here; it waits for that when it
+            shuts down.
     """
 
     def __init__(self, connection: Connection, slot: str, publication: str, lsn: int) -> None:
@@ -277,11 +279,15 @@ class ReplicationStream(CopyOut):
             "the replication has ended",
         )
         self.sent = lsn
+        self.is_asked = False
         self._flushed = lsn
         self._reported = time.monotonic()
 
     def message(self, timeout: float) -> bytes | None:
         """The next message of the plugin; None when none has come within ``timeout`` seconds.
+
+        None, too, when the server has asked what is stored here: one that shuts down asks again as
+        soon as it is answered.
 
         Raises:
             EOFError: the server has ended the stream.
@@ -294,7 +300,9 @@ class ReplicationStream(CopyOut):
             sent, _, wants_reply = _KEEPALIVE(data, 1)
             self.sent = max(self.sent, sent)
             if wants_reply:
+                self.is_asked = True
                 self.report()
+                return None
         if time.monotonic() - self._reported > STATUS_SECONDS:
             self.report()
         return None

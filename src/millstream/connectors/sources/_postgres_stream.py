@@ -123,7 +123,7 @@ class StreamPhase:
                 delivery = self._take(data)
                 if delivery is not None:
                     return delivery
-            if now >= end:
+            if now >= end or self._stream.is_asked:
                 return self._moved_on(now)
 
     def confirm(self, lsn: int) -> None:
@@ -202,10 +202,11 @@ class StreamPhase:
 
     def _moved_on(self, now: float) -> Delivery | None:
         """Let the position follow the server when nothing of the table comes: it can free WAL."""
-        ahead = self._stream.sent - self.position.lsn
+        stream = self._stream
+        ahead, is_asked, stream.is_asked = stream.sent - self.position.lsn, stream.is_asked, False
         if not self._is_between or ahead <= 0:
             return None
-        if ahead < IDLE_BYTES and now - self._moved < IDLE_SECONDS:
+        if not is_asked and ahead < IDLE_BYTES and now - self._moved < IDLE_SECONDS:
             return None
         self._moved = now
         self.position = replace(self.position, lsn=self._stream.sent)

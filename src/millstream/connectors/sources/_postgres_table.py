@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from millstream.connectors._postgres import PgTable, describe
@@ -66,6 +67,31 @@ class FollowedTable:
                 f"{name} is no table", hint="views and foreign tables are not replicated"
             )
         return table
+
+    def check_slot(self, connection: Connection) -> None:
+        """Look whether a slot of the given name can be made: one that is there is another's.
+
+        Raises:
+            ConnectorFailedError: it cannot.
+        """
+        slot = self.settings["slot"]
+        if slot is None:
+            return
+        if re.fullmatch("[a-z0-9_]{1,63}", slot) is None:
+            raise ConnectorFailedError(
+                f"{slot!r} cannot be the name of a replication slot",
+                hint="slots are named with up to 63 small letters, digits and underscores",
+            )
+        for what, listed in (
+            ("replication slot", "SELECT slot_name FROM pg_replication_slots"),
+            ("publication", "SELECT pubname FROM pg_publication"),
+        ):
+            is_given = what == "publication" and self.settings["publication"]
+            if not is_given and (slot,) in connection.execute(listed).fetchall():
+                raise ConnectorFailedError(
+                    f"there is a {what} {slot} already, and another may need it",
+                    hint="give slot another name, leave it out, or drop the old one first",
+                )
 
     def sent(self, connection: Connection, table: PgTable) -> tuple[str, ...]:
         """The names of the columns that are replicated."""

@@ -8,7 +8,6 @@ refused. Versions that only arrange files anew, as a compaction does, are passed
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
@@ -16,61 +15,36 @@ import pyarrow as pa
 
 from millstream.connectors._delta import open_table
 from millstream.connectors._storage import ACCESS, STORAGE, place_of
-from millstream.connectors.contract import Delivery, Option, SourceConnector, SourceReader
+from millstream.connectors.contract import Delivery, Option, SourceReader
+from millstream.connectors.sources._lake_table import FOLLOWING, LakeReader, LakeSource, nullable
 from millstream.errors import ConnectorFailedError
 from millstream.model.row_change import delete, upsert
-from millstream.model.schema import Column, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.files.place import Place
     from millstream.model.row_change import RowChange
+    from millstream.model.schema import Column
 
 _PIECE_ROWS: Final = 65_536
 _FEED: Final = "delta.enableChangeDataFeed"
 
 
-class DeltaSource(SourceConnector):
+class DeltaSource(LakeSource):
     """Follows a table of Delta Lake."""
 
     name = "delta"
     extra = "delta"
-    kinds: ClassVar = ("source", "table")
-    rejects = False
     options: ClassVar = (
         Option("path", required=True, help="the directory of the table, or its URL"),
-        Option(
-            "start",
-            "choice",
-            default="snapshot",
-            choices=("snapshot", "now"),
-            help="with the rows that it has, or with the next version",
-        ),
-        Option("poll_interval", "duration", default=1.0, help="how often new versions are sought"),
+        *FOLLOWING,
         *ACCESS,
         STORAGE,
     )
 
-    def check(self) -> None:
-        """See that there is a table, and it has the columns."""
-        found = {each.name for each in self._schema().columns}
-        for name in self.target.schema.names:
-            if name not in found:
-                raise ConnectorFailedError(
-                    f"the table has no column {name!r}", hint=f"columns: {', '.join(sorted(found))}"
-                )
-
-    def discover(self) -> Schema:
-        """The columns of the table; keys it has none."""
-        if self.target.kind == "table":
-            raise ConnectorFailedError(
-                "a table of Delta Lake has no key",
-                hint=f"write it: CREATE TABLE {self.target.name} (id BIGINT PRIMARY KEY, ...)",
-            )
-        return self._schema()
-
-    def _schema(self) -> Schema:
+    def found(self) -> pa.Schema:
+        """The columns of the table."""
         return _columns(_existing(open_table(self.settings), self.settings["path"]))
 
     def open(self, position: Any) -> SourceReader:  # noqa: ANN401 - a JSON value
@@ -86,12 +60,11 @@ def _existing(table: Any, path: str) -> Any:  # noqa: ANN401 - of the library
     return table
 
 
-def _columns(table: Any) -> Schema:  # noqa: ANN401 - of the library
-    found = Schema.from_arrow(pa.schema(table.schema().to_arrow()).remove_metadata())
-    return Schema(tuple(Column(each.name, each.type) for each in found.columns))
+def _columns(table: Any) -> pa.Schema:  # noqa: ANN401 - of the library
+    return pa.schema(table.schema().to_arrow())
 
 
-class DeltaReader(SourceReader):
+class DeltaReader(LakeReader):
     """Reads versions one after the other. A position is the version at hand and what is done of it.
 
     ``{"version": 7}``: all of it. ``{"version": 7, "file": 2, "row": 100}``: two of its files, and
@@ -99,14 +72,13 @@ class DeltaReader(SourceReader):
     """
 
     def __init__(self, connector: DeltaSource, position: Any) -> None:  # noqa: ANN401
+        super().__init__(connector.settings["poll_interval"])
         self._settings = connector.settings
         self._schema = connector.target.schema
         self._is_table = connector.target.kind == "table"
-        self._every: float = connector.settings["poll_interval"]
         self._table = _existing(open_table(self._settings), self._settings["path"])
         self._log: Place = place_of(self._settings, self._settings["path"]).child("_delta_log")
         self._newest: int = self._table.version()
-        self._next_look = time.monotonic() + self._every
         self._files: list[str] | None = None
         self._batches: Iterator[pa.RecordBatch] | None = None
         if position is None:
@@ -118,27 +90,20 @@ class DeltaReader(SourceReader):
 
     def read(self, timeout: float) -> Delivery | None:
         """The next rows, of one version at most."""
-        if "file" not in self._at and not self._has_next(timeout):
+        if "file" not in self._at and not self.has_next(timeout):
             return None
         if "file" in self._at:
             return self._next_rows()
         return self._next_version()
 
-    def _has_next(self, timeout: float) -> bool:
+    def is_behind(self) -> bool:
         """Whether there is a version after the one that is done."""
-        deadline = time.monotonic() + timeout
-        while self._newest <= self._at["version"]:
-            if time.monotonic() >= self._next_look:
-                self._next_look = time.monotonic() + self._every
-                self._table.update_incremental()
-                self._newest = self._table.version()
-                if self._newest > self._at["version"]:
-                    break
-            now = time.monotonic()
-            if now >= deadline:
-                return False
-            time.sleep(max(0.0, min(deadline, self._next_look) - now))
-        return True
+        return bool(self._newest > self._at["version"])
+
+    def look(self) -> None:
+        """Find the newest version."""
+        self._table.update_incremental()
+        self._newest = self._table.version()
 
     # ---- a version
 
@@ -177,7 +142,7 @@ class DeltaReader(SourceReader):
         """Columns that the table has got, when its schema has changed."""
         if not any("metaData" in action for action in actions):
             return []
-        columns = _columns(self._table).columns
+        columns = nullable(_columns(self._table)).columns
         return [each for each in columns if each.name not in self._schema.names]
 
     def _changes(self, version: int) -> Delivery:

@@ -98,7 +98,8 @@ class FilesSource(SourceConnector):
         )
 
     def check(self) -> None:
-        """See that the directory can be read."""
+        """See that the options fit, and that the directory can be read."""
+        _ = self.file_options
         self.directory().look()
 
     def discover(self) -> Schema:

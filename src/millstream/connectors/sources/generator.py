@@ -7,13 +7,11 @@ only ``now`` is the time at which it was made. Values are made by column, with n
 from __future__ import annotations
 
 import time
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millstream.connectors.contract import (
     Delivery,
@@ -22,30 +20,27 @@ from millstream.connectors.contract import (
     SourceEnd,
     SourceReader,
 )
-from millstream.errors import Error, InvalidOptionError
+from millstream.connectors.sources._draws import (
+    BLOCK,
+    MICROS,
+    as_arrow,
+    bounds,
+    default_kind,
+    drawing,
+    masked,
+    within,
+)
+from millstream.errors import ConnectorFailedError, Error, InvalidOptionError
 from millstream.sql import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from millstream.connectors.contract import Settings
     from millstream.model.schema import Column, Schema
 
-    _Draw = Callable[[np.random.Generator], Any]
-
-BLOCK: Final = 8192
-"""Rows whose random values are made at once; a part of what a seed means."""
-
+_MOST: Final = {"rows": 2**62, "rows_per_second": 1_000_000_000, "batch_rows": 1_000_000}
 _BEAT: Final = 0.002
 """Seconds between two deliveries at least, when there is a rate."""
 
-_INTEGERS: Final = {"TINYINT": 7, "SMALLINT": 15, "INTEGER": 31, "BIGINT": 63}
-_NUMBERS: Final = {*_INTEGERS, "REAL", "DOUBLE", "DECIMAL"}
-_EPOCH: Final = date(1970, 1, 1)
-_BOUNDS: Final = {"TINYINT": (0, 100), "DATE": (18_262, 20_088)}
-_LETTERS: Final = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
 _KINDS: Final = ("sequence", "uniform", "normal", "exponential", "zipf", "choice", "now", "series")
 _HINTS: Final = (
     "kind, min, max, mean, stddev, exponent, values, weights, start, step, length, nulls"
@@ -68,11 +63,14 @@ class Generator(SourceConnector):
 
     def check(self) -> None:
         """Raise unless all columns can be made up."""
-        _columns(self.target.schema, self.settings)
-        for name in ("rows", "rows_per_second", "batch_rows"):
+        for name, most in _MOST.items():
             value = self.settings[name]
-            if value is not None and value <= 0:
-                raise InvalidOptionError(f"{name} is {value:g}", hint="a number above 0")
+            if value is not None and not 0 < value <= most:
+                raise InvalidOptionError(
+                    f"{name} is {value:g}", hint=f"a number above 0, and at most {most:,}"
+                )
+        for each in _columns(self.target.schema, self.settings):
+            each.check_end(self.settings["rows"])
 
     def open(self, position: Any) -> SourceReader:  # noqa: ANN401 - how many rows there are
         """Go on after so many rows."""
@@ -164,14 +162,16 @@ class _Field:
         self._column, self._given = column, dict(given)
         self._arrow = column.type.arrow
         self._key = np.array([seed & (2**64 - 1), place], np.uint64)
-        self._block, self._held = -1, pa.nulls(0, self._arrow)
+        self._block = -1
+        self._held: Any = None
         base = column.type.kind
-        kind = self._given.pop("kind", _default(base, self._given))
-        self._nulls = float(self._given.pop("nulls", 0))
+        kind = self._given.pop("kind", default_kind(base, self._given))
+        self._nulls = within("nulls", float(self._given.pop("nulls", 0)), 0, 1)
         self._row_wise = {"now": self._now, "sequence": self._sequence, "series": self._series}.get(
             kind
         )
-        self._drawn = None if self._row_wise else _drawing(kind, base, self._given)
+        self._drawn = None if self._row_wise else drawing(kind, column, self._given)
+        self._counts = kind in {"sequence", "series"}
         if self._row_wise is not None:
             self._start, self._step = self._range(kind, base)
             self._row_wise(0, 1)
@@ -183,8 +183,13 @@ class _Field:
 
     def __call__(self, first: int, count: int) -> pa.Array:
         """The values of so many rows from a number on."""
-        if self._row_wise is not None and not self._nulls:
-            return self._row_wise(first, count)
+        if self._row_wise is None:
+            return self._drawn_values(first, count)
+        values = self._row_wise(first, count)
+        return masked(values, self._drawn_values(first, count)) if self._nulls else values
+
+    def _drawn_values(self, first: int, count: int) -> pa.Array:
+        """What was drawn for so many rows: values, or which are NULL if those are not drawn."""
         parts, row, end = [], first, first + count
         while row < end:
             block, offset = divmod(row, BLOCK)
@@ -197,123 +202,66 @@ class _Field:
 
     def _draw(self, block: int) -> None:
         rng = np.random.Generator(np.random.Philox(key=self._key, counter=block << 64))
-        mask = rng.random(BLOCK) < self._nulls if self._nulls else None
-        if self._row_wise is not None:
-            values = self._row_wise(block * BLOCK, BLOCK)
-        elif self._drawn is not None:
-            values = _arrow(self._drawn(rng), self._column)
-        self._block = block
-        self._held = values if mask is None else _masked(values, mask)
+        nulls = pa.array(rng.random(BLOCK) < self._nulls) if self._nulls else None
+        self._block, self._held = block, nulls
+        if self._drawn is not None:
+            values = as_arrow(self._drawn(rng), self._column)
+            self._held = values if nulls is None else masked(values, nulls)
 
     # ---- values of the row's number
 
     def _range(self, kind: str, base: str) -> tuple[Any, Any]:
         start, step = self._given.pop("start", None), self._given.pop("step", None)
         if kind == "sequence":
-            if base not in _NUMBERS and base != "VARCHAR":
+            limits = (-(2**63), 2**63 - 1) if base == "VARCHAR" else bounds(self._column)
+            if limits is None or base == "DATE":
                 raise ValueError(f"a {base} has no sequence")
+            self._least, self._most = max(limits[0], -(2**63)), min(limits[1], 2**63 - 1)
             return int(start or 0), int(step or 1)
         if base != "TIMESTAMP":
             raise ValueError(f"the kind {kind!r} is for a TIMESTAMP")
         begin = datetime.fromisoformat(start) if start else datetime(2024, 1, 1, tzinfo=UTC)
         begin = begin if begin.tzinfo else begin.replace(tzinfo=UTC)
         every = parse_duration(step) if step else timedelta(seconds=1)
-        return int(begin.timestamp() * 1_000_000), every // timedelta(microseconds=1)
+        self._least, self._most = MICROS
+        since = begin - datetime(1970, 1, 1, tzinfo=UTC)
+        return since // timedelta(microseconds=1), every // timedelta(microseconds=1)
+
+    def check_end(self, rows: int | None) -> None:
+        """Raise InvalidOptionError if counting leaves the type before so many rows are made."""
+        last = 0 if rows is None else rows - 1
+        if self._counts and not self._holds(last):
+            raise InvalidOptionError(
+                f"fields.{self._column.name}: row {last + 1:,} is out of the range of "
+                f"{self._column.type.sql}",
+                hint="give fewer rows, a smaller step, or a larger type",
+            )
+
+    def _holds(self, row: int) -> bool:
+        value: int = self._start + self._step * row
+        return self._least <= value <= self._most
+
+    def _numbers(self, first: int, count: int) -> Any:  # noqa: ANN401 - an array of numpy
+        if not (self._holds(first) and self._holds(first + count - 1)):
+            raise ConnectorFailedError(
+                f"fields.{self._column.name} has left the range of {self._column.type.sql}",
+                hint="give rows, a smaller step, or a larger type",
+            )
+        if abs(self._step) * (first + count) >= 2**63:
+            return np.array(
+                [self._start + self._step * (first + n) for n in range(count)], np.int64
+            )
+        return self._start + self._step * np.arange(first, first + count, dtype=np.int64)
 
     def _sequence(self, first: int, count: int) -> pa.Array:
-        numbers = self._start + self._step * np.arange(first, first + count, dtype=np.int64)
+        numbers = self._numbers(first, count)
         if self._column.type.kind == "VARCHAR":
             return pa.array(numbers).cast(pa.string())
-        return _arrow(numbers, self._column)
+        return as_arrow(numbers, self._column)
 
     def _series(self, first: int, count: int) -> pa.Array:
-        micros = self._start + self._step * np.arange(first, first + count, dtype=np.int64)
-        return pa.array(micros, pa.int64()).cast(self._arrow)
+        return pa.array(self._numbers(first, count), pa.int64()).cast(self._arrow)
 
     def _now(self, _: int, count: int) -> pa.Array:
         micros = time.time_ns() // 1000
         return pa.array(np.full(count, micros, np.int64), pa.int64()).cast(self._arrow)
-
-
-def _default(base: str, given: dict[str, str]) -> str:
-    if "values" in given:
-        return "choice"
-    return "now" if base == "TIMESTAMP" else "uniform"
-
-
-def _drawing(kind: str, base: str, given: dict[str, str]) -> _Draw:
-    """What draws the values of a block."""
-    if kind == "choice":
-        values = [each.strip() for each in given.pop("values").split(",")]
-        weights = given.pop("weights", None)
-        shares = None
-        if weights is not None:
-            parts = np.array([float(each) for each in weights.split(",")])
-            shares = parts / parts.sum()
-        picked = np.array(values, object)
-        return lambda rng: picked[rng.choice(len(values), BLOCK, p=shares)]
-    if kind == "uniform" and base == "BOOLEAN":
-        share = float(given.pop("mean", 0.5))
-        return lambda rng: rng.random(BLOCK) < share
-    if kind == "uniform" and base in {"VARCHAR", "BINARY"}:
-        length = int(given.pop("length", 8))
-        return lambda rng: _texts(rng.integers(0, len(_LETTERS), (BLOCK, length)))
-    if base not in _NUMBERS and base != "DATE":
-        raise ValueError(f"a {base} cannot be drawn as {kind!r}")
-    return _number_drawing(kind, base, given)
-
-
-def _number_drawing(kind: str, base: str, given: dict[str, str]) -> _Draw:
-    """What draws numbers, or dates as days since 1970."""
-
-    def number(name: str, default: float) -> float:
-        text = str(given.pop(name, default))
-        return (date.fromisoformat(text) - _EPOCH).days if text[4:5] == "-" else float(text)
-
-    if kind == "uniform":
-        least, most = _BOUNDS.get(base, (0, 1000 if base in _INTEGERS else 1))
-        low, high = number("min", least), number("max", most)
-        if base in _INTEGERS or base == "DATE":
-            return lambda rng: rng.integers(int(low), int(high), BLOCK, endpoint=True)
-        return lambda rng: rng.uniform(low, high, BLOCK)
-    if kind == "normal":
-        mean, deviation = number("mean", 0), number("stddev", 1)
-        return lambda rng: rng.normal(mean, deviation, BLOCK)
-    if kind == "exponential":
-        scale = number("mean", 1)
-        return lambda rng: rng.exponential(scale, BLOCK)
-    if kind == "zipf":
-        shares_up_to = np.cumsum(
-            np.arange(1, int(number("max", 1000)) + 1) ** -number("exponent", 1.1)
-        )
-        total = shares_up_to[-1]
-        return lambda rng: np.searchsorted(shares_up_to, rng.random(BLOCK) * total) + 1
-    raise ValueError(f"there is no kind {kind!r}")
-
-
-def _texts(letters: NDArray[Any]) -> NDArray[Any]:
-    """Rows of places of letters as texts."""
-    width = letters.shape[1]
-    return np.ascontiguousarray(_LETTERS[letters]).view(f"S{width}").reshape(-1).astype(f"U{width}")
-
-
-def _arrow(values: Any, column: Column) -> pa.Array:  # noqa: ANN401 - an array of numpy
-    """Drawn values as those of a column: rounded where it has whole numbers, cut at its bounds."""
-    base, arrow = column.type.kind, column.type.arrow
-    if base in _INTEGERS and values.dtype.kind == "f":
-        bound = 2.0 ** _INTEGERS[base] - (1024 if base == "BIGINT" else 1)
-        values = np.clip(np.rint(values), -bound, bound).astype(np.int64)
-    if base == "DATE":
-        return pa.array(values.astype(np.int32), pa.int32()).cast(arrow)
-    if base == "DECIMAL":
-        exponent = Decimal(1).scaleb(-arrow.scale)
-        return pa.array([Decimal(str(each)).quantize(exponent) for each in values.tolist()], arrow)
-    if base == "BINARY":
-        return pa.array(values.tolist(), pa.string()).cast(arrow)
-    array = pa.array(values.tolist() if values.dtype.kind in "OU" else values)
-    return array.cast(arrow)
-
-
-def _masked(values: pa.Array, mask: NDArray[np.bool_]) -> pa.Array:
-    kept = pa.array(~mask)
-    return pc.if_else(kept, values, pa.nulls(len(values), values.type))

@@ -6,37 +6,24 @@ that only arranges files anew, as a compaction does, is passed over.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.connectors._iceberg import CATALOG, find_table, open_catalog
-from millstream.connectors.contract import Delivery, Option, SourceConnector, SourceReader
+from millstream.connectors.contract import Delivery, SourceReader
 from millstream.connectors.registry import needs
+from millstream.connectors.sources._lake_table import FOLLOWING, LakeReader, LakeSource
 from millstream.errors import ConnectorFailedError
-from millstream.model.schema import Column, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class IcebergSource(SourceConnector):
+class IcebergSource(LakeSource):
     """Follows a table of Iceberg."""
 
     name = "iceberg"
     extra = "iceberg"
-    kinds: ClassVar = ("source", "table")
-    rejects = False
-    options: ClassVar = (
-        *CATALOG,
-        Option(
-            "start",
-            "choice",
-            default="snapshot",
-            choices=("snapshot", "now"),
-            help="with the rows that it has, or with the next snapshot",
-        ),
-        Option("poll_interval", "duration", default=1.0, help="how often snapshots are sought"),
-    )
+    options: ClassVar = (*CATALOG, *FOLLOWING)
 
     def table(self) -> Any:  # noqa: ANN401 - of the library
         """The table.
@@ -52,31 +39,16 @@ class IcebergSource(SourceConnector):
             )
         return found
 
-    def check(self) -> None:
-        """See that there is a table, and it has the columns."""
-        names = self.table().schema().as_arrow().names
-        for name in self.target.schema.names:
-            if name not in names:
-                raise ConnectorFailedError(
-                    f"the table has no column {name!r}", hint=f"columns: {', '.join(names)}"
-                )
-
-    def discover(self) -> Schema:
+    def found(self) -> pa.Schema:
         """The columns of the table."""
-        if self.target.kind == "table":
-            raise ConnectorFailedError(
-                "a table of Iceberg may have no key",
-                hint=f"write it: CREATE TABLE {self.target.name} (id BIGINT PRIMARY KEY, ...)",
-            )
-        found = Schema.from_arrow(self.table().schema().as_arrow().remove_metadata())
-        return Schema(tuple(Column(each.name, each.type) for each in found.columns))
+        return self.table().schema().as_arrow()
 
     def open(self, position: Any) -> SourceReader:  # noqa: ANN401 - a JSON value
         """Go on after a snapshot, or within it."""
         return IcebergReader(self, position)
 
 
-class IcebergReader(SourceReader):
+class IcebergReader(LakeReader):
     """Reads snapshots one after the other, and their files in the order of their names.
 
     A position is ``{"snapshot": id}``, all of it, or ``{"snapshot": id, "file": 2}``, two files of
@@ -84,10 +56,9 @@ class IcebergReader(SourceReader):
     """
 
     def __init__(self, connector: IcebergSource, position: Any) -> None:  # noqa: ANN401
+        super().__init__(connector.settings["poll_interval"])
         self._table = connector.table()
         self._schema = connector.target.schema
-        self._every: float = connector.settings["poll_interval"]
-        self._next_look = 0.0
         self._waiting: list[Any] = []
         self._tasks: list[Any] | None = None
         if position is None:
@@ -101,7 +72,7 @@ class IcebergReader(SourceReader):
         """The rows of the next file."""
         if "file" in self._at:
             return self._next_file()
-        if not self._has_next(timeout):
+        if not self.has_next(timeout):
             return None
         snapshot = self._waiting.pop(0)
         operation = snapshot.summary.operation.value if snapshot.summary else "append"
@@ -120,20 +91,14 @@ class IcebergReader(SourceReader):
 
     # ---- snapshots
 
-    def _has_next(self, timeout: float) -> bool:
-        deadline = time.monotonic() + timeout
-        while not self._waiting:
-            if time.monotonic() >= self._next_look:
-                self._next_look = time.monotonic() + self._every
-                self._table.refresh()
-                self._waiting = self._after(self._at["snapshot"])
-                if self._waiting:
-                    break
-            now = time.monotonic()
-            if now >= deadline:
-                return False
-            time.sleep(max(0.0, min(deadline, self._next_look) - now))
-        return True
+    def is_behind(self) -> bool:
+        """Whether there are snapshots that wait."""
+        return bool(self._waiting)
+
+    def look(self) -> None:
+        """Find the snapshots after the one that is done."""
+        self._table.refresh()
+        self._waiting = self._after(self._at["snapshot"])
 
     def _after(self, known: int) -> list[Any]:
         """The snapshots after one, oldest first."""

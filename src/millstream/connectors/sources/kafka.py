@@ -39,6 +39,7 @@ from millstream.connectors.kafka.decoding import ROLES, Decoder
 from millstream.connectors.kafka.schema_registry import SchemaRegistry
 from millstream.connectors.registry import needs
 from millstream.errors import ConnectorError, ConnectorFailedError, InvalidOptionError
+from millstream.files.formats import check_csv
 
 if TYPE_CHECKING:
     from millstream.connectors.contract import Settings
@@ -61,7 +62,7 @@ _OWN: Final = (
     Option("decimals", "choice", choices=("precise", "string"), help="of Debezium without schema"),
     Option("tombstones", "choice", choices=("delete", "skip", "reject", "null"), help="no value"),
     Option("on_lost", "choice", default="fail", choices=("fail", "earliest"), help="if it expired"),
-    Option("batch_messages", "int", default=65_536, help="messages in a commit, at most"),
+    Option("batch_messages", "int", default=65_536, help="messages in a commit, at most", least=1),
     Option("discover_every", "duration", default=30.0, help="how often partitions are looked for"),
 )
 _METADATA: Final = tuple(
@@ -79,6 +80,8 @@ class KafkaSource(SourceConnector):
 
     def check(self) -> None:
         """Whether the brokers answer and have the topics, and the options fit the columns."""
+        if self.settings["format"] == "csv":
+            check_csv(self.settings["delimiter"])
         reader = _Reader(self)
         try:
             reader.find_partitions(first_contact)

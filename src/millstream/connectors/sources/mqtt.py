@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.connectors.contract import Option, SourceConnector, SourceReader
 from millstream.connectors.messages import FORMAT, TIMESTAMP_UNIT, MessageDecoder
 from millstream.connectors.registry import needs
-from millstream.errors import ConnectorError, ConnectorFailedError
+from millstream.errors import ConnectorError, ConnectorFailedError, InvalidOptionError
 
 if TYPE_CHECKING:
     from millstream.connectors.contract import Delivery, Settings
 
 OPTIONS: Final = (
     Option("host", required=True, help="the broker's host"),
-    Option("port", "int", default=1883, help="its port"),
+    Option("port", "int", default=1883, help="its port", least=1, most=65_535),
     Option("topic", required=True, help="the topic; of a source it may have + and #"),
     Option("username", help="who connects"),
     Option("password", secret=True, help="the password"),
@@ -40,11 +40,14 @@ class MqttSource(SourceConnector):
         FORMAT,
         TIMESTAMP_UNIT,
         Option("topic_column", help="the column for the topic of a message"),
-        Option("max_messages", "int", default=10_000, help="taken at once, unacknowledged"),
+        Option(
+            "max_messages", "int", default=10_000, help="taken at once, unacknowledged", least=1
+        ),
     )
 
     def check(self) -> None:
         """Connect once."""
+        check_filter(self.settings["topic"])
         MessageDecoder(self.settings, self.target.schema, ("topic_column",))
         Session(self.settings, f"check-{self.target.id}", lasting=False).close()
 
@@ -55,6 +58,22 @@ class MqttSource(SourceConnector):
     def drop(self, position: Any) -> None:  # noqa: ANN401, ARG002
         """Let the broker forget the session."""
         Session(self.settings, session_name(self), lasting=False).close()
+
+
+def check_filter(topic: str) -> None:
+    """Raise unless messages can be asked for by this.
+
+    >>> check_filter("sensors/+/temperature/#")
+
+    Raises:
+        InvalidOptionError: a wildcard that is not a whole level, or # before the end.
+    """
+    levels = topic.split("/")
+    is_fit = all(level in {"+", "#"} or not {"+", "#"} & set(level) for level in levels)
+    if not topic or not is_fit or "#" in levels[:-1]:
+        raise InvalidOptionError(
+            f"topic is {topic!r}", hint="such as 'sensors/+/temperature', or 'sensors/#'"
+        )
 
 
 def session_name(source: MqttSource) -> str:

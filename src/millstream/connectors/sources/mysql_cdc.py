@@ -40,7 +40,13 @@ class MysqlCdc(SourceConnector):
     options = (
         *CONNECTION_OPTIONS,
         Option("table", required=True, help="such as shop.orders, or orders of the url's database"),
-        Option("server_id", "int", help="its number as a replica, unique among replicas"),
+        Option(
+            "server_id",
+            "int",
+            help="its number as a replica, unique among replicas",
+            least=1,
+            most=2**32 - 1,
+        ),
         Option(
             "on_lost_binlog",
             "choice",
@@ -55,7 +61,9 @@ class MysqlCdc(SourceConnector):
             choices=("fail", "null"),
             help="values that the column here cannot hold, such as 0000-00-00",
         ),
-        Option("snapshot_rows", "int", default=50_000, help="rows in a commit of the snapshot"),
+        Option(
+            "snapshot_rows", "int", default=50_000, help="rows in a commit of the snapshot", least=1
+        ),
     )
 
     def __init__(self, settings: Settings, target: Target) -> None:

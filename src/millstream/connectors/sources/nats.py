@@ -44,7 +44,7 @@ class NatsSource(SourceConnector):
         FORMAT,
         TIMESTAMP_UNIT,
         Option("subject_column", help="the column for the subject of a message"),
-        Option("max_messages", "int", default=5_000, help="read at most so many at once"),
+        Option("max_messages", "int", default=5_000, help="read at most so many at once", least=1),
     )  # fmt: skip
 
     def check(self) -> None:
@@ -159,6 +159,8 @@ class NatsClient:
                     settings["url"].split(","),
                     connect_timeout=5,
                     allow_reconnect=False,
+                    max_reconnect_attempts=1,  # of the first contact, which else takes two minutes
+                    reconnect_time_wait=0.1,
                     error_cb=_ignore,
                     **{name: value for name, value in given.items() if value is not None},
                 )

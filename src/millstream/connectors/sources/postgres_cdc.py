@@ -52,7 +52,9 @@ class PostgresCdc(SourceConnector):
             choices=("fail", "null"),
             help="values that the column here cannot hold, such as infinity",
         ),
-        Option("snapshot_rows", "int", default=50_000, help="rows in a commit of the snapshot"),
+        Option(
+            "snapshot_rows", "int", default=50_000, help="rows in a commit of the snapshot", least=1
+        ),
     )
 
     def __init__(self, settings: Settings, target: Target) -> None:
@@ -63,6 +65,7 @@ class PostgresCdc(SourceConnector):
         """Look whether the server, the table and its columns are as they must be."""
         with connect(self.settings) as connection:
             check_server(connection)
+            self._followed.check_slot(connection)
             table = self._followed.now(connection)
             self._followed.check_fits(table, self._followed.sent(connection, table))
 

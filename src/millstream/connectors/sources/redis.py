@@ -36,7 +36,7 @@ class RedisSource(SourceConnector):
         Option("start", "choice", default="earliest", choices=("earliest", "latest"),
                help="where it begins"),
         Option("id_column", help="the column for the id of the entry"),
-        Option("max_entries", "int", default=10_000, help="read at most so many at once"),
+        Option("max_entries", "int", default=10_000, help="read at most so many at once", least=1),
         TIMESTAMP_UNIT,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ class WebSocketSource(SourceConnector):
         Option("path", help="where in a message its rows are: 'data.trades'; the whole by default"),
         FORMAT,
         TIMESTAMP_UNIT,
-        Option("max_messages", "int", default=10_000, help="taken at once"),
+        Option("max_messages", "int", default=10_000, help="taken at once", least=1),
     )
 
     def check(self) -> None:

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from millstream.masking import without_secrets
 from millstream.server.postgres.errors import PostgresError
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class Rewritten:
     def position(self, error: SqlError) -> int:
         """The place of an error in the client's text, from 1; 0 when it has none."""
         lines = self.sql.splitlines(keepends=True)
-        if error.sql != self.sql or not 0 < error.line <= len(lines):
+        if error.sql != without_secrets(self.sql) or not 0 < error.line <= len(lines):
             return 0
         offset = sum(map(len, lines[: error.line - 1])) + error.column - 1
         piece = max(bisect_right(self.starts, offset) - 1, 0)

@@ -242,7 +242,7 @@ def read_drop(reader: StatementReader) -> Drop:
 
 
 def read_options(reader: StatementReader) -> Mapping[str, Option]:
-    """Read what follows WITH."""
+    """Read what follows WITH. No error repeats what may be a part of a password."""
     options: dict[str, Option] = {}
 
     def read_option() -> None:
@@ -250,11 +250,12 @@ def read_options(reader: StatementReader) -> Mapping[str, Option]:
         key = reader.option_key()
         if key in options:
             raise reader.error(f"the option {key} is given twice", hint="Give it once.", at=at)
-        reader.expect("=", hint=f"Write {key} = value.")
+        reader.expect("=", hint="Write name = value.")
         place = reader.place
         options[key] = Option(_read_value(reader, key), *place, reader.place_of(at))
 
-    reader.wrapped(read_option)
+    with reader.hiding_tokens():
+        reader.wrapped(read_option)
     return MappingProxyType(options)
 
 
@@ -266,8 +267,7 @@ def _read_value(reader: StatementReader, key: str) -> OptionValue:
     value = reader.constant()
     if value is not None:
         return value
-    word = reader.word.lower()
-    hint = f"Write {key} = '{word}'." if word.isidentifier() else "Write a number or a '...'."
+    hint = f"Write {key} = '...'." if reader.word.isidentifier() else "Write a number or a '...'."
     raise reader.expected(f"the value of {key}", hint=hint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import Token, TokenType
@@ -15,7 +16,7 @@ from millstream.sql.positions import place_at
 from millstream.sql.refusals import CLAUSES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.sql.statements.parameters import Parameters
     from millstream.sql.statements.statement import Statement
@@ -57,6 +58,7 @@ class TokenCursor(MillstreamParser):
         super().__init__(dialect=Millstream)
         self.sql = sql
         self.parameters = parameters
+        self._hides_tokens = False
         self._chunks = [tokens]
         self._advance_chunk()
 
@@ -270,8 +272,19 @@ class TokenCursor(MillstreamParser):
         text = self.parameters.text(self.sql, begin, self._tokens[-1].end + 1)
         return dataclasses.replace(statement, sql=self.sql, text=text, line=line, column=column)
 
+    @contextmanager
+    def hiding_tokens(self) -> Iterator[None]:
+        """While this is entered, errors do not repeat words, numbers and texts."""
+        self._hides_tokens = True
+        yield
+        self._hides_tokens = False
+
     def _shown(self) -> str:
         if self.at_end:
             return "the end of the statement"
         text = self.sql[self._curr.start : self._curr.end + 1]
+        if self._hides_tokens and (len(text) > 1 or text.isalnum()):
+            return {"'": "a text", '"': "a name"}.get(
+                text[0], "a number" if text[0].isdecimal() else "a word"
+            )
         return text if text[0] in "'\"`" else repr(text if len(text) <= 40 else text[:37] + "...")

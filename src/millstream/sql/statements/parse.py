@@ -176,10 +176,13 @@ def _no_statement(reader: StatementReader) -> SqlError:
 
 def _chunks(sql: str) -> list[list[Token]]:
     """The tokens of each statement."""
+    problem: SqlError | None = None
     try:
         tokens = Millstream().tokenize(sql)
     except TokenError as error:
-        raise _token_error(error, sql) from error
+        problem = _token_error(error, sql)
+    if problem is not None:
+        raise problem  # with no context: sqlglot's errors repeat the text, and passwords in it
     chunks: list[list[Token]] = [[]]
     for token in numbers_apart(tokens, sql, Millstream().tokenize):
         if token.token_type is TokenType.SEMICOLON:
@@ -196,19 +199,18 @@ def guarded(
     read: Callable[[StatementReader], _T],
     grammar: type[StatementReader] = StatementReader,
 ) -> _T:
-    """Read, and turn what sqlglot raises into an error of ours."""
+    """Read, and turn what sqlglot raises into an error of ours, without context as above."""
     try:
         return read(grammar(sql, tokens, parameters))
     except MisreadError as error:
         line, column = place_at(sql, error.offset)
         message, hint = _in_our_words(error)
-        raise SqlSyntaxError(message, sql=sql, line=line, column=column, hint=hint) from error
-    except SqlglotError as error:
-        raise SqlSyntaxError("the statement cannot be read", sql=sql) from error
-    except RecursionError as error:
-        raise SqlSyntaxError(
-            "the statement is nested too deeply", sql=sql, hint=_TOO_DEEP
-        ) from error
+        problem = SqlSyntaxError(message, sql=sql, line=line, column=column, hint=hint)
+    except SqlglotError:
+        problem = SqlSyntaxError("the statement cannot be read", sql=sql)
+    except RecursionError:
+        problem = SqlSyntaxError("the statement is nested too deeply", sql=sql, hint=_TOO_DEEP)
+    raise problem
 
 
 def _in_our_words(error: MisreadError) -> tuple[str, str]:

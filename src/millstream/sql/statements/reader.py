@@ -138,7 +138,7 @@ class StatementReader(TokenCursor):
         return value
 
     def option_key(self) -> str:
-        """Read the key of an option, in small letters: ``a``, ``a.b``, ``"a"`` or ``'a'``."""
+        """Read the key of an option, in small letters: ``a``, ``a.b-c``, ``"a"`` or ``'a'``."""
         parts = []
         while True:
             token = self._curr
@@ -146,9 +146,23 @@ class StatementReader(TokenCursor):
             if not (first.isalpha() or first == "_"):
                 raise self.expected("the name of an option", hint="Write WITH (name = value).")
             self._advance()
-            parts.append(token.text.lower())
+            parts.append(token.text.lower() + self._after_hyphens())
             if not self.skip("."):
                 return ".".join(parts)
+
+    def _after_hyphens(self) -> str:
+        """Read ``-b-c``, the rest of a key such as ``a-b-c``, if it follows without a blank."""
+        found = ""
+        while (
+            self.word == "-"
+            and self._curr.start == self._prev.end + 1
+            and self._next
+            and self._next.start == self._curr.end + 1
+            and self._next.text[:1].isalnum()
+        ):
+            found += f"-{self._next.text.lower()}"
+            self._advance(2)
+        return found
 
     def text_until(self, ends: Callable[[str, TokenType, int], bool]) -> str:
         """Read up to the token that ends something; its word, kind and depth in brackets say so.
