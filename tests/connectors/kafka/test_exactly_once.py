@@ -19,7 +19,7 @@ def test_source(kafka, topic, tmp_path, kind):
     scenario = SourceScenario(
         create=f"CREATE {kind} k {columns} WITH (connector = 'kafka', "
         f"brokers = '{kafka.address}', topic = '{topic}', format = 'json', retry_delay = '1 ms', "
-        "retry_max_delay = '50 ms')",
+        "retry_max_delay = '100 ms', retry_limit = 1000)",
         name="k",
         produce=lambda numbers: kafka.produce(topic, map(as_json, numbers)),
         row=lambda n: (n, f"v{n}"),
@@ -42,7 +42,7 @@ def test_sink(kafka, topic, tmp_path, mode):
     scenario = SinkScenario(
         create=f"CREATE SINK s FROM items WITH (connector = 'kafka', mode = '{mode}', "
         f"brokers = '{kafka.address}', topic = '{topic}', retry_delay = '1 ms', "
-        "retry_max_delay = '50 ms')",
+        "retry_max_delay = '100 ms', retry_limit = 1000)",
         name="s",
         stored=stored,
         appends=mode == "append",
