@@ -416,10 +416,13 @@ def test_what_is_refused(postgres, pg, case):
 
 
 def test_a_server_that_restarts(postgres, pg, tmp_path):
-    pg.execute(ORDERS + "; INSERT INTO orders VALUES (1, 'a', 1)")
+    pg.execute(ORDERS + "; CREATE TABLE other (n int); INSERT INTO orders VALUES (1, 'a', 1)")
     with database(create(postgres, retry_delay="10 milliseconds")) as db:
         same(db, pg)
         pg.execute("INSERT INTO orders VALUES (2, 'b', 2)")
+        same(db, pg)
+        # The server does not shut down before WAL without a row of ours is confirmed, too.
+        pg.execute("INSERT INTO other VALUES (1)")
         postgres.restart()
         with postgres.connect() as again:
             again.execute("INSERT INTO orders VALUES (3, 'c', 3)")

@@ -267,6 +267,8 @@ class ReplicationStream(CopyOut):
 
     Attributes:
         sent: up to here the server has sent everything.
+        is_asked: the server has asked how far we are, and was answered with what is stored. One
+            that shuts down asks again and again, until that is everything that it has sent.
     """
 
     def __init__(self, connection: Connection, slot: str, publication: str, lsn: int) -> None:
@@ -277,11 +279,14 @@ class ReplicationStream(CopyOut):
             "the replication has ended",
         )
         self.sent = lsn
+        self.is_asked = False
         self._flushed = lsn
         self._reported = time.monotonic()
 
     def message(self, timeout: float) -> bytes | None:
         """The next message of the plugin; None when none has come within ``timeout`` seconds.
+
+        None also when the server asks how far we are: who reads may have more to store.
 
         Raises:
             EOFError: the server has ended the stream.
@@ -295,6 +300,8 @@ class ReplicationStream(CopyOut):
             self.sent = max(self.sent, sent)
             if wants_reply:
                 self.report()
+                self.is_asked = True
+                return None
         if time.monotonic() - self._reported > STATUS_SECONDS:
             self.report()
         return None

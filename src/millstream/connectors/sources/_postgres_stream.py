@@ -123,7 +123,7 @@ class StreamPhase:
                 delivery = self._take(data)
                 if delivery is not None:
                     return delivery
-            if now >= end:
+            if now >= end or self._stream.is_asked:
                 return self._moved_on(now)
 
     def confirm(self, lsn: int) -> None:
@@ -201,11 +201,15 @@ class StreamPhase:
         return Delivery(changes=changes, position=position, new_columns=new_columns)
 
     def _moved_on(self, now: float) -> Delivery | None:
-        """Let the position follow the server when nothing of the table comes: it can free WAL."""
+        """Let the position follow the server when nothing of the table comes: it can free WAL.
+
+        At once when the server asks: until it hears of all that it has sent, it does not shut down.
+        """
+        is_asked, self._stream.is_asked = self._stream.is_asked, False
         ahead = self._stream.sent - self.position.lsn
         if not self._is_between or ahead <= 0:
             return None
-        if ahead < IDLE_BYTES and now - self._moved < IDLE_SECONDS:
+        if not is_asked and ahead < IDLE_BYTES and now - self._moved < IDLE_SECONDS:
             return None
         self._moved = now
         self.position = replace(self.position, lsn=self._stream.sent)
