@@ -15,10 +15,13 @@ from millstream.connectors.sources.delta import DeltaSource
 from millstream.errors import ConnectorFailedError, InvalidOptionError
 from millstream.testing import wait_until
 from millstream.testing.connectors import (
+    ITEMS,
+    TABLE,
     SinkScenario,
     SourceScenario,
     check_sink,
     check_source,
+    replayed,
 )
 
 deltalake = pytest.importorskip("deltalake")
@@ -54,18 +57,24 @@ def state(db, name="k"):
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+@pytest.mark.parametrize("mode", ["upsert", "append", "changelog"])
 def test_a_table_is_written(tmp_path, mode):
     path = tmp_path / "table"
+
+    def stored():
+        if mode != "changelog":
+            return rows(path)
+        return replayed(table(path).to_pyarrow_table()) if count(path) else []
+
     check_sink(
         SinkScenario(
             create=SINK.format("items", path, f"mode = '{mode}', optimize_every = 10, {QUICK}"),
             name="k",
-            stored=lambda: rows(path),
-            appends=mode == "changelog",
+            stored=stored,
+            appends=mode == "append",
+            input=ITEMS if mode == "append" else TABLE,
         ),
         tmp_path / "db",
-        kills=2 if mode == "upsert" else 1,
     )
 
 
@@ -163,7 +172,6 @@ def test_a_table_is_followed(tmp_path):
             row=lambda number: (number, f"v{number}"),
         ),
         tmp_path / "db",
-        kills=2,
     )
 
 

@@ -11,6 +11,8 @@ import millstream as ms
 from millstream.errors import ConnectorFailedError, InvalidOptionError
 from millstream.testing import wait_until
 from millstream.testing.connectors import (
+    ITEMS,
+    TABLE,
     SinkScenario,
     SourceScenario,
     check_sink,
@@ -55,15 +57,17 @@ def state(db, name):
 
 
 @pytest.mark.crash
-def test_a_table_is_written(catalog, options, tmp_path):
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_table_is_written(catalog, options, tmp_path, mode):
     check_sink(
         SinkScenario(
-            create=f"CREATE SINK k FROM items WITH ({options}, mode = 'upsert', {QUICK})",
+            create=f"CREATE SINK k FROM items WITH ({options}, mode = '{mode}', {QUICK})",
             name="k",
             stored=lambda: rows(catalog),
+            appends=mode == "append",
+            input=ITEMS if mode == "append" else TABLE,
         ),
         tmp_path / "db",
-        kills=2,
     )
     properties = catalog.load_table("ns.t").properties
     assert [name for name in properties if name.startswith("millstream.token.")]
@@ -128,7 +132,6 @@ def test_a_table_is_followed(catalog, options, tmp_path):
             row=lambda number: (number, f"v{number}"),
         ),
         tmp_path / "db",
-        kills=2,
     )
 
 

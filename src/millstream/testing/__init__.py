@@ -2,7 +2,8 @@
 
 ``databases``: a database that is gone afterwards, a clock that tests move, waiting on conditions
 instead of on the time, a subscriber's copy of a result. ``connectors``: a harness for authors of
-connectors. ``child``: a database in a process of its own, to be killed.
+connectors; ``scenarios`` are what they tell it, ``kills`` its kills under load. ``child``: a
+database in a process of its own, to be killed.
 """
 
 from millstream.testing.databases import (

@@ -5,6 +5,7 @@ The process opens a directory and answers statements that come line by line, as 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -16,6 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+
+class ChildEndedError(AssertionError):
+    """The process has ended, or was killed."""
 
 
 class Child:
@@ -44,11 +49,15 @@ class Child:
         """Run a statement there; returns its rows. Values that JSON has not are texts.
 
         Raises:
-            AssertionError: it was refused, or the process has died.
+            AssertionError: it was refused.
+            ChildEndedError: the process has ended.
         """
         if self._process.stdin is None:
             raise AssertionError("the process has its input piped")
-        print(json.dumps(sql), file=self._process.stdin, flush=True)
+        try:
+            print(json.dumps(sql), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise ChildEndedError(f"the process has ended: {self._process.wait()}") from None
         answer: dict[str, Any] = self._read()
         if "error" in answer:
             raise AssertionError(answer["error"])
@@ -59,26 +68,32 @@ class Child:
         if self._process.stdout is None:
             raise AssertionError("the process has its output piped")
         line = self._process.stdout.readline()
-        if not line:
-            raise AssertionError(f"the process has ended: {self._process.wait()}")
+        if not line.endswith("\n"):
+            raise ChildEndedError(f"the process has ended: {self._process.wait()}")
         return json.loads(line)
 
     def kill(self) -> None:
         """Kill it with SIGKILL, and wait until it is gone."""
-        self._process.send_signal(signal.SIGKILL)
+        self.send_kill()
         self._wait()
+
+    def send_kill(self) -> None:
+        """Send it SIGKILL: for a thread beside the one that executes."""
+        self._process.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Let it close its database."""
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
         self._wait()
 
     def _wait(self) -> None:
         self._process.wait(60)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None and not pipe.closed:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):  # a line that it did not read
+                    pipe.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,48 +7,48 @@ is a function; ``check_source`` and ``check_sink`` run them all, on a directory 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConnectorError
-from millstream.testing.child import Child
-from millstream.testing.databases import TIMEOUT, database, engine_of, wait_until
+from millstream.testing.databases import database, engine_of, wait_until
+from millstream.testing.kills import kill_sink, kill_source, number_of_kills
+from millstream.testing.scenarios import (
+    ITEMS,
+    TABLE,
+    SinkScenario,
+    SourceScenario,
+    difference,
+    replayed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from millstream.database import Database
 
-Row = tuple[Any, ...]
+__all__ = [
+    "ITEMS",
+    "TABLE",
+    "SinkScenario",
+    "SourceScenario",
+    "check_poison",
+    "check_sink",
+    "check_source",
+    "expect_rows",
+    "expect_stored",
+    "fail_commits",
+    "replayed",
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceScenario:
-    """A source or a table that a connector feeds, and the system outside.
-
-    Attributes:
-        create: the statement that makes it.
-        name: its name.
-        produce: makes the records of some numbers outside; each number once in all, counted up.
-        row: the row that the record of a number becomes.
-        poison: makes one record outside that cannot be taken; None: there is none such.
-        imports: modules that a process must import to know the connector.
-        timeout: how long rows may take, in seconds, before they are taken for lost.
-    """
-
-    create: str
-    name: str
-    produce: Callable[[range], None]
-    row: Callable[[int], Row]
-    poison: Callable[[], None] | None = None
-    imports: tuple[str, ...] = ()
-    timeout: float = TIMEOUT
-
-
-def check_source(scenario: SourceScenario, path: Path, *, kills: int = 3) -> None:
+def check_source(scenario: SourceScenario, path: Path, *, kills: int | None = None) -> None:
     """Run all checks of a source connector, in one directory, one after the other.
+
+    Args:
+        scenario: the connector, and the system outside.
+        path: the directory of the database.
+        kills: how many times a process is killed; None: ``MILLSTREAM_KILLS``, or twice.
 
     Raises:
         AssertionError: a row is missing, or there twice.
@@ -62,32 +62,27 @@ def check_source(scenario: SourceScenario, path: Path, *, kills: int = 3) -> Non
         expect_rows(db, scenario, 150)
         if scenario.poison is not None:
             check_poison(db, scenario, range(150, 160))
-    made = 150 if scenario.poison is None else 160
-    check_kills(scenario, path, made, kills)
+    kill_source(
+        scenario,
+        path,
+        150 if scenario.poison is None else 160,
+        number_of_kills() if kills is None else kills,
+    )
 
 
 def expect_rows(db: Database, scenario: SourceScenario, count: int) -> None:
     """Wait until the rows of the first so many numbers are there, each once."""
-    expected = Counter(scenario.row(number) for number in range(count))
+    expected = list(scenario.rows(count))
     query = f'SELECT * FROM "{scenario.name}"'  # noqa: S608 - the author's own name
 
-    def found() -> Counter[Row]:
-        return Counter(db.query(query).fetchall())
+    def differs() -> str:
+        return difference(db.query(query).fetchall(), expected)
 
     wait_until(
-        lambda: found().total() >= count,
-        lambda: f"{found().total()} of {count} rows: {_state(db, scenario.name)}",
+        lambda: not differs(),
+        lambda: f"the rows of {count} records: {differs()}; {_state(db, scenario.name)}",
         timeout=scenario.timeout,
     )
-    _equal(found(), expected)
-
-
-def _equal(found: Counter[Row], expected: Counter[Row]) -> None:
-    if found != expected:
-        missing, extra = expected - found, found - expected
-        raise AssertionError(
-            f"missing: {list(missing.elements())[:5]}; too many: {list(extra.elements())[:5]}"
-        )
 
 
 def _state(db: Database, name: str) -> str:
@@ -152,106 +147,43 @@ def check_poison(db: Database, scenario: SourceScenario, numbers: range) -> None
     )
 
 
-def check_kills(scenario: SourceScenario, path: Path, made: int, kills: int) -> None:
-    """Kill a process that reads, again and again: nothing is lost, nothing comes twice."""
-    for _ in range(kills):
-        child = Child(path, scenario.imports)
-        scenario.produce(range(made, made + 50))
-        count = f'SELECT COUNT(*) FROM "{scenario.name}"'  # noqa: S608
-        some = made + 10
-        wait_until(
-            lambda: child.execute(count)[0][0] >= some,  # noqa: B023
-            f"{some} rows",
-            timeout=scenario.timeout,
-        )
-        child.kill()
-        made += 50
-    with database(path=path) as db:
-        expect_rows(db, scenario, made)
-
-
 # ---- sinks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkScenario:
-    """A sink FROM the table ``items (id BIGINT PRIMARY KEY, v VARCHAR)``, and what it has stored.
-
-    Attributes:
-        create: the statement that makes it.
-        name: its name.
-        stored: reads what is outside: rows as ``(id, v)``, in any order.
-        appends: it only appends: rows of the table are not changed, ``stored`` may repeat rows
-            unless ``exactly_once``.
-        exactly_once: whether it stores each row once, whatever is killed.
-        imports: modules that a process must import to know the connector.
-        timeout: how long rows may take, in seconds, before they are taken for lost.
-    """
-
-    create: str
-    name: str
-    stored: Callable[[], list[Row]]
-    appends: bool = False
-    exactly_once: bool = True
-    imports: tuple[str, ...] = ()
-    timeout: float = TIMEOUT
-
-
-TABLE = "CREATE TABLE IF NOT EXISTS items (id BIGINT PRIMARY KEY, v VARCHAR)"
-"""What a sink of a scenario reads."""
-
-
-def check_sink(scenario: SinkScenario, path: Path, *, kills: int = 3) -> None:
+def check_sink(scenario: SinkScenario, path: Path, *, kills: int | None = None) -> None:
     """Run all checks of a sink connector, in one directory, one after the other.
+
+    Args:
+        scenario: the connector, and the system outside.
+        path: the directory of the database.
+        kills: how many times a process is killed; None: ``MILLSTREAM_KILLS``, or twice.
 
     Raises:
         AssertionError: what is outside is not what the table has.
     """
-    with database(TABLE, "INSERT INTO items VALUES (1, 'a'), (2, 'b')", path=path) as db:
+    with database(scenario.input, "INSERT INTO items VALUES (1, 'a'), (2, 'b')", path=path) as db:
         db.execute(scenario.create)
         expect_stored(db, scenario)
-        _change(db.execute, scenario, 10)
+        scenario.change(db.execute, 10)
         expect_stored(db, scenario)
         with _failing_ack(db, scenario.name) as failed:
-            _change(db.execute, scenario, 20)
+            scenario.change(db.execute, 20)
             wait_until(lambda: bool(failed), "an acknowledgement", timeout=scenario.timeout)
-        _change(db.execute, scenario, 30)
+        scenario.change(db.execute, 30)
         expect_stored(db, scenario)
         db.execute(f'ALTER SINK "{scenario.name}" PAUSE')
-        _change(db.execute, scenario, 40)
+        scenario.change(db.execute, 40)
     with database(path=path) as db:
         db.execute(f'ALTER SINK "{scenario.name}" RESUME')
         expect_stored(db, scenario)
-    for kill in range(kills):
-        child = Child(path, scenario.imports)
-        for step in range(5):
-            _change(child.execute, scenario, 100 * (kill + 1) + 10 * step)
-        child.kill()
-    with database(path=path) as db:
-        expect_stored(db, scenario)
-
-
-def _change(execute: Callable[[str], object], scenario: SinkScenario, first: int) -> None:
-    """Add rows from a number on; and change and delete some, if the sink can show it."""
-    rows = ", ".join(f"({first + n}, 'v{first + n}')" for n in range(5))
-    execute(f"INSERT INTO items VALUES {rows}")  # noqa: S608
-    if not scenario.appends:
-        execute(f"UPDATE items SET v = 'changed' WHERE id = {first + 1}")  # noqa: S608
-        execute(f"DELETE FROM items WHERE id = {first + 2}")  # noqa: S608
+    kill_sink(scenario, path, 100, number_of_kills() if kills is None else kills)
 
 
 def expect_stored(db: Database, scenario: SinkScenario) -> None:
     """Wait until what is outside is what the table has."""
 
     def differs() -> str:
-        expected = Counter(db.query("SELECT * FROM items").fetchall())
-        found = Counter(scenario.stored())
-        if not scenario.exactly_once:
-            found = Counter(dict.fromkeys(found, 1))
-        missing, extra = expected - found, found - expected
-        if not missing and not extra:
-            return ""
-        return f"missing: {list(missing.elements())[:5]}; too many: {list(extra.elements())[:5]}"
+        return scenario.differs(db.query("SELECT id, v FROM items").fetchall())
 
     wait_until(
         lambda: not differs(),

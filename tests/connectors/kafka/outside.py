@@ -40,6 +40,11 @@ class Outside:
             self.producer.produce(topic, value, key, partition, **each)
         assert self.producer.flush(SECONDS) == 0
 
+    def restart(self):
+        """Kill the broker, and start it again."""
+        self.broker.kill()
+        self.broker.start()
+
     def messages(self, topic):
         """All committed messages of a topic so far, of each partition in order."""
         mirror = self._mirrors.get(topic)
@@ -97,12 +102,12 @@ class Mirror:
         return list(self._seen)
 
     def _end(self, partition):
-        """The end of a partition; 0 for one that was just made, and has no leader yet."""
+        """The end of a partition; 0 for one that has no leader: just made, or after a restart."""
         try:
             asked = TopicPartition(self._topic(), partition)
             return self.consumer.get_watermark_offsets(asked, timeout=SECONDS)[1]
         except KafkaException as error:
-            if not error.args[0].retriable():
+            if not error.args[0].retriable() and error.args[0].name() != "_UNKNOWN_PARTITION":
                 raise
             return 0
 

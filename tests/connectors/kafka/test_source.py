@@ -85,6 +85,30 @@ def test_several_topics_and_new_partitions(kafka, db):
     expect(db, "matched", [*rows, (3, "many_c"), (4, "many_a")])
 
 
+def test_a_backlog_is_read_ahead(kafka, db):
+    """What was fetched ahead is neither lost nor read twice: by a pause, nor by new partitions."""
+    kafka.create("ahead", 2)
+    for partition in (0, 1):
+        numbers = range(partition * 20_000, (partition + 1) * 20_000)
+        kafka.produce("ahead", [ROW % n for n in numbers], partition=partition)
+    options = with_options(kafka, topic="ahead", batch_messages=1100, discover_every="20 ms")
+    db.execute(f"CREATE SOURCE ahead (id BIGINT, kafka_partition INT) {options}")
+    kafka.grow("ahead", 3)
+    kafka.produce("ahead", [b"{poison", *(ROW % n for n in range(40_000, 43_000))], partition=2)
+    for rows in (3000, 15_000, 25_000):
+        wait_until(lambda: connector(db, "ahead")["rows"] >= rows)
+        db.execute("ALTER SOURCE ahead PAUSE")
+        db.execute("ALTER SOURCE ahead RESUME")
+    query = "SELECT COUNT(*), COUNT(DISTINCT id), MAX(id) FROM ahead"
+    wait_until(
+        lambda: db.query(query).fetchall() == [(43_000, 43_000, 42_999)],
+        lambda: f"{db.query(query).fetchall()}, {connector(db, 'ahead')}",
+    )
+    found = db.query("SELECT kafka_partition, id FROM ahead").fetchall()
+    assert sorted(found, key=lambda row: row[0]) == sorted(found)  # each partition in its order
+    letters(db, "ahead", 1)
+
+
 def test_starts(kafka, topic, db):
     before = datetime.now(UTC) - timedelta(hours=1)
     for number in range(4):

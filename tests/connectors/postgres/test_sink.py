@@ -7,8 +7,8 @@ import pytest
 
 from millstream.errors import ConnectorError, InvalidOptionError, SqlOptionError
 from millstream.testing import database, wait_until
-from millstream.testing.child import Child
-from millstream.testing.connectors import SinkScenario, check_sink
+from millstream.testing.connectors import ITEMS as SOURCE
+from millstream.testing.connectors import TABLE, SinkScenario, check_sink
 
 ITEMS = "CREATE TABLE items (id BIGINT PRIMARY KEY, v VARCHAR)"
 
@@ -38,26 +38,21 @@ def stored(db, pg, expected, table="stored"):
 
 
 @pytest.mark.crash
-def test_stored_exactly_once(postgres, pg, tmp_path):
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_stored_exactly_once(postgres, pg, tmp_path, mode):
+    def now_stored():
+        with postgres.connect() as reader:
+            return rows(reader) or []
+
     scenario = SinkScenario(
-        create=create(postgres), name="s", stored=lambda: rows(pg) or [], exactly_once=True
+        create=create(postgres, mode=mode, retry_delay="10 milliseconds"),
+        name="s",
+        stored=now_stored,
+        appends=mode == "append",
+        input=SOURCE if mode == "append" else TABLE,
+        restart=postgres.restart,
     )
-    check_sink(scenario, tmp_path, kills=2)
-
-
-@pytest.mark.crash
-def test_appended_exactly_once(postgres, pg, tmp_path):
-    with database("CREATE SOURCE e (n BIGINT)", path=tmp_path) as db:
-        db.execute(create(postgres, "e", start="earliest"))
-    for kill in range(2):
-        child = Child(tmp_path)
-        for step in range(20):
-            child.execute(f"INSERT INTO e VALUES ({100 * kill + step}), ({100 * kill + step})")
-        child.kill()
-    with database(path=tmp_path) as db:
-        expected = sorted(db.query("SELECT n FROM e").fetchall(), key=repr)
-        assert len(expected) > 0
-        stored(db, pg, expected)
+    check_sink(scenario, tmp_path)
 
 
 def test_all_types_as_they_are_made(postgres, pg):
@@ -147,16 +142,6 @@ def test_a_table_that_is_gone_is_not_made_again_without_its_rows(postgres, pg):
         db.execute("DROP SINK s")
         db.execute(create(postgres))
         stored(db, pg, [(1, "a"), (2, "b")])
-
-
-def test_a_server_that_restarts(postgres, pg):
-    with database(ITEMS, "INSERT INTO items VALUES (1, 'a')") as db:
-        db.execute(create(postgres, retry_delay="10 milliseconds"))
-        stored(db, pg, [(1, "a")])
-        postgres.restart()
-        db.execute("INSERT INTO items VALUES (2, 'b')")
-        with postgres.connect() as again:
-            stored(db, again, [(1, "a"), (2, "b")])
 
 
 @pytest.mark.parametrize(

@@ -201,9 +201,12 @@ class StreamPhase:
         return Delivery(changes=changes, position=position, new_columns=new_columns)
 
     def _moved_on(self, now: float) -> Delivery | None:
-        """Let the position follow the server when nothing of the table comes: it can free WAL."""
-        stream = self._stream
-        ahead, is_asked, stream.is_asked = stream.sent - self.position.lsn, stream.is_asked, False
+        """Let the position follow the server when nothing of the table comes: it can free WAL.
+
+        At once when the server asks: until it hears of all that it has sent, it does not shut down.
+        """
+        is_asked, self._stream.is_asked = self._stream.is_asked, False
+        ahead = self._stream.sent - self.position.lsn
         if not self._is_between or ahead <= 0:
             return None
         if not is_asked and ahead < IDLE_BYTES and now - self._moved < IDLE_SECONDS:

@@ -10,6 +10,8 @@ import json
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -35,7 +37,7 @@ from millstream.connectors.kafka.client import (
     topics_of,
     unreachable,
 )
-from millstream.connectors.kafka.decoding import ROLES, Decoder
+from millstream.connectors.kafka.decoding import ROLES, Decoded, Decoder
 from millstream.connectors.kafka.schema_registry import SchemaRegistry
 from millstream.connectors.registry import needs
 from millstream.errors import ConnectorError, ConnectorFailedError, InvalidOptionError
@@ -51,6 +53,8 @@ Offsets = dict[str, dict[str, int]]
 
 FORMATS: Final = ("json", "csv", "avro", "debezium", "debezium-avro", "raw")
 _LAG_SECONDS: Final = 1.0
+_MANY: Final = 1024
+"""From so many messages on, decoding them is worth another thread."""
 _OWN: Final = (
     Option("topic", help="a topic, or several with commas"),
     Option("topics_pattern", help="a regular expression; topics that match later are read, too"),
@@ -147,6 +151,23 @@ class _Topics:
         return {name: known[name] for name in self.names}
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Messages that were consumed.
+
+    Attributes:
+        messages: those without an error.
+        failed: what consuming reported beside them.
+        offsets: where to go on after them.
+        decoding: what they say, as another thread finds out; None: there are few.
+    """
+
+    messages: list[Any]
+    failed: list[Any]
+    offsets: Offsets
+    decoding: Future[Decoded] | None
+
+
 class _Reader(SourceReader):
     """A consumer whose partitions are assigned by us, at offsets of ours."""
 
@@ -164,6 +185,8 @@ class _Reader(SourceReader):
         self._is_new = False
         self._looked_at = self._lag_at = time.monotonic()
         self._lag: int | None = None
+        self._ahead: _Batch | None = None
+        self._thread = ThreadPoolExecutor(1, "millstream-kafka")  # begun when it is needed
         self._consumer = consumer(client_settings(settings), self._errors)
 
     # ---- which partitions, from where
@@ -260,24 +283,23 @@ class _Reader(SourceReader):
         if self._is_new:  # where it begins must not be forgotten, were it killed now
             self._is_new = False
             return Delivery(position=self._position())
-        self._look_around()
-        first = self._consumer.poll(timeout)
-        if first is None:
+        batch, self._ahead = self._ahead, None
+        if batch is None:
+            self._look_around()
+            batch = self._fetched(timeout)
+        if batch is None:
             self._measure()
             return None
-        messages = [first]
-        if self._most > 1:
-            messages += self._consumer.consume(min(self._most, 1_000_000) - 1, 0)
-        error = self._driver.Message.error
-        if any(map(error, messages)):
-            failed = [message for message in messages if message.error() is not None]
-            messages = [message for message in messages if message.error() is None]
-            if self._failed(failed):
-                return None  # offsets were set anew: what was consumed beside comes again
-        if not messages:
+        if batch.failed and self._failed(batch.failed):
+            return None  # offsets were set anew: what was consumed beside comes again
+        if not batch.messages:
             return None
-        decoded = self._decoder.decode(messages)
-        self._advance()
+        if batch.decoding is None:
+            decoded = self._decoder.decode(batch.messages)
+        else:
+            self._ahead = None if self._is_time_to_look() else self._fetched(0)
+            decoded = batch.decoding.result()
+        self._offsets = batch.offsets
         self._measure()
         return Delivery(
             rows=decoded.rows if decoded.rows is not None else (),
@@ -286,14 +308,35 @@ class _Reader(SourceReader):
             position=self._position(),
         )
 
+    def _fetched(self, timeout: float) -> _Batch | None:
+        """Messages, many of which begin to be decoded in another thread.
+
+        So the next ones are consumed, and those before are committed, while Arrow decodes.
+        """
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return None
+        messages, failed = [first], []
+        if self._most > 1:
+            messages += self._consumer.consume(min(self._most, 1_000_000) - 1, 0)
+        error = self._driver.Message.error
+        if any(map(error, messages)):
+            failed = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        is_large = len(messages) >= _MANY and not failed
+        decoding = self._thread.submit(self._decoder.decode, messages) if is_large else None
+        return _Batch(messages, failed, self._consumed(), decoding)
+
     def _position(self) -> Offsets:
         return {topic: dict(offsets) for topic, offsets in self._offsets.items()}
 
-    def _advance(self) -> None:
-        """Take the offsets after what was consumed; a partition without messages has none."""
+    def _consumed(self) -> Offsets:
+        """The offsets after what was consumed; a partition without messages has none."""
+        offsets = self._position()
         for each in self._consumer.position(self._assigned):
             if each.offset >= 0:
-                self._offsets[each.topic][str(each.partition)] = each.offset
+                offsets[each.topic][str(each.partition)] = each.offset
+        return offsets
 
     def _failed(self, failed: list[Any]) -> bool:
         """Raise what consuming reports; whether it was mended, by setting the offsets anew."""
@@ -334,13 +377,15 @@ class _Reader(SourceReader):
         self._offsets[topic][str(partition)] = low
 
     def _look_around(self) -> None:
-        """Look for new partitions and topics, now and then."""
-        now = time.monotonic()
-        if now - self._looked_at < self._every:
+        """Look for new partitions and topics, now and then; while nothing is fetched ahead."""
+        if not self._is_time_to_look():
             return
-        self._looked_at = now
+        self._looked_at = time.monotonic()
         if self._add(self.find_partitions()):
             self._assign()
+
+    def _is_time_to_look(self) -> bool:
+        return bool(time.monotonic() - self._looked_at >= self._every)
 
     def _measure(self) -> None:
         now = time.monotonic()
@@ -363,6 +408,7 @@ class _Reader(SourceReader):
 
     def close(self) -> None:
         """Close the consumer."""
+        self._thread.shutdown(cancel_futures=True)
         with contextlib.suppress(RuntimeError):
             self._consumer.close()
 
