@@ -27,7 +27,7 @@ from millstream.state.saved import rows_lost
 from millstream.state.sets import Sets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.log import Log
     from millstream.model.result_rows import Results
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 STATE: Final = "__state_"
 PENDING: Final = "__pending_"
+_TOGETHER: Final = 1 << 12
+"""So many commits of a log are loaded together: each by itself takes some kernels."""
+
 _ROWS: Final = "rows"
 _PENDING: Final = "pending"
 
@@ -405,11 +408,34 @@ def _load(log: Log, parts: dict[str, _Part], saved: SavedRows | None) -> tuple[i
         if saved is not None:
             for batch in saved.parts[name].combine_chunks().to_batches():
                 part.restore(ChangeBatch(part.schema, None, batch, None))
-        for change in log.read(part.topic, start=start):
-            part.load(change)
-            rows += len(change)
-            cause = max(cause, change.cause)
+        for changes in _together(log.read(part.topic, start=start)):
+            rows += sum(map(len, changes))
+            cause = max(cause, *(each.cause for each in changes))
+            part.load(_as_one(changes))
     return cause, rows
+
+
+def _together(changes: Iterable[ChangeBatch]) -> Iterator[list[ChangeBatch]]:
+    """Changes of a log, those of many commits at a time."""
+    group: list[ChangeBatch] = []
+    for change in changes:
+        if group and (len(group) == _TOGETHER or group[0].schema is not change.schema):
+            yield group
+            group = []
+        group.append(change)
+    if group:
+        yield group
+
+
+def _as_one(group: list[ChangeBatch]) -> ChangeBatch:
+    """Changes that follow each other as those of one commit, which come to the same."""
+    if len(group) == 1:
+        return group[0]
+    weights = None
+    if not all(each.is_insert_only for each in group):
+        weights = pa.concat_arrays([each.weights_arrow() for each in group])
+    rows = pa.concat_batches([each.arrow for each in group])
+    return ChangeBatch(group[0].schema, None, rows, weights)
 
 
 def _ignore(_: ChangeBatch) -> None:
