@@ -301,6 +301,8 @@ class TestMakingRoom:
         script = textwrap.dedent("""
             import os, signal, sys
             import millstream as ms
+            with open(sys.argv[1] + "/ballast", "wb") as ballast:
+                ballast.write(bytes(1 << 16))  # the room that there will be at the end
             db = ms.open(sys.argv[1] + "/db", segment_bytes=1 << 18)
             db.execute("CREATE SOURCE a (n BIGINT, p VARCHAR); "
                        "CREATE SOURCE y (n BIGINT, p VARCHAR) WITH (wal_mode = 'sync')")

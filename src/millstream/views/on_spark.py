@@ -138,8 +138,9 @@ class SparkViews:
             return
         with self._warming:
             if not self._is_closed:
-                self._warm_ups.append(WarmUp(query, inputs))
-                self._warm_ups[-1].start()
+                warm_up = WarmUp(query, inputs)
+                warm_up.start()
+                self._warm_ups.append(warm_up)
 
     def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveGear:
         storage, late_to = self._storage, planned.statement.late_to

@@ -394,7 +394,7 @@ REFUSED = [
     (ORDERS, {"publication": "nope"}, "", "there is no publication nope"),
     (ORDERS, {"password": "wrong"}, "", "password authentication failed"),
     (ORDERS, {"slot": "Bad name"}, "", "'Bad name' cannot be the name of a replication slot"),
-    (ORDERS, {"snapshot_rows": 0}, "", "snapshot_rows is 0"),
+    (ORDERS, {"snapshot_rows": 0}, "", "snapshot_rows is '0'"),
     ("CREATE TABLE other (id int)", {}, "", "there is no table public.orders"),
     ("CREATE TABLE orders (id int)", {}, "", "REPLICA IDENTITY USING INDEX"),
     ("CREATE VIEW orders AS SELECT 1 AS id", {}, "", "is no table"),

@@ -154,7 +154,7 @@ def test_a_table_that_is_gone_is_not_made_again_without_its_rows(postgres, pg):
         ("SELECT 1", {"create_table": "false"}, "there is no table public.stored"),
         ("SELECT 1", {"password": "wrong"}, "password authentication failed"),
         ("SELECT 1", {"table": "b.c"}, "write the table as schema.table"),
-        ("SELECT 1", {"batch_rows": -1}, "batch_rows is -1"),
+        ("SELECT 1", {"batch_rows": -1}, "batch_rows is '-1'"),
         ("SELECT 1", {"mode": "append"}, "use mode = 'upsert'"),
         ("SELECT 1", {"mod": "append"}, "did you mean mode?"),
     ],
