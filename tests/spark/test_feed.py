@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,7 @@ from millstream.spark.feed import ViewFeed
 from millstream.spark.inputs import FeedInputs
 from millstream.spark.live import Encodings, LiveGear
 from millstream.sql.views.plan import Window
-from millstream.testing import engine_of
+from millstream.testing import TIMEOUT, engine_of
 
 from .few_frames import read_few
 
@@ -275,21 +276,18 @@ def test_rows_come_as_they_are_pushed_and_in_order(opened):
     feed.live.drop_tail()
 
 
-def test_the_first_batch_of_java_ends_when_all_is_sent(opened):
-    """So that Java has ended one before it matters; the next batch goes on for long."""
-    play = Play(opened)
+def test_it_reports_that_rows_are_taken_and_that_all_is_sent(opened):
+    play, reported = Play(opened), SimpleQueue()
     play.push(0, 1)
-    feed, answers = play.feed(), iter([True, False])
-    feed.live.is_cold = lambda: next(answers)
+    feed = play.feed()
+    feed.live.on_reading = lambda: reported.put("reading")
+    feed.live.on_quiet = lambda: reported.put(feed.live.sent_lsn)
     frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
-    rows, end = frames.all()
-    assert len(rows) == 2
-    frames = Frames(lambda wire: feed.send_live(NAMES, end, wire))
-    for _ in range(3):  # nothing in between but waiting
-        play.push(2)
-        assert len(frames.next()[3]) == 1
+    assert reported.get(timeout=TIMEOUT) == "reading"
+    assert reported.get(timeout=TIMEOUT) == opened.lsn
     feed.live.end_batch()
-    assert frames.all()[0] == []
+    assert len(frames.all()[0]) == 2
+    assert reported.empty()
     feed.live.drop_tail()
 
 
