@@ -1,12 +1,10 @@
 """The secret of the bridge shows nowhere, and rows leave this machine only encrypted."""
 
-import socket
 import subprocess
 import sys
-from pathlib import Path
 
 from millstream.spark.bridge import server as wire
-from millstream.testing import TIMEOUT, engine_of
+from millstream.testing import TIMEOUT
 
 VIEW = "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS total FROM s GROUP BY k"
 
@@ -64,22 +62,6 @@ db.close()
         data = each.read_bytes()
         assert secret.encode() not in data, each
         assert bytes.fromhex(secret) not in data, each
-
-
-def families(db):
-    """The kinds of sockets that Spark's tasks have come by."""
-    return {each._socket.family for each in engine_of(db).views.spark_views.server()._open}
-
-
-def test_tasks_on_this_machine_come_by_the_unix_socket(db):
-    assert fill(db) == ANSWER
-    assert families(db) == {socket.AF_UNIX}
-
-
-def test_tasks_that_cannot_open_it_come_by_the_loopback_address(db):
-    Path(engine_of(db).views.spark_views.server().path).unlink()
-    assert fill(db) == ANSWER
-    assert families(db) == {socket.AF_INET}
 
 
 def test_a_view_whose_connections_are_encrypted(db, monkeypatch):

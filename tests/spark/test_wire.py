@@ -4,13 +4,10 @@ import os
 import resource
 import socket
 import ssl
-import stat
 import struct
 import sys
-import tempfile
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -56,14 +53,8 @@ def echo(server):
 class Task:
     """The other side, as Wire.java has it."""
 
-    def __init__(
-        self, server, *, secret=None, magic=MAGIC, greeting="role\tfeed\ta\tb", trust=None, path=""
-    ):
-        if path:
-            self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.connect(path)
-        else:
-            self.socket = socket.create_connection((server.host, server.port), timeout=TIMEOUT)
+    def __init__(self, server, secret=None, magic=MAGIC, greeting="role\tfeed\ta\tb", trust=None):
+        self.socket = socket.create_connection((server.host, server.port), timeout=TIMEOUT)
         if trust is not None:
             self.socket = trust.wrap_socket(self.socket)
         secret = server.secret if secret is None else secret
@@ -243,38 +234,6 @@ def test_no_file_descriptor_left_and_then_there_is(server, echo):
         assert task.hear() is not None
 
 
-def test_the_unix_socket_asks_for_the_secret_too_and_is_this_users_alone(server, echo):
-    with Task(server, path=server.path) as task:
-        assert task.is_server
-        assert task.hear() == b"role\ta\tb"
-        task.say(data := bytes(range(256)) * 5000)
-        assert task.hear() == data
-    with Task(server, path=server.path, secret=bytes(32)) as task:
-        assert task.hear() is None
-    folder = Path(server.path).parent
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    with Task(server, path=server.path) as task:
-        assert task.hear() is not None
-        server.close()
-        assert task.hear() is None
-    assert not folder.exists()
-
-
-def test_where_a_path_is_too_long_there_is_no_unix_socket(tmp_path, monkeypatch):
-    long = tmp_path / ("x" * 120)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    made = BridgeServer()
-    try:
-        assert made.path == ""
-        made.add("feed", Echo())
-        with Task(made) as task:
-            assert task.hear() is not None
-    finally:
-        made.close()
-    assert not list(long.iterdir())
-
-
 @pytest.fixture
 def encrypted(monkeypatch):
     """As for a Spark on other machines, though on this one."""
@@ -292,7 +251,6 @@ def trusting(certificate):
 
 
 def test_off_the_loopback_address_all_is_encrypted(encrypted):
-    assert encrypted.path == ""
     echo = Echo()
     encrypted.add("feed", echo)
     with Task(encrypted, trust=trusting(encrypted.certificate)) as task:

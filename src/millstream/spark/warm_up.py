@@ -59,15 +59,17 @@ class WarmUp:
 
     Attributes:
         begun_lsn: for the sink: all results are taken.
-        rows: how many rows have passed.
+        rows: how many rows were sent.
+        results: how many rows came back.
         is_complete: whether its batch has ended as that of a view does.
     """
 
     begun_lsn = -1
 
     def __init__(self, query: SparkQuery, inputs: FeedInputs) -> None:
-        self.rows = 0
+        self.rows = self.results = 0
         self.is_complete = False
+        self._server = query.server()
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-warm-up-"))
         self._query = replace(
             query,
@@ -95,8 +97,7 @@ class WarmUp:
         self._thread.join()
 
     def _run(self) -> None:
-        server = self._query.server()
-        server.add(self._query.feed, self)
+        self._server.add(self._query.feed, self)
         try:
             running = self._query.start("live")
             try:
@@ -106,7 +107,7 @@ class WarmUp:
         except Exception as error:  # noqa: BLE001 - no row of the user's is in it
             _logger.debug("the warm-up ended early: %s", error)
         finally:
-            server.remove(self._query.feed)
+            self._server.remove(self._query.feed)
             shutil.rmtree(self._folder, ignore_errors=True)
 
     # ---- what Spark's tasks ask: see ``gears.TaskEndpoint``
@@ -132,8 +133,9 @@ class WarmUp:
             self._over.set()  # the query has ended
 
     def flushed(self, rows: list[Rows], lsn: int) -> None:
-        """Take results: nobody wants them."""
-        del rows, lsn
+        """Take results: they are counted, and dropped."""
+        del lsn
+        self.results += sum(each.num_rows for each in rows)
         self._answered.release()
 
     def staged(self, epoch: int, task: int, rows: list[Rows]) -> None:
@@ -155,9 +157,10 @@ class WarmUp:
         logs = list(enumerate(zip(self._inputs.topics, self._inputs.schemas, strict=True)))
         deadline, lsn = time.monotonic() + _SECONDS, 1
         while self.rows < _ROWS and time.monotonic() < deadline and not self._over.is_set():
+            number = self.rows // len(logs)  # the same for all logs, so that their rows are joined
             for log, (topic, schema) in logs:
                 lsn += 1
-                batch = ChangeBatch.of_row(schema, topic, made_up(schema, self.rows))
+                batch = ChangeBatch.of_row(schema, topic, made_up(schema, number))
                 batch.first_lsn = batch.lsn = lsn
                 self._send(*columns.encoded(log, batch, None), lsn, wire)
                 self.rows += 1

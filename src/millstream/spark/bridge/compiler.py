@@ -60,11 +60,7 @@ def share_secret(session: Any, server: BridgeServer) -> dict[str, str]:  # noqa:
     a debug log would write down: it goes through a file that only this user can read, for a moment.
     """
     options = {"host": server.host, "port": str(server.port)}
-    known = {
-        "secret": server.secret.hex(),
-        "certificate": server.certificate.hex(),
-        "path": server.path,
-    }
+    known = {"secret": server.secret.hex(), "certificate": server.certificate.hex()}
     with tempfile.NamedTemporaryFile("w", prefix="millstream-", suffix=".json") as file:
         json.dump(options | known, file)
         file.flush()

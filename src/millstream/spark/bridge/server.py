@@ -2,8 +2,7 @@
 
 Every connection has a thread of its own, and belongs to one view's endpoint. What is said on it is
 up to the endpoint; here are only texts and raw bytes. ``java/millstream/bridge/Wire.java`` is the
-other side. Off the loopback address connections are encrypted. On this machine there is a Unix
-socket, too, which is quicker; tasks that cannot open it come by the loopback address.
+other side. Off the loopback address connections are encrypted.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import secrets
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
@@ -86,7 +83,6 @@ class BridgeServer:
         port: the port.
         secret: what a task must know.
         certificate: what it must find here, in DER; empty when connections are not encrypted.
-        path: where the Unix socket is; empty when there is none.
 
     Raises:
         MissingExtraError: it is not the loopback address, and what encrypts is not installed.
@@ -106,12 +102,8 @@ class BridgeServer:
         self._receiver = SharedReceiver()
         self._listener = socket.create_server((host, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
-        self._local = _LocalListener() if made is None else None
-        self.path = "" if self._local is None else self._local.path
         # Without it no task gets through: Spark fails the queries, and views report that.
-        self._accept_from(self._listener)
-        if self._local is not None and self._local.socket is not None:
-            self._accept_from(self._local.socket)
+        thread("bridge", self._accept, lambda _error: self.close()).start()
 
     def add(self, feed: str, end: Endpoint) -> None:
         """Serve the connections of a view's feed by an endpoint."""
@@ -124,22 +116,19 @@ class BridgeServer:
     def close(self) -> None:
         """Listen no more, and end all connections."""
         self._closed.set()
-        _close_listener(self._listener)
-        if self._local is not None:
-            self._local.close()
+        with contextlib.suppress(OSError):  # a thread in accept() would keep it open
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
         with self._lock:
             left = list(self._open)
         for wire in left:
             wire.end()
         self._receiver.close()
 
-    def _accept_from(self, listener: socket.socket) -> None:
-        thread("bridge", lambda: self._accept(listener), lambda _error: self.close()).start()
-
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self) -> None:
         while not self._closed.is_set():
             try:
-                conn, _ = listener.accept()
+                conn, _ = self._listener.accept()
             except OSError:  # it was closed, or this process has no file descriptor left
                 self._unproven.end_oldest()
                 self._closed.wait(_RETRY_SECONDS)
@@ -183,47 +172,12 @@ class BridgeServer:
             conn.close()
 
     def _connect(self, conn: socket.socket) -> Connection:
-        if conn.family != socket.AF_UNIX:
-            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is None:
             return Connection(conn, self._receiver)
         conn.settimeout(_GREETING_SECONDS)
         # A duplicate: the raw one can still be ended, in the middle of the TLS handshake too.
         return EncryptedConnection(self._context.wrap_socket(conn.dup(), server_side=True))
-
-
-class _LocalListener:
-    """A Unix socket in a folder that only this user can enter.
-
-    Attributes:
-        path: where it is; empty when there can be none.
-        socket: what listens there, or None.
-    """
-
-    def __init__(self) -> None:
-        self.path = ""
-        self.socket: socket.socket | None = None
-        self._folder = tempfile.mkdtemp(prefix="millstream-")
-        listener = socket.socket(socket.AF_UNIX)
-        try:
-            listener.bind(f"{self._folder}/bridge")
-            listener.listen(128)
-        except OSError:  # its path is too long for one
-            listener.close()
-            return
-        self.path, self.socket = f"{self._folder}/bridge", listener
-
-    def close(self) -> None:
-        """Listen no more."""
-        if self.socket is not None:
-            _close_listener(self.socket)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _close_listener(listener: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # a thread in accept() would keep it open
-        listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
 
 
 def is_loopback(host: str) -> bool:

@@ -31,56 +31,41 @@ public final class Address implements Serializable {
   final String feed;
   private final byte[] secret;
   private final byte[] certificate;
-  private final String path;
 
   Address(CaseInsensitiveStringMap options) {
     host = options.get("host");
     port = Integer.parseInt(options.get("port"));
     feed = options.get("feed");
-    Object[] known = (Object[]) KNOWN.get(host + ":" + port);
+    byte[][] known = (byte[][]) KNOWN.get(host + ":" + port);
     if (known == null) throw new IllegalStateException("millstream: no database at this address");
-    secret = (byte[]) known[0];
-    certificate = (byte[]) known[1];
-    path = (String) known[2];
+    secret = known[0];
+    certificate = known[1];
   }
 
   /** Learns what belongs to a host and a port, from a file that the database has written. */
   public static void learn(String file) throws IOException {
     JsonNode known = new ObjectMapper().readTree(new File(file));
     HexFormat hex = HexFormat.of();
-    Object[] learned =
-        new Object[] {
-          hex.parseHex(known.get("secret").asText()),
-          hex.parseHex(known.get("certificate").asText()),
-          known.get("path").asText()
+    byte[][] secrets =
+        new byte[][] {
+          hex.parseHex(known.get("secret").asText()), hex.parseHex(known.get("certificate").asText())
         };
-    KNOWN.put(known.get("host").asText() + ":" + known.get("port").asText(), learned);
+    KNOWN.put(known.get("host").asText() + ":" + known.get("port").asText(), secrets);
   }
 
   /** Connects and says what for. Parts are joined with tabs; the server knows what they mean. */
   Wire connect(String role, String more) throws IOException {
-    Wire wire = wire();
+    Socket socket = certificate.length == 0 ? new Socket(host, port) : encrypted();
     try {
+      Wire wire = new Wire(socket);
       wire.prove(secret);
       wire.sendText(role + "\t" + feed + "\t" + more);
       wire.out.flush();
       return wire;
     } catch (IOException e) {
-      wire.close();
+      socket.close();
       throw e;
     }
-  }
-
-  /** A Unix socket where there is one: an executor of another user, say, cannot open it. */
-  private Wire wire() throws IOException {
-    if (!path.isEmpty()) {
-      try {
-        return new Wire(new LocalStream(path));
-      } catch (IOException e) {
-        // The network's address is another way to the same place.
-      }
-    }
-    return new Wire(certificate.length == 0 ? new Socket(host, port) : encrypted());
   }
 
   /** A connection to whoever has the key of that very certificate, whatever the host's name is. */

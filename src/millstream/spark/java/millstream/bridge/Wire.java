@@ -25,31 +25,13 @@ final class Wire {
 
   final DataInputStream in;
   final DataOutputStream out;
-  private final Socket socket; // null for a local one
-  private final LocalStream local; // null for one of the network
+  private final Socket socket;
 
   Wire(Socket socket) throws IOException {
     this.socket = socket;
-    local = null;
     socket.setTcpNoDelay(true);
     in = new DataInputStream(new BufferedInputStream(socket.getInputStream(), 1 << 16));
     out = new DataOutputStream(new BufferedOutputStream(socket.getOutputStream(), 1 << 16));
-  }
-
-  Wire(LocalStream local) {
-    socket = null;
-    this.local = local;
-    in = new DataInputStream(local);
-    out = new DataOutputStream(new BufferedOutputStream(local.out(), 1 << 16));
-  }
-
-  /** Has reads fail after so long; 0: never. */
-  private void setTimeout(int ms) throws IOException {
-    if (local != null) {
-      local.setTimeout(ms);
-    } else {
-      socket.setSoTimeout(ms);
-    }
   }
 
   /** Both sides prove that they know the secret, the database first. See handshake.py. */
@@ -61,10 +43,10 @@ final class Wire {
     out.flush();
     byte[] theirs = new byte[NONCE];
     byte[] proof = new byte[NONCE];
-    setTimeout(PROOF_MS);
+    socket.setSoTimeout(PROOF_MS);
     in.readFully(theirs);
     in.readFully(proof);
-    setTimeout(0);
+    socket.setSoTimeout(0);
     if (!MessageDigest.isEqual(proof, proof(secret, "server", ours, theirs))) {
       throw new IOException("millstream: another program listens on the database's port");
     }
@@ -114,7 +96,7 @@ final class Wire {
   int awaitByte() throws IOException {
     if (in.available() > 0) return in.readUnsignedByte();
     TaskContext task = TaskContext.get();
-    setTimeout(PATIENCE_MS);
+    socket.setSoTimeout(PATIENCE_MS);
     try {
       while (true) {
         try {
@@ -125,17 +107,13 @@ final class Wire {
         }
       }
     } finally {
-      setTimeout(0);
+      socket.setSoTimeout(0);
     }
   }
 
   void close() {
     try {
-      if (local != null) {
-        local.end();
-      } else {
-        socket.close();
-      }
+      socket.close();
     } catch (IOException e) {
       // Nothing is left to be said on it.
     }
