@@ -119,6 +119,11 @@ _MAIN = _Main()
 os.register_at_fork(after_in_child=_MAIN.begin)
 
 
+def in_main_thread() -> bool:
+    """Whether this is the thread that signals may interrupt."""
+    return threading.get_ident() == _MAIN.ident
+
+
 @atexit.register
 def _finish() -> None:
     """Wait for jobs that still run although their caller was interrupted: a close, say."""
@@ -156,7 +161,7 @@ def uninterrupted(
 def _protected(function: F, undo: Callable[[Any], object] | None) -> F:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function
-        if threading.get_ident() != _MAIN.ident:
+        if not in_main_thread():
             return function(*args, **kwargs)
         return _delegate(_Job(functools.partial(function, *args, **kwargs)), undo)
 

@@ -271,7 +271,9 @@ class TestCyclesOfOtherThreads:
         def broken(*_):
             raise ZeroDivisionError
 
-        monkeypatch.setattr(dispatcher._loop, "_run_task", broken)
+        monkeypatch.setattr(dispatcher._loop, "_cycle", broken)
+        [inlet] = [each for each in dispatcher.inlets.every if each.name == "a"]
+        inlet.items.append((2,))  # the dispatcher sleeps on: the other thread's cycle is broken
         with pytest.raises(LogFailedError):
             Background(dispatcher.commit_here, made).result()
         with pytest.raises(LogFailedError):

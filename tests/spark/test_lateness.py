@@ -98,12 +98,12 @@ def test_watermarks_never_go_back():
 
 def test_the_slowest_log_counts_and_those_without_time_do_not():
     tracker = WatermarkTracker(Window("tumble", "ts", 10, 10), (1, 1, None), 0, (None, None, None))
-    tracker.advance(0, batch([0], watermark=100))
+    tracker.advance(0, 100)
     assert tracker.watermark is None, "of the second log nothing is known"
     assert split(tracker, batch([0]))[1] == []
-    tracker.advance(1, batch([0], watermark=40))
+    tracker.advance(1, 40)
     assert tracker.watermark == 40
-    tracker.advance(2, batch([0], watermark=5))
+    tracker.advance(2, 5)
     assert tracker.watermark == 40
     kept, late, _ = tracker.split(2, batch([0]))
     assert (len(kept), late) == (1, None), "a table's rows are never late"

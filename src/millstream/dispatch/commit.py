@@ -20,11 +20,11 @@ from millstream.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.dispatch.cut import DrainedInlets
     from millstream.dispatch.route import FanOut
-    from millstream.dispatch.tasks import Batches, Commit, Tasks
+    from millstream.dispatch.tasks import Applied, Batches, Commit, Tasks
     from millstream.log import Log
     from millstream.log.queue import Part
     from millstream.sources.inlet import Inlet
@@ -56,7 +56,8 @@ class Committer:
 
     def commit(self, batches: Batches, completions: list[Completion]) -> None:
         """Commit batches of a cut, and complete the pushes in it that are waited for."""
-        self.add_to_log()
+        if self.unwritten:
+            self.add_to_log()
         # What is held was pushed before: nothing may be committed ahead of it.
         error = self._inlets.stalled or self._place(batches, sync=bool(completions))
         if error is None:
@@ -67,22 +68,28 @@ class Committer:
         for completion in completions:
             completion.settle(self._fan_out.lsn, error)
 
-    def run(self, commit: Commit) -> None:
-        """Commit the changes of a task.
+    def run(
+        self,
+        changes: Batches | Callable[[], Batches],
+        applied: Applied | None = None,
+        *,
+        sync: bool = False,
+    ) -> None:
+        """Commit the changes of a task; what they are is as in ``Commit``.
 
         Raises:
             Error: the log does not take them, or the task could not work them out.
         """
         try:
-            batches = commit.batches() if callable(commit.batches) else commit.batches
+            batches = changes() if callable(changes) else changes
             if self._inlets.stalled is not None:
                 raise self._inlets.stalled.again()
-            self._placed = self._appender.place(batches, sync=commit.sync)
+            self._placed = self._appender.place(batches, sync=sync)
         except LogFailedError as error:
             self.fail(error)
             raise
-        if commit.applied is not None:
-            commit.applied([batch for _, batch in batches])
+        if applied is not None:
+            applied([batch for _, batch in batches])
         self._fan_out.deliver(batches)
         self.unwritten, self._placed = self._placed, ()
 

@@ -10,7 +10,6 @@ takes nothing, tasks that only read go on to run.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +19,7 @@ from millstream.dispatch.loop import Loop
 from millstream.dispatch.route import FanOut
 from millstream.dispatch.tasks import CallTask, Commit, Tasks
 from millstream.errors import ClosedError
-from millstream.threads import Wakeup
+from millstream.threads import Wakeup, in_main_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,17 +98,16 @@ class Dispatcher:
         Not in the main thread, where Ctrl-C could end a cycle anywhere. Returns the last LSN once
         they are applied and handed to subscribers.
         """
-        commit = Commit(batches, applied)
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main or self.is_forked or not self._loop.run_here(commit):
-            self._hand_in(commit)
-        commit.completion.wait()
-        return commit.completion.lsn
+        if not (in_main_thread() or self.is_forked):
+            lsn = self._loop.commit_here(batches, applied)
+            if lsn is not None:
+                return lsn
+        return self.commit(batches, applied)
 
     def commit_inside(self, batches: Batches) -> None:
         """Commit changes from within a function that the dispatcher's thread runs."""
         self._committer.add_to_log()
-        self._committer.run(Commit(batches))
+        self._committer.run(batches)
 
     def post(self, batches: Callable[[], Batches], applied: Applied, *, sync: bool) -> None:
         """Commit changes, some time soon; while the log takes nothing, they wait for it."""

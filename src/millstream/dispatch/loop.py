@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.dispatch.commit import Committer
     from millstream.dispatch.cut import DrainedInlets
     from millstream.dispatch.route import FanOut
-    from millstream.dispatch.tasks import CallTask, Tasks
+    from millstream.dispatch.tasks import Applied, Batches, CallTask, Tasks
     from millstream.errors import Error
     from millstream.model.batch import ChangeBatch
     from millstream.threads import Completion, Wakeup
@@ -87,27 +87,46 @@ class Loop:
         current = threading.current_thread()
         return current is self._thread or threading.get_ident() == self._cycling_thread
 
-    def run_here(self, commit: Commit) -> bool:
-        """Run a cycle in this thread, with this commit as its only task.
+    def commit_here(
+        self, batches: Batches | Callable[[], Batches], applied: Applied | None
+    ) -> int | None:
+        """Commit changes in this thread, after a cut; returns the last LSN that was handed out.
 
-        Returns False, with nothing done, when there are tasks before it, a cycle is running, or
+        Returns None, with nothing done, when there are tasks before them, a cycle is running, or
         the loop ends.
+
+        Raises:
+            Error: the log does not take them, or they could not be worked out.
         """
+        committer, buffers = self._committer, self._inlets.current[1]
         if self._tasks.waiting or not self._cycling.acquire(blocking=False):
-            return False
+            return None
         try:
-            if self._is_stopping or self._committer.failure is not None:
-                return False
-            self._tasks.waiting.insert(0, commit)
-            self._guarded(lambda: self._cycle(1))
-        except Exception:  # noqa: BLE001 - then everything has failed, and this commit with it
-            commit.completion.settle(self._fan_out.lsn, self._committer.failure)
+            if self._is_stopping or committer.failure is not None:
+                return None
+            if any(map(len, buffers)) or committer.held or committer.postponed:
+                self._cut_here()
+                if committer.failure is not None:
+                    raise committer.failure.again()
+            self._cycling_thread = threading.get_ident()
+            self._cycles += 1
+            if committer.unwritten:
+                committer.add_to_log(write=False)
+            committer.run(batches, applied)
         finally:
+            self._cycling_thread = 0
             self._cycling.release()
-        wakeup = self._wakeup
-        if wakeup.asleep and (any(map(len, self._inlets.current[1])) or not self._lingers):
-            wakeup.wake()  # there is more to do, or to be added to the log after a moment
-        return True
+            wakeup = self._wakeup
+            if wakeup.asleep and (any(map(len, self._inlets.current[1])) or not self._lingers):
+                wakeup.wake()  # there is more to do, or to be added to the log after a moment
+        return self._fan_out.lsn
+
+    def _cut_here(self) -> None:
+        """Commit what was pushed before, in this thread, and run no task."""
+        try:
+            self._guarded(lambda: self._cycle(0))
+        except Exception as error:  # noqa: BLE001 - then everything has failed, and this with it
+            raise (self._committer.failure or error) from None
 
     def _run(self) -> None:
         try:
@@ -182,7 +201,7 @@ class Loop:
             # A commit is fanned out first, too: it is written with it, when all is quiet.
             committer.add_to_log(write=not isinstance(task, Commit))
             if error is None and isinstance(task, Commit):
-                committer.run(task)
+                committer.run(task.batches, task.applied, sync=task.sync)
             elif error is None and not isinstance(task, Commit):
                 task.result = task.function()
         except BaseException as raised:  # noqa: BLE001 - raised where the task is waited for

@@ -89,10 +89,15 @@ class Route:
 
     def deliver(self, batch: ChangeBatch, predicate: Predicate | None) -> None:
         """Offer what the query keeps of a batch; what it cannot evaluate ends the route only."""
+        plan = self.plan
+        if predicate is None and plan.projection is None:  # all rows, for a view, say
+            for subscriber in self.subscribers:
+                subscriber.offer(batch)
+            return
         try:
-            kept = _select(batch, self.plan, predicate)
+            kept = _select(batch, plan, predicate)
         except Exception as raised:  # noqa: BLE001 - other queries go on
-            error = raised if isinstance(raised, Error) else _broken(self.plan, raised)
+            error = raised if isinstance(raised, Error) else _broken(plan, raised)
             for subscriber in self.subscribers:
                 subscriber.fail(error)
             return
@@ -109,32 +114,36 @@ def _broken(plan: SelectPlan, raised: Exception) -> Error:
 
 
 class Routes:
-    """All routes of one topic. Changed by any thread, read by the dispatcher without a lock."""
+    """All routes of one topic. Changed by any thread, read by the dispatcher without a lock.
 
-    __slots__ = ("_by_query", "_indexes", "_lock", "_plain")
+    Attributes:
+        by_query: the routes, each by the fingerprint of its query.
+    """
+
+    __slots__ = ("_indexes", "_lock", "_plain", "by_query")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_query: dict[str, Route] = {}
+        self.by_query: dict[str, Route] = {}
         self._plain: tuple[Route, ...] = ()
         self._indexes: tuple[Index, ...] = ()
 
     def __len__(self) -> int:
-        return len(self._by_query)
+        return len(self.by_query)
 
     @property
     def subscribers(self) -> list[Subscriber]:
         """All subscribers, each once."""
-        return [s for route in list(self._by_query.values()) for s in route.subscribers]
+        return [s for route in list(self.by_query.values()) for s in route.subscribers]
 
     def add(self, plan: SelectPlan, subscriber: Subscriber) -> None:
         """From the next batch on, offer it to this subscriber, too."""
         with self._lock:
-            route = self._by_query.get(plan.fingerprint)
+            route = self.by_query.get(plan.fingerprint)
             if route is not None:
                 route.subscribers = (*route.subscribers, subscriber)
                 return
-            route = self._by_query[plan.fingerprint] = Route(plan, (subscriber,))
+            route = self.by_query[plan.fingerprint] = Route(plan, (subscriber,))
             if plan.equality is None:
                 self._plain = (*self._plain, route)
             else:
@@ -143,13 +152,13 @@ class Routes:
     def remove(self, plan: SelectPlan, subscriber: Subscriber) -> None:
         """Offer nothing more to a subscriber."""
         with self._lock:
-            route = self._by_query.get(plan.fingerprint)
+            route = self.by_query.get(plan.fingerprint)
             if route is None:
                 return
             route.subscribers = tuple(s for s in route.subscribers if s is not subscriber)
             if route.subscribers:
                 return
-            del self._by_query[plan.fingerprint]
+            del self.by_query[plan.fingerprint]
             if plan.equality is None:
                 self._plain = tuple(each for each in self._plain if each is not route)
             else:
@@ -310,7 +319,7 @@ class FanOut:
             routes = self._routes.get(topic)
             if routes is not None:
                 routes.deliver(batch)
-            if len(everything):
+            if everything.by_query:
                 everything.deliver(batch)
         self.offered_lsn = self.lsn
         for hand_over, batch in self.handed:

@@ -179,7 +179,9 @@ class CommitQueue:
             if first != self.next_lsn:
                 raise AssertionError(f"LSN {first} was given out, and {self.next_lsn} is next")
             self.last_time = committed_at
-            nbytes = sum(held_bytes(part.batch) for part in parts)
+            nbytes = 0
+            for part in parts:
+                nbytes += held_bytes(part.batch)
             self.next_lsn = parts[-1].batch.lsn + 1
             self._add(Entry(parts, first, nbytes=nbytes))
 

@@ -28,7 +28,7 @@ Causes = tuple[tuple[int, int], ...] | None
 """Of the commits in a batch, the last LSN and the cause of each."""
 
 _MAKERS = {"of_row", "keep_mask", "keep_places", "netted", "piece", "placed", "put_at", "take"}
-_INTERNAL = _MAKERS | {"held_rows", "is_arrow", "is_counted", "copy"}
+_INTERNAL = _MAKERS | {"each", "held_rows", "is_arrow", "is_counted", "copy"}
 _INTERNAL |= {"causes", "commits", "with_columns", "with_watermark"}
 _HIDDEN = (
     pa.field("_op", pa.string(), nullable=False),

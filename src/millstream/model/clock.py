@@ -110,29 +110,27 @@ class MonotonicWatermark:
     >>> watermark = MonotonicWatermark()
     >>> watermark.advance(100), watermark.advance(50), watermark.value
     (True, False, 100)
+
+    Attributes:
+        value: the newest watermark, or None when there was none yet.
     """
 
-    __slots__ = ("_value",)
+    __slots__ = ("value",)
 
     def __init__(self, value: int | None = None) -> None:
-        self._value = value
+        self.value = value
 
     def __repr__(self) -> str:
-        return f"MonotonicWatermark({self._value})"
-
-    @property
-    def value(self) -> int | None:
-        """The newest watermark, or None when there was none yet."""
-        return self._value
+        return f"MonotonicWatermark({self.value})"
 
     def advance(self, value: int) -> bool:
         """Take ``value`` if it is newer, and return whether the watermark moved.
 
         An older one is no error: rows come out of order, and promises once made are kept.
         """
-        if self._value is not None and value <= self._value:
+        if self.value is not None and value <= self.value:
             return False
-        self._value = value
+        self.value = value
         return True
 
 

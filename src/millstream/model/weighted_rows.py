@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from millstream.model.schema import Schema
 
@@ -115,6 +116,13 @@ class WeightedRows:
         listed: list[int] = self.lsns_arrow().to_pylist()
         self._lsns = listed
         return listed
+
+    def each(self) -> Iterator[tuple[Row, int, int]]:
+        """Each row with its LSN and its weight."""
+        rows = self.held_rows
+        if self._lsns is None and self._weights is None:
+            return zip(rows, count(self.first_lsn), repeat(1))
+        return zip(rows, self.lsns, self.weights, strict=True)
 
     def lsns_arrow(self) -> pa.Array:
         """The LSN of each row as an Arrow int64 array."""

@@ -81,7 +81,7 @@ class EventTime:
 
     def observe(self, batch: ChangeBatch) -> None:
         """Let a batch that is about to be committed carry the watermark that holds after it."""
-        newest = self._newest(batch)
+        newest = None if self._column is None else self._newest(batch, self._column)
         moved = newest is not None and self._logged.advance(newest - self._delay)
         if batch.watermark is not None:
             moved = self._logged.advance(batch.watermark) or moved
@@ -91,14 +91,15 @@ class EventTime:
         else:
             batch.watermark = None
 
-    def _newest(self, batch: ChangeBatch) -> int | None:
-        column = self._column
-        if column is None or not len(batch):
-            return None
+    def _newest(self, batch: ChangeBatch, column: int) -> int | None:
         if batch.is_arrow:
             newest = pc.max(batch.arrow.column(column))
             return newest.value if newest.is_valid else None
-        times = [row[column] for row in batch.held_rows if row[column] is not None]
+        rows = batch.held_rows
+        if len(rows) == 1:
+            only = rows[0][column]
+            return None if only is None else from_datetime(only)
+        times = [row[column] for row in rows if row[column] is not None]
         return from_datetime(max(times)) if times else None
 
 

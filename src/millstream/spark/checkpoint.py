@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -36,14 +37,23 @@ class Offset:
         >>> Offset(7, (None, 5)).json
         '{"lsn": 7, "watermarks": [null, 5], "late": 0}'
         """
-        marks = ", ".join("null" if each is None else str(each) for each in self.watermarks)
-        return f'{{"lsn": {self.lsn}, "watermarks": [{marks}], "late": {self.late}}}'
+        return offset_text(self.lsn, self.watermarks, self.late)
 
     @classmethod
     def of(cls, text: str) -> Self:
         """The offset that a text stands for."""
         parts = json.loads(text)
         return cls(parts["lsn"], tuple(parts["watermarks"]), parts["late"])
+
+
+def offset_text(lsn: int, watermarks: Sequence[int | None], late: int) -> str:
+    """The text of an offset, as it is in the checkpoint; see ``Offset``."""
+    if len(watermarks) == 1:  # made for every commit
+        (only,) = watermarks
+        marks = "null" if only is None else str(only)
+    else:
+        marks = ", ".join(["null" if each is None else str(each) for each in watermarks])
+    return f'{{"lsn": {lsn}, "watermarks": [{marks}], "late": {late}}}'
 
 
 def offset_in(checkpoint: Path) -> Offset | None:

@@ -8,7 +8,6 @@ row: ``_lsn`` is that of the change, which may be one of a table.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -111,8 +110,10 @@ class FeedColumns:
             if known is None or known[0] is not rows.schema:
                 known = self._writers[log] = (rows.schema, self._writer(log, rows.schema))
             if known[1] is not None:
-                with contextlib.suppress(AttributeError, TypeError):  # a value that is Unreadable
+                try:
                     return FEW, known[1](rows, watermark)
+                except (AttributeError, TypeError):  # a value that is Unreadable
+                    pass
         return ROWS, self.batch(log, rows, watermark).serialize()
 
     def _writer(self, log: int, schema: Schema) -> Writer | None:

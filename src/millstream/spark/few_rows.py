@@ -174,10 +174,9 @@ def few_rows(types: Sequence[pa.DataType], values: Sequence[str]) -> Writer | No
     body = "\n        ".join(["nulls = 0", *lines, f"append({' + '.join([head, *tails])})"])
     text = (
         "def write(batch, mark):\n"
-        "    held, weights = batch.held_rows, batch.weights\n"
-        "    made = [count(len(held))]\n"
+        "    made = [count(len(batch))]\n"
         "    append = made.append\n"
-        "    for row, lsn, weight in zip(held, batch.lsns, weights):\n"
+        "    for row, lsn, weight in batch.each():\n"
         f"        {body}\n"
         '    return b"".join(made)\n'
     )

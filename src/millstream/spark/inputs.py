@@ -119,25 +119,27 @@ class WatermarkTracker:
             return self.watermarks[timed[0]]
         return combine([self.watermarks[log] for log in timed])
 
-    def advance(self, log: int, batch: ChangeBatch) -> None:
-        """Take in the watermark that a batch brings."""
-        if batch.watermark is not None:
-            known = self.watermarks[log]
-            self.watermarks[log] = batch.watermark if known is None else max(known, batch.watermark)
+    def advance(self, log: int, watermark: int) -> None:
+        """Take in the watermark that a batch of a log brings."""
+        known = self.watermarks[log]
+        if known is None or watermark > known:
+            self.watermarks[log] = watermark
 
     def split(
         self, log: int, batch: ChangeBatch
     ) -> tuple[ChangeBatch | None, ChangeBatch | None, int | None]:
         """Advance past a batch; the rows in time, the late ones, and the watermark before it."""
         before = self.watermark
-        self.advance(log, batch)
+        if batch.watermark is not None:
+            self.advance(log, batch.watermark)
         column = None if log in self._never_late else self._columns[log]
-        if self._window is None or column is None or before is None or not len(batch):
+        if self._window is None or column is None or before is None:
             return batch, None, before
-        border = before - self._lateness
-        if len(batch) == 1:
-            moment = _only_moment(batch, column)
-            late = moment is not None and self._end(moment) <= border
+        border, size = before - self._lateness, len(batch)
+        if size <= 1:
+            moment = _only_moment(batch, column) if size else None
+            # Every window ends after the moments in it.
+            late = moment is not None and moment < border and self._end(moment) <= border
             self.late += late
             return (None, batch, before) if late else (batch, None, before)
         mask = self._late(batch.arrow.column(column), border)
@@ -145,7 +147,7 @@ class WatermarkTracker:
         self.late += count
         if not count:
             return batch, None, before
-        if count == len(batch):
+        if count == size:
             return None, batch, before
         return batch.keep_mask(pc.invert(mask)), batch.keep_mask(mask), before
 

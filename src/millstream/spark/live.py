@@ -25,7 +25,7 @@ from millstream.dispatch import make_durable
 from millstream.errors import ClosedError, Error
 from millstream.spark.beginning import BeginningSender
 from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS
-from millstream.spark.checkpoint import Offset
+from millstream.spark.checkpoint import offset_text
 from millstream.spark.columns import LSN, NO_ROWS, FeedColumns
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.spark.beginning import Beginning
     from millstream.spark.bridge.connection import ReaderWire
+    from millstream.spark.checkpoint import Offset
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
     from millstream.spark.lookup_join import LookupJoin
     from millstream.sql import SelectPlan
@@ -68,14 +69,11 @@ class Encodings:
         self._batch: ChangeBatch | None = None
         self._made: dict[object, bytes] = {}
 
-    def of(self, batch: ChangeBatch, key: object, make: Callable[[], bytes]) -> bytes:
-        """The frame of a batch for a key; made now if it was not yet."""
+    def of(self, batch: ChangeBatch) -> dict[object, bytes]:
+        """The frames of a batch that were made so far, by what is in them."""
         if batch is not self._batch:
             self._batch, self._made = batch, {}
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = make()
-        return found
+        return self._made
 
 
 class LiveGear:
@@ -487,7 +485,7 @@ class LiveBatch:
 
     def _head(self, lsn: int, kind: int) -> tuple[bytes, bytes]:
         tracker = self._tracker
-        offset = Offset(lsn, tuple(tracker.watermarks), tracker.late).json.encode()
+        offset = offset_text(lsn, tracker.watermarks, tracker.late).encode()
         return HEADER.pack(kind, lsn, len(offset)), offset
 
     def _send_mark(self) -> None:
@@ -505,9 +503,7 @@ class LiveBatch:
         self._send_mark()
         if gear.log.durable_lsn < gear.sent_lsn:
             make_durable(gear.dispatcher, gear.log)
-        offset = Offset(gear.sent_lsn, tuple(self._tracker.watermarks), self._tracker.late)
-        text = offset.json.encode()
-        self._wire.send(HEADER.pack(END, gear.sent_lsn, len(text)), text)
+        self._wire.send(*self._head(gear.sent_lsn, END))
 
     # ---- the dispatcher's thread
 
@@ -528,19 +524,23 @@ class LiveBatch:
                 self._busy.release()
 
     def _send_now(self, batch: ChangeBatch) -> None:
-        if self._join is not None or len(batch) > FEW_ROWS or self._gear.cuts:
+        gear, size = self._gear, len(batch)
+        if self._join is not None or size > FEW_ROWS or gear.cuts:
             self._spare = batch
             self._woken.set()
             return
         self._taken_lsn = batch.lsn
         is_first = not self._rows
-        self._rows += max(1, len(batch))
-        gear, tracker, log = self._gear, self._tracker, self._topics[batch.topic]
+        self._rows += size or 1
+        tracker, log = self._tracker, self._topics[batch.topic]
         kept, missed, before = tracker.split(log, batch)
         gear.sent(batch.lsn, tracker)
         if kept is batch:
+            made = gear.encodings.of(batch)
             key = (self._columns.names, log, before, *tracker.watermarks, tracker.late)
-            frame = gear.encodings.of(batch, key, lambda: self._few(log, batch, batch, before))
+            frame = made.get(key)
+            if frame is None:
+                frame = made[key] = self._few(log, batch, batch, before)
         else:
             frame = self._few(log, batch, kept, before)
         if missed is not None:

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.feed import ViewFeed
 
-_ROWS, _FLUSH, _COMMIT, _FEW, _LAST = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
+_ROWS, _FLUSH, _COMMIT, _FEW, _LAST = 1, 2, 3, 4, 5
 """What a task sends: rows, up to where they count, and, with ``_LAST``, that it waits for more."""
 
-_ROWS_HEAD = struct.Struct(">cI")
+_SIZE = struct.Struct(">I")
 _LSN = struct.Struct(">q")
+_HEAD_SIZE: Final = 1 + _SIZE.size
+_FLUSH_SIZE: Final = 1 + _LSN.size
 _ANSWER: Final = b"\x01"
 
 _SMALL: Final = 1 << 14
@@ -162,28 +164,61 @@ class _Sink:
     def receive(self) -> None:
         """The next message."""
         wire = self._wire
-        kind = wire.read(1)
-        if kind == _ROWS:
-            message = pa.py_buffer(wire.receive_message())
-            self._rows.append(pa.ipc.read_record_batch(message, self._schema))
-            self._bytes += len(message)
-            return
-        if kind == _FEW:
-            data = wire.receive_message()
-            self._rows.append(self._few(data))
-            self._bytes += len(data)
-            return
-        rows, self._rows = self._rows, []
-        if kind != _COMMIT:
-            (lsn,) = _LSN.unpack(wire.read(_LSN.size))
-            if self._held is None or self._show(self._held, rows, lsn):
-                self._results.flushed(rows, lsn)
-        else:
+        kind = wire.read(1)[0]
+        if kind in (_ROWS, _FEW):
+            self._add(kind, wire.receive_message())
+        elif kind == _COMMIT:
+            rows, self._rows, self._bytes = self._rows, [], 0
             self._results.staged(self._epoch, self._task, rows)
-        self.is_small = kind != _COMMIT and self._bytes <= _SMALL
+            self.is_small = False
+            wire.send(_ANSWER)
+        else:
+            (lsn,) = _LSN.unpack(wire.read(_LSN.size))
+            self._flush(kind, lsn)
+
+    def ready(self) -> bool:
+        """Take what has arrived, if it is small; False: leave it to this connection's thread."""
+        data = self._wire.read_now()
+        if data is None:
+            return False
+        at, end = 0, len(data)
+        while at < end:
+            kind = data[at]
+            if kind in (_FLUSH, _LAST) and at + _FLUSH_SIZE <= end:
+                (lsn,) = _LSN.unpack_from(data, at + 1)
+                at += _FLUSH_SIZE
+                self._flush(kind, lsn)
+                continue
+            if kind not in (_ROWS, _FEW) or at + _HEAD_SIZE > end:
+                break
+            begin = at + _HEAD_SIZE
+            until = begin + _SIZE.unpack_from(data, at + 1)[0]
+            if until > end or self._bytes + until - at > _SMALL:
+                break
+            self._add(kind, data[begin:until])
+            at = until
+        if at < end:
+            self._wire.unread(data[at:])
+        return at == end
+
+    def _add(self, kind: int, data: bytes) -> None:
+        """Rows of the flush at hand."""
+        if kind == _FEW:
+            rows = self._few(data)
+        else:
+            rows = pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
+        self._rows.append(rows)
+        self._bytes += len(data)
+
+    def _flush(self, kind: int, lsn: int) -> None:
+        """All that was sent counts up to an LSN."""
+        rows, self._rows = self._rows, []
+        if self._held is None or self._show(self._held, rows, lsn):
+            self._results.flushed(rows, lsn)
+        self.is_small = self._bytes <= _SMALL
         self._bytes = 0
         if kind != _LAST:
-            wire.send(_ANSWER)
+            self._wire.send(_ANSWER)
 
     def _few(self, data: bytes) -> Rows:
         reader = self._reader
@@ -207,27 +242,6 @@ class _Sink:
         rows[:] = [_not_before(as_arrow(each), begun) for each in held]
         self._held = None
         return True
-
-    def ready(self) -> bool:
-        """Take what has arrived, if it is small; False: leave it to this connection's thread."""
-        wire = self._wire
-        if not wire.receive_now():
-            return False
-        while wire.arrived:
-            if not self._is_small_and_complete():
-                return False
-            self.receive()
-        return True
-
-    def _is_small_and_complete(self) -> bool:
-        head = self._wire.peek(_ROWS_HEAD.size)
-        if head[:1] in {_FLUSH, _LAST}:
-            size = 1 + _LSN.size
-        elif head[:1] in {_ROWS, _FEW} and len(head) == _ROWS_HEAD.size:
-            size = len(head) + _ROWS_HEAD.unpack(head)[1]
-        else:
-            return False
-        return self._bytes + size <= _SMALL and self._wire.arrived >= size
 
 
 def _not_before(batch: pa.RecordBatch, lsn: int) -> pa.RecordBatch:

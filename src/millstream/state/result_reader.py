@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from millstream.model.result_rows import ResultRows, as_arrow
 from millstream.state.keys import as_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.model.result_rows import Results
     from millstream.model.schema import Row, Schema
@@ -26,6 +27,13 @@ WEIGHT = "_weight"
 """The column with the weight of a row: how often it is inserted or, below 0, retracted."""
 
 
+def row_getter(places: Sequence[int]) -> Callable[[Row], Row]:
+    """A function that gives some columns of a row, as a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda row: tuple([row[place] for place in places])
+
+
 class ResultReader:
     """Reads batches of one schema; further columns are left out.
 
@@ -33,12 +41,13 @@ class ResultReader:
         schema: the columns to read.
     """
 
-    __slots__ = ("_columns", "_exact", "_known", "_places", "_shown", "schema")
+    __slots__ = ("_chosen", "_columns", "_exact", "_known", "_places", "_shown", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._known: pa.Schema | None = None
         self._places: list[int] = []
+        self._chosen: Callable[[Row], Row] = tuple  # the columns of a row
         self._columns: list[tuple[str, SqlType, int]] = []
         self._shown: int | None = None
         self._exact = False
@@ -70,8 +79,8 @@ class ResultReader:
         return list(zip(*values, strict=True)), shown
 
     def _python_rows(self, rows: Sequence[Row]) -> tuple[list[Row], list[bool] | None]:
-        places, shown = self._places, self._shown
-        made = [tuple([row[place] for place in places]) for row in rows]
+        shown = self._shown
+        made = list(map(self._chosen, rows))
         return made, None if shown is None else [row[shown] is True for row in rows]
 
     def shown(self, batch: pa.RecordBatch) -> Mask | None:
@@ -94,6 +103,7 @@ class ResultReader:
                 hint="The columns that a view keeps and those of its Spark SQL must agree.",
             )
         self._places = [schema.get_field_index(name) for name in self.schema.names]
+        self._chosen = row_getter(self._places)
         pairs = zip(self._places, self.schema.arrow, strict=True)
         self._exact = all(schema.field(place).type == field.type for place, field in pairs)
         hides = SHOWN in schema.names and SHOWN not in self.schema.names

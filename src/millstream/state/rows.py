@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.result_rows import as_arrow
 from millstream.model.schema import Schema
 from millstream.state.keys import hash_columns, one_hasher
-from millstream.state.result_reader import ResultReader
+from millstream.state.result_reader import ResultReader, row_getter
 from millstream.state.runs import (
     Run,
     added,
@@ -348,9 +347,7 @@ def _key_getter(places: Sequence[int], *, floats: bool) -> Callable[[Row], Key]:
     """A function that gives the key of a row; keys are equal when GROUP BY says so."""
     if floats:
         return lambda row: tuple([_NAN if _is_nan(row[place]) else row[place] for place in places])
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda row: tuple([row[place] for place in places])
+    return row_getter(places)
 
 
 def _is_nan(value: object) -> bool:

@@ -117,7 +117,7 @@ class GroupedRows:
         """What the newest results of some groups change; None when nothing."""
         batch = _one_batch(rows)
         emission = self._emission
-        if batch is not None and WEIGHT in batch.schema.names:
+        if batch is not None and batch.schema.get_field_index(WEIGHT) >= 0:
             batch = self._newest(batch)
         if batch is None:
             if emission.mode == "changes":
@@ -444,6 +444,8 @@ def _ignore(_: ChangeBatch) -> None:
 
 def _one_batch(rows: Sequence[Results]) -> Results | None:
     """Some batches as one; None when there is no row."""
+    if len(rows) == 1:
+        return rows[0] if rows[0].num_rows else None
     some = [each for each in rows if each.num_rows]
     if not some:
         return None

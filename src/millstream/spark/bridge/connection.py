@@ -100,19 +100,22 @@ class Connection:
         """How many bytes were received and not read."""
         return len(self._data) - self._at
 
-    def peek(self, size: int) -> bytes:
-        """Up to so many bytes of what has arrived, without reading them."""
-        return self._data[self._at : self._at + size]
-
-    def receive_now(self) -> bool:
-        """Receive what there is, without waiting; False when the task has closed it."""
-        try:
-            data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        self._data = self._data[self._at :] + data
+    def read_now(self) -> bytes | None:
+        """What there is, without waiting, up to some size; None when the task has closed it."""
+        data, self._data = self._data[self._at :], b""
         self._at = 0
-        return bool(data)
+        try:
+            new = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return data
+        if not new:
+            self._data = data
+            return None
+        return data + new if data else new
+
+    def unread(self, data: bytes) -> None:
+        """Give back the end of what ``read_now`` gave: it is read again."""
+        self._data = data
 
     def lend(self, ready: Callable[[], bool]) -> None:
         """Have it served by the thread of all small connections, until ``ready`` returns False."""
