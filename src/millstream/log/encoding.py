@@ -12,12 +12,14 @@ microseconds it was before the frame's time, both as u32.
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from millstream.errors import RowsLostError, RowTooLargeError
+from millstream.formats.arrow_message import FEW_ROWS, MessageWriter
 from millstream.log.frame import (
     COMMIT,
     MAX_PAYLOAD,
@@ -229,8 +231,12 @@ def encode_rows(
     return frames
 
 
-def _payloads(batch: ChangeBatch) -> Iterator[tuple[int, pa.Buffer]]:
+def _payloads(batch: ChangeBatch) -> Iterator[tuple[int, bytes | pa.Buffer]]:
     """The rows of a batch as payloads that fit a frame: number of rows, payload."""
+    few = _few(batch)
+    if few is not None:
+        yield len(batch), few
+        return
     try:
         data = batch.arrow
     except (pa.ArrowException, OverflowError, TypeError) as error:
@@ -246,6 +252,21 @@ def _payloads(batch: ChangeBatch) -> Iterator[tuple[int, pa.Buffer]]:
     else:
         data = data.append_column(_WEIGHT, batch.weights_arrow())
         yield from _pieces(data, weighted=True)
+
+
+def _few(batch: ChangeBatch) -> bytes | None:
+    """The payload of a few rows, without Arrow; None when it is for Arrow, or too large."""
+    if batch.is_arrow or len(batch) > FEW_ROWS:
+        return None
+    weighted = not batch.is_insert_only
+    writer = _message_writer(batch.schema, weighted=weighted)
+    if writer is None:
+        return None
+    try:
+        payload = writer.message(batch.held_rows, *((batch.weights,) if weighted else ()))
+    except (AttributeError, OverflowError, TypeError, ValueError, struct.error):
+        return None  # an Unreadable value, or one that does not fit; Arrow says which
+    return payload if len(payload) <= FRAME_TARGET else None
 
 
 def _pieces(data: pa.RecordBatch, *, weighted: bool) -> Iterator[tuple[int, pa.Buffer]]:
@@ -335,3 +356,12 @@ def decode_commits(frame: Frame, payload: pa.Buffer) -> Commits | None:
 @lru_cache(maxsize=1024)
 def _stored_schema(schema: Schema, *, weighted: bool) -> pa.Schema:
     return schema.arrow.append(_WEIGHT) if weighted else schema.arrow
+
+
+@lru_cache(maxsize=1024)
+def _message_writer(schema: Schema, *, weighted: bool) -> MessageWriter | None:
+    """What writes a few rows; None when a column is of a type that is left to Arrow."""
+    try:
+        return MessageWriter(_stored_schema(schema, weighted=weighted))
+    except TypeError:
+        return None
