@@ -24,8 +24,9 @@ from millstream.errors import (
     RowsLostError,
     RowTooLargeError,
 )
+from millstream.formats.arrow_message import MessageWriter
 from millstream.log import Log, encoding, lifecycle, segment_writer
-from millstream.model import ChangeBatch, Schema
+from millstream.model import Schema
 from millstream.testing import wait_until
 
 SCHEMA = Schema.of(n="BIGINT NOT NULL", s="VARCHAR")
@@ -406,14 +407,14 @@ class TestFailedSync:
 
 class TestUnforeseen:
     def test_one_commit_that_cannot_be_encoded_harms_no_other(self, log, monkeypatch):
-        real = ChangeBatch.arrow.fget  # type: ignore[attr-defined]
+        real = MessageWriter.message
 
-        def arrow(batch):
-            if any(row[0] == 3 for row in batch.rows):
+        def message(writer, rows, *more):
+            if any(row[0] == 3 for row in rows):
                 raise MemoryError("as if")
-            return real(batch)
+            return real(writer, rows, *more)
 
-        monkeypatch.setattr(ChangeBatch, "arrow", property(arrow))
+        monkeypatch.setattr(MessageWriter, "message", message)
         for n in range(6):
             log.append("t", [(n, "x")])
         with pytest.raises(RowsLostError, match="rows 4 to 4"):

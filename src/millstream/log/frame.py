@@ -141,8 +141,7 @@ def link(frames: Sequence[Encoded], before: Tail) -> list[Encoded]:
     linked: list[Encoded] = []
     for frame, payload in frames:
         topic, size = before
-        named = frame._replace(previous_topic=topic, previous_size=size)
-        linked.append(Encoded(named, payload))
+        linked.append(Encoded(Frame(*frame[:-2], topic, size), payload))  # as _replace, but faster
         before = (frame.topic, frame.size)
     return linked
 
