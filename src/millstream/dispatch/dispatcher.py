@@ -51,7 +51,7 @@ class Dispatcher:
         self.inlets = DrainedInlets(self.tasks.waiting)
         self._committer = Committer(log, self.inlets, self.tasks, self.fan_out)
         self._loop = Loop(self.wakeup, self.inlets, self.tasks, self._committer, self.fan_out)
-        self._pid = os.getpid()
+        self._forks = _FORKS.count
         _RUNNING.add(self.inlets)
         self._loop.start()
 
@@ -171,7 +171,7 @@ class Dispatcher:
     @property
     def is_forked(self) -> bool:
         """Whether this process is a child of the one that opened the database."""
-        return self._pid != os.getpid()
+        return self._forks != _FORKS.count
 
     def check(self) -> None:
         """Raise if nothing is taken any more."""
@@ -230,11 +230,19 @@ def forked() -> ClosedError:
     )
 
 
+class _Forks:
+    """Counts the forks between the first process and this one."""
+
+    count = 0
+
+
+_FORKS = _Forks()
 _RUNNING: weakref.WeakSet[DrainedInlets] = weakref.WeakSet()
 
 
 def _in_child() -> None:
     """Threads do not survive a fork: let every producer in the child hear it at once."""
+    _FORKS.count += 1
     for inlets in _RUNNING:
         inlets.close(forked(), abandon=False)
 
