@@ -132,8 +132,8 @@ class Loop:
         try:
             while True:
                 with self._cycling:
-                    is_busy = self._guarded(self._cycle)
-                if not is_busy and not self._rest():
+                    self._guarded(self._cycle)
+                if not self._rest():
                     return
         except BaseException as error:
             self._crashed(error)  # before it is over: tasks that come now are refused with this
@@ -141,12 +141,12 @@ class Loop:
         finally:
             self.is_over = True
 
-    def _guarded(self, cycle: Callable[[], bool]) -> bool:
+    def _guarded(self, cycle: Callable[[], None]) -> None:
         """Run a cycle; if it fails, so does everything that depends on the dispatcher."""
         self._cycling_thread = threading.get_ident()
         self._cycles += 1
         try:
-            return cycle()
+            cycle()
         except BaseException as error:
             self._crashed(error)
             raise
@@ -166,8 +166,8 @@ class Loop:
             completion.settle(self._fan_out.lsn, failure)
         self._tasks.refuse(self._fan_out.lsn, failure)
 
-    def _cycle(self, tasks: int | None = None) -> bool:
-        """One cut, and all tasks or so many; False when there is nothing to do."""
+    def _cycle(self, tasks: int | None = None) -> None:
+        """One cut, and all tasks or so many."""
         committer = self._committer
         if committer.held or committer.postponed:
             committer.retry()
@@ -175,7 +175,7 @@ class Loop:
         removed: list[int] = []
         sizes = list(map(len, buffers))
         if not any(sizes):
-            return False
+            return
         if may_drop:
             sizes, removed = exact_cut(inlets, buffers)
         batches: list[tuple[str, ChangeBatch]] = []
@@ -192,7 +192,6 @@ class Loop:
             if task is not None:
                 completions.append(task.completion)
                 self._run_task(task)
-        return True
 
     def _run_task(self, task: Commit | CallTask) -> None:
         committer = self._committer
@@ -233,6 +232,7 @@ class Loop:
             return True
         if stopping:
             with self._cycling:
+                self._guarded(self._cycle)  # what is held is tried once more
                 self._guarded(self._add_to_log)
                 committer.give_up()
             return False
@@ -247,8 +247,7 @@ class Loop:
                 self._guarded(self._add_to_log)
         return True
 
-    def _add_to_log(self) -> bool:
+    def _add_to_log(self) -> None:
         self._lingers = False
         self._added = self._cycles
         self._committer.add_to_log()
-        return True
