@@ -203,7 +203,7 @@ class Bench:
             f"{ours / 1000:.1f} us",
             f"SimpleQueue hop {plain / 1000:.1f} us",
             f"{ratio:.1f}x",
-            "4x",
+            "3x",
             "hop",
         )
 
