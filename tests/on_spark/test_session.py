@@ -220,6 +220,8 @@ def test_nothing_on_the_terminal_and_java_keeps_its_classes(tmp_path):
         timeout=120,
     )
     assert "deploy.SparkSubmit source: shared objects file (top)" in loaded.stdout
+    # Loaded to verify another class, and never linked.
+    assert "scala.MatchError source: shared objects file (top)" in loaded.stdout
 
 
 NO_JAVA = """

@@ -203,6 +203,21 @@ def assert_the_same_live(play, found):
     feed.live.drop_tail()
 
 
+def test_a_catch_up_goes_on_while_enough_is_pushed(opened):
+    play = Play(opened)
+    play.push(0, 1, 2)
+    feed, found = play.feed(), []
+    feed.enough = 2
+    for _, parts in batches(feed):
+        found += [row["n"] for rows in read(feed, parts) for row in rows]
+        if len(found) < 6:
+            play.push(3, 4, 5)
+        else:
+            play.push(6)  # for the live gear
+    assert found == [n for _, n, _ in play.log()][:6]
+    assert feed.until < opened.lsn
+
+
 def test_a_batch_that_is_read_again_is_split_again(opened):
     play = Play(opened)
     play.push(0, 1, 2)

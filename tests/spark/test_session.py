@@ -38,6 +38,31 @@ def test_on_a_terminal_it_is_a_line_that_goes(caplog, monkeypatch):
     assert not caplog.records
 
 
+# ---- what it is started with
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ({}, "false"),
+        ({"spark.driver.memory": "2g"}, "false"),
+        ({"spark.jars": "mine.jar"}, "true"),
+        ({"spark.jars.packages": "a:b:1"}, "true"),
+        ({"spark.driver.extraClassPath": "mine.jar"}, "true"),
+        ({internals.EXTENSIONS_OF_JARS: "true"}, "true"),
+        ({internals.EXTENSIONS_OF_JARS: "false", "spark.jars": "mine.jar"}, "false"),
+    ],
+)
+def test_extensions_are_looked_for_in_jars_of_the_user(options, value, monkeypatch):
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    assert session.settings_for(options)[internals.EXTENSIONS_OF_JARS] == value
+
+
+def test_extensions_are_looked_for_when_the_user_submits_jars(monkeypatch):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--jars mine.jar pyspark-shell")
+    assert session.settings_for({})[internals.EXTENSIONS_OF_JARS] == "true"
+
+
 # ---- the Java process
 
 

@@ -7,6 +7,7 @@ Spark's clock, says when a batch ends. Whatever Spark's checkpoint may count on 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from millstream.spark.columns import WATERMARK, FeedColumns
 from millstream.spark.inputs import FeedLogs, in_time, joined_runs, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 8_000_000
 """So many rows, at most, are read in one batch: what a crash can make Spark do again is bounded."""
+
+_BURST_ROWS: Final = 50_000
+_BURST_SECONDS: Final = 0.02
+"""So many rows in so short a time: a catch-up waits for more of them before its next batch."""
 
 _PART_ROWS: Final = 50_000
 _NEWS_SECONDS: Final = 0.2
@@ -44,6 +49,7 @@ class ViewFeed:
 
     Attributes:
         until: how far a catch-up goes.
+        enough: with so many rows after that, it goes on; None: it does not.
         batch_end: where the batch at hand ends; None in the live gear.
         live: the live gear's side.
         slots: how many tasks of Spark it feeds for good.
@@ -68,6 +74,7 @@ class ViewFeed:
         self._pieces: list[Piece] = []
         self._late: dict[int, list[ChangeBatch]] = {}
         self.until: int | None = None
+        self.enough: int | None = None
         self.batch_end: Offset | None = None
 
     # ---- what Spark's driver asks
@@ -107,6 +114,8 @@ class ViewFeed:
                 self._on_idle(passed)  # Spark asks when all results of the batch before are here
                 return start
             until = make_readable(self.live.dispatcher, self._log)
+        else:
+            until = self._go_on(start, until)
         if self._is_beginning(start):
             return self._end_of_beginning(start, until)
         until = self._scan_to_cut(start, until)
@@ -115,6 +124,33 @@ class ViewFeed:
         last = self._pieces[-1]
         full = sum(piece.rows for piece in self._pieces) >= BATCH_ROWS
         return Offset(last.lsn if full else max(until, last.lsn), last.after, last.late)
+
+    def _go_on(self, start: Offset, until: int) -> int:
+        """How far a catch-up goes by now: further, if enough was pushed since it began.
+
+        Another batch takes less than another query with its first batch, and one batch less than
+        two: a burst of rows is waited for to its end.
+        """
+        if not self._has_enough_after(max(start.lsn, until)):
+            return until
+        while True:
+            until = self.until = make_readable(self.live.dispatcher, self._log)
+            if until - start.lsn >= BATCH_ROWS or not self._comes_fast(until):
+                return until
+
+    def _has_enough_after(self, lsn: int) -> bool:
+        return self.enough is not None and self.behind(Offset(lsn, ()), self.enough) >= self.enough
+
+    def _comes_fast(self, lsn: int) -> bool:
+        """Whether, after an LSN, rows come at such a rate that it is no use to begin without."""
+        rows, deadline = 0, time.monotonic() + _BURST_SECONDS
+        with self._log.read(*self._inputs.topics, start=lsn + 1) as reader:
+            while rows < _BURST_ROWS:
+                batch = reader.next(timeout=max(0.0, deadline - time.monotonic()))
+                if batch is None:
+                    return False
+                rows += len(batch)
+        return True
 
     def _scan_to_cut(self, start: Offset, until: int) -> int:
         """Look at what there is up to the first cut with rows before it, or up to an LSN."""
@@ -181,42 +217,41 @@ class ViewFeed:
 
     # ---- the catch-up gear
 
-    def send_part(
-        self,
-        names: str,
-        start: str,
-        last: str,
-        wire: Connection,
-        only: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
-    ) -> None:
-        """Send one part of a batch: some columns of the rows after an offset, up to an LSN.
+    def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
+        """Send one part of a batch: some columns of the rows after an offset, up to an LSN."""
+        columns = FeedColumns(self._inputs.schemas, listed(names))
+        self._send_runs(columns, int(last), self._runs(columns, start, int(last)), wire)
 
-        Args:
-            names: the columns.
-            start: the offset.
-            last: the LSN.
-            wire: the reader's connection.
-            only: gives those of some rows that are sent; None: all.
-        """
-        columns = FeedColumns(self._inputs.schemas, _listed(names))
+    def _send_runs(
+        self,
+        columns: FeedColumns,
+        last: int,
+        found: Iterable[tuple[int, pa.RecordBatch]],
+        wire: Connection,
+    ) -> None:
+        """Send what a part of a batch has: rows, and the LSN up to which they are all."""
+        wire.send(columns.schema.serialize())
+        for lsn, data in found:
+            wire.send(HEADER.pack(ROWS, lsn, 0), data.serialize())
+        wire.send(HEADER.pack(END, last, 0))
+
+    def _runs(
+        self, columns: FeedColumns, start: str, last: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows after an offset, up to an LSN, in runs of a handy size."""
         begin, logs = Offset.of(start), self._logs
         tracker, join = logs.tracker_at(begin), logs.join_at(begin)
         late: list[ChangeBatch] = []
         if self.live.beginning is not None and self._is_beginning(begin):
-            rows = self.live.beginning.rows(int(last), _nothing)
+            rows = self.live.beginning.rows(last, _nothing)
         else:
-            rows = logs.read(begin.lsn + 1, int(last))
+            rows = logs.read(begin.lsn + 1, last)
         sized = runs(in_time(tracker, rows, late))
         if join is not None:
             sized = joined_runs(join, sized, merge=WATERMARK not in columns.names)
-        wire.send(columns.schema.serialize())
         for log, parts in sized:
-            data = columns.batches(log, parts)
-            if only is not None:
-                data = only(data)
-            wire.send(HEADER.pack(ROWS, parts[-1][0].lsn, 0), data.serialize())
+            yield parts[-1][0].lsn, columns.batches(log, parts)
         self._late[begin.lsn] = late
-        wire.send(HEADER.pack(END, int(last), 0))
 
     def batch_read(self) -> None:
         """The batch was read to its end: hand on what came too late in it."""
@@ -235,7 +270,7 @@ class ViewFeed:
         begin = Offset.of(start)
         self._on_idle(begin.lsn)  # all before was read, or is not for this view
         tracker, join = self._logs.tracker_at(begin), self._logs.join_at(begin)
-        self.live.serve(_listed(names), begin, tracker, join, wire)
+        self.live.serve(listed(names), begin, tracker, join, wire)
 
     # ---- steering
 
@@ -272,5 +307,6 @@ def _nothing() -> None:
     """Do nothing: a part of a batch is read to its end."""
 
 
-def _listed(names: str) -> list[str]:
+def listed(names: str) -> list[str]:
+    """The columns that a reader wants, of the text in which it names them."""
     return names.split("\x1f")

@@ -42,6 +42,12 @@ ALLOW_LIST_CHECK: Final = "spark.sql.streaming.realTimeMode.allowlistCheck"
 ASYNC_PROGRESS: Final = "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled"
 """The setting, not documented, by which queries without state write their progress later."""
 
+EXTENSIONS_OF_JARS: Final = "spark.sql.extensions.test.loadFromCp"
+"""The setting, not documented, by which Spark looks for extensions in the jars that it has.
+
+Its own jars have one, two internal functions of MLlib, which takes more than half a second.
+"""
+
 
 class JavaNames:
     """Packages and classes of Java, each looked up once: py4j asks Java for every name anew."""
@@ -125,12 +131,14 @@ def add_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
     """Load a jar in the driver and in all executors.
 
     ``Utils.getContextOrSparkClassLoader`` and ``SparkContext._jsc``. ADD JAR would do for the
-    session, but what tasks send back is read by the driver's own class loader.
+    session, but what tasks send back is read by the driver's own class loader. An executor that
+    runs in the driver has that one, too, and would fetch the jar for nothing.
     """
     jvm = jvm_of(session)
     loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
-    session.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
+    if not session.sparkContext._jsc.sc().isLocal():  # noqa: SLF001
+        session.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
 
 
 def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None

@@ -9,6 +9,7 @@ of whole commits. When one part fails, all are started again.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -18,18 +19,18 @@ from millstream.errors import PipelineError
 from millstream.spark.beginning import BeginningSender
 from millstream.spark.bridge.frames import HEADER, MARK
 from millstream.spark.checkpoint import Offset
-from millstream.spark.columns import NO_ROWS
-from millstream.spark.feed import ViewFeed
+from millstream.spark.columns import NO_ROWS, FeedColumns
+from millstream.spark.feed import ViewFeed, listed
 from millstream.spark.key_parts import EVERY, split
 from millstream.spark.live import FEW_ROWS, LIVE_ROWS, LiveBatch, LiveGear
+from millstream.spark.part_pieces import SharedPieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from millstream.delivery.tail import LogTail
     from millstream.model.batch import ChangeBatch
     from millstream.spark.bridge.connection import Connection, ReaderWire
-    from millstream.spark.columns import FeedColumns
     from millstream.spark.inputs import WatermarkTracker
     from millstream.spark.key_parts import KeyParts
     from millstream.spark.lookup_join import LookupJoin
@@ -284,8 +285,10 @@ class PartedFeed(ViewFeed):
         on_committed: Callable[[int], None],
         on_idle: Callable[[int], None],
     ) -> None:
-        super().__init__(live, on_committed=on_committed, on_idle=on_idle, max_parts=2)
+        pieces = live.key_parts.pieces
+        super().__init__(live, on_committed=on_committed, on_idle=on_idle, max_parts=pieces)
         self.slots = live.key_parts.count
+        self._shared = SharedPieces(self.slots, live.frames)
         self._answers: dict[tuple[str, ...], str] = {}
         self._committed: dict[int, int] = {}
         self._asking = threading.Lock()
@@ -315,10 +318,17 @@ class PartedFeed(ViewFeed):
             self._answers.clear()
         super().open_again()
 
-    def rows_of(self, part: int, data: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a part."""
-        found = split(data, self.live.key_parts.of_feed(data))
-        return found.get(part, data.slice(0, 0))
+    def _split(self, start: Offset, end: Offset) -> Iterator[str]:
+        self._shared.clear()
+        return super()._split(start, end)
+
+    def send_rows_of(self, part: int, piece: tuple[str, str, str], wire: Connection) -> None:
+        """Send a part's rows of a piece of a batch: some columns after an offset, up to an LSN."""
+        names, start, last = piece
+        columns = FeedColumns(self._inputs.schemas, listed(names))
+        shared = self._shared.join(part, piece, lambda: self._runs(columns, start, int(last)))
+        with contextlib.closing(shared.rows_of(part)) as found:
+            self._send_runs(columns, int(last), found, wire)
 
 
 class OnePartFeed:
@@ -339,9 +349,7 @@ class OnePartFeed:
 
     def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
         """Send the part's rows of a piece of a batch."""
-        self._feed.send_part(
-            names, start, last, wire, lambda data: self._feed.rows_of(self._part, data)
-        )
+        self._feed.send_rows_of(self._part, (names, start, last), wire)
 
     def send_live(self, names: str, start: str, wire: Connection) -> None:
         """Send the part's rows of every commit after an offset, until the batch ends."""

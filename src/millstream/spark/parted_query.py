@@ -57,6 +57,7 @@ class PartedQuery(SparkQuery):
     key_parts: KeyParts = field(default_factory=lambda: KeyParts(1))
     stopping: Callable[[], None] = lambda: None
     _parts: list[SparkQuery] = field(default_factory=list)
+    _keyed: Any = None  # the session in which the key was found
 
     def start(self, gear: Gear) -> RunningQuery:
         """Run them, all from the same place on.
@@ -64,7 +65,9 @@ class PartedQuery(SparkQuery):
         Raises:
             SparkError: Spark refuses one.
         """
-        self.key_parts.keys = keys_of(self)
+        if self._keyed is not self.session:
+            self.key_parts.keys = keys_of(self)
+            self._keyed = self.session
         self._align()
         running: list[RunningQuery] = []
         try:

@@ -93,6 +93,10 @@ class SparkQuery:
     _python: bool | None = None
     _frame: Any = None  # of a line: the query as it was analysed in the session
     _lowered: Line | None = None
+    # Not of a query that is made from this one by ``replace``, with another feed or plan:
+    _results: dict[bool, Any] = field(init=False, default_factory=dict)  # by whether it is live
+    _nothing: Any = field(init=False, default=None)  # the result over a feed without rows
+    _shared: BridgeServer | None = field(init=False, default=None)  # its secret is known in Java
 
     @property
     def session(self) -> Any:  # noqa: ANN401 - a SparkSession
@@ -100,7 +104,8 @@ class SparkQuery:
         current = self.spark.session.sparkContext
         if self._session is None or self._session.sparkContext is not current:
             self._session = self.spark.for_view(line=self.plan.line)
-            self._frame = self._lowered = None
+            self._frame = self._lowered = self._nothing = self._shared = None
+            self._results.clear()
         return self._session
 
     @property
@@ -151,22 +156,27 @@ class SparkQuery:
         return RunningQuery(calls, _value(calls.start(internals.java_writer(writer))))
 
     def streaming_result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame
-        """The view's result over its feed, as it is planned in a gear.
+        """The view's result over its feed, as it is planned in a gear; analysed once in a session.
 
         Raises:
             SparkError: Spark does not understand it.
         """
-        live = gear == "live"
+        live, session, address = gear == "live", self.session, self._address()
+        if live not in self._results:
+            self._results[live] = self._analysed(session, address, live=live)
+        return self._results[live]
+
+    def _analysed(self, session: Any, address: dict[str, str], *, live: bool) -> Any:  # noqa: ANN401
         rows = (
-            self.session.readStream.format(bridge.SOURCE_FORMAT)
-            .options(**self._address(), live=str(live).lower(), columns=columns_json(self.columns))
+            session.readStream.format(bridge.SOURCE_FORMAT)
+            .options(**address, live=str(live).lower(), columns=columns_json(self.columns))
             .option("lateness", self.plan.lateness if self.plan.frees else -1)
             .load()
         )
         # With one partition there is no exchange before the aggregate: row by row in one thread.
         (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
         try:
-            return sql_frame(self.session, self.plan.spark_sql)
+            return sql_frame(session, self.plan.spark_sql)
         except Exception:
             self._session = None  # the next try sees what the user's session has by then
             raise
@@ -284,7 +294,12 @@ class SparkQuery:
         return {"columns": columns_json(pa.schema([*columns, *hidden]))}
 
     def _address(self) -> dict[str, str]:
-        return bridge.share_secret(self.session, self.server()) | {"feed": self.feed}
+        session, server = self.session, self.server()
+        if self._shared is not server:
+            bridge.share_secret(session, server)
+            self._shared = server
+            self._results.clear()  # which name another one
+        return {"host": server.host, "port": str(server.port), "feed": self.feed}
 
     def result_of_nothing(self, *, rows: bool) -> tuple[pa.Schema, pa.Table | None]:
         """What the query gives for no rows, in batch: its columns, hidden ones included, and rows.
@@ -359,9 +374,12 @@ class SparkQuery:
         """The view's result over a feed without rows."""
         if self.plan.line:
             return self.line_result()
-        nothing = internals.empty_frame(self.session, columns_json(self.columns))
-        nothing.createOrReplaceTempView(FEED)
-        return sql_frame(self.session, self.plan.spark_sql)
+        session = self.session
+        if self._nothing is None:
+            nothing = internals.empty_frame(session, columns_json(self.columns))
+            nothing.createOrReplaceTempView(FEED)
+            self._nothing = sql_frame(session, self.plan.spark_sql)
+        return self._nothing
 
 
 _TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {

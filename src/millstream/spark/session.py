@@ -38,6 +38,8 @@ _JAVA_HINT: Final = (
     "brew install openjdk@17 (macOS); or set JAVA_HOME"
 )
 
+_START_ONLY: Final = Path(__file__).parent / "java" / "start_only.json"
+
 _START: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -49,14 +51,17 @@ _START: Final = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
+    internals.EXTENSIONS_OF_JARS: "false",
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
     "spark.driver.extraJavaOptions": (
-        "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData"
+        "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData "
+        f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_START_ONLY}"'
     ),
 }
 """What can be set only before Spark starts."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_JARS: Final = ("spark.jars", "spark.driver.extraClassPath")
 _STREAMING: Final = "spark.sql.streaming."
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing."
 
@@ -262,7 +267,6 @@ class Spark:
             ) from error
 
     def _launch(self, java: str) -> Any:  # noqa: ANN401
-        internals.import_pyspark()
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - heavy, and only for views
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -273,7 +277,7 @@ class Spark:
             return session
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
         conf = SparkConf().setMaster(self._master).setAppName("millstream")
-        settings = _START | self._options
+        settings = settings_for(self._options)
         archive = ClassArchive(java, settings[_JAVA_OPTIONS])
         settings[_JAVA_OPTIONS] += f" {archive.option}"
         for name, value in settings.items():
@@ -334,6 +338,17 @@ class Spark:
             )
 
 
+def settings_for(options: Mapping[str, str]) -> dict[str, str]:
+    """What Spark is started with: the user's options, and the defaults for the rest.
+
+    Extensions are looked for in its jars only if some of them are the user's.
+    """
+    settings = _START | dict(options)
+    if any(each.startswith(_JARS) for each in options) or "PYSPARK_SUBMIT_ARGS" in os.environ:
+        settings[internals.EXTENSIONS_OF_JARS] = options.get(internals.EXTENSIONS_OF_JARS, "true")
+    return settings
+
+
 def _write_archive(session: Any) -> None:  # noqa: ANN401 - a SparkSession
     """Save Java's classes, once; not before a view has run, so that what it needs is there."""
     archive = _USERS.archive
@@ -358,7 +373,9 @@ def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf
     with log_file.open("ab") as log:
         try:
             with ThreadPoolExecutor(1, "millstream-java") as thread:
-                thread.submit(launch).result()
+                launching = thread.submit(launch)
+                internals.import_pyspark()  # meanwhile
+                launching.result()
         except BaseException:
             abandoned.set()  # seen by the thread, should another Ctrl-C have ended the wait for it
             for gateway in launched:

@@ -47,7 +47,9 @@ _FEW = 256  # results up to which Python is faster than Arrow
 _MOST = 4096  # rows in the dict, or deleted rows in the runs, before runs are compacted
 _FLOATS = ("REAL", "DOUBLE")
 _NAN = object()  # stands for NaN in a key, since no two NaNs are equal in Python
-_UPDATE = pa.array([-1, 1], pa.int64())
+_UPDATE = pa.Array.from_buffers(  # pa.array would import pandas, see ``Database``
+    pa.int64(), 2, [None, pa.py_buffer(np.array([-1, 1], np.int64))]
+)
 
 
 class Diff:

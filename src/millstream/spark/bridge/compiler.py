@@ -53,19 +53,19 @@ def _jar(jvm: Any, versions: tuple[str, ...]) -> Path:  # noqa: ANN401
     return jar
 
 
-def share_secret(session: Any, server: BridgeServer) -> dict[str, str]:  # noqa: ANN401
-    """Give the session's Java the secret of a server; returns the options that name the server.
+def share_secret(session: Any, server: BridgeServer) -> None:  # noqa: ANN401
+    """Give the session's Java the secret of a server.
 
-    Options are shown in plans, so the secret is not among them. Nor does it pass the gateway, which
-    a debug log would write down: it goes through a file that only this user can read, for a moment.
+    Options of a query are shown in plans, so it is not among them. Nor does it pass the gateway,
+    which a debug log would write down: it goes through a file that only this user can read, for a
+    moment.
     """
-    options = {"host": server.host, "port": str(server.port)}
+    place = {"host": server.host, "port": str(server.port)}
     known = {"secret": server.secret.hex(), "certificate": server.certificate.hex()}
     with tempfile.NamedTemporaryFile("w", prefix="millstream-", suffix=".json") as file:
-        json.dump(options | known, file)
+        json.dump(place | known, file)
         file.flush()
         internals.jvm_of(session).millstream.bridge.Address.learn(file.name)
-    return options
 
 
 def cache_folder() -> Path:
