@@ -36,6 +36,13 @@ def test_the_log_loads_neither_spark_nor_pandas():
     assert not loaded & {"pyspark", "pandas", "polars", "sqlglot", "starlette", "rich"}
 
 
+def test_the_database_leaves_pandas_to_a_thread():
+    code = "import millstream.database, sys; print(' '.join(sorted(sys.modules)))"
+    loaded = set(in_a_new_process(code).split())
+    assert "pyarrow" in loaded
+    assert not loaded & {"pyspark", "pandas", "polars"}
+
+
 def test_the_public_names_are_there():
     for name in millstream.__all__:
         assert getattr(millstream, name) is not None
