@@ -207,7 +207,7 @@ def test_a_catch_up_goes_on_while_enough_is_pushed(opened):
     play = Play(opened)
     play.push(0, 1, 2)
     feed, found = play.feed(), []
-    feed.enough = 2
+    feed.enough = lambda: 2
     for _, parts in batches(feed):
         found += [row["n"] for rows in read(feed, parts) for row in rows]
         if len(found) < 6:

@@ -49,7 +49,7 @@ class ViewFeed:
 
     Attributes:
         until: how far a catch-up goes.
-        enough: with so many rows after that, it goes on; None: it does not.
+        enough: gives with how many rows after that it goes on; None: it does not.
         batch_end: where the batch at hand ends; None in the live gear.
         live: the live gear's side.
         slots: how many tasks of Spark it feeds for good.
@@ -74,7 +74,7 @@ class ViewFeed:
         self._pieces: list[Piece] = []
         self._late: dict[int, list[ChangeBatch]] = {}
         self.until: int | None = None
-        self.enough: int | None = None
+        self.enough: Callable[[], int] | None = None
         self.batch_end: Offset | None = None
 
     # ---- what Spark's driver asks
@@ -139,7 +139,10 @@ class ViewFeed:
                 return until
 
     def _has_enough_after(self, lsn: int) -> bool:
-        return self.enough is not None and self.behind(Offset(lsn, ()), self.enough) >= self.enough
+        if self.enough is None:
+            return False
+        enough = self.enough()
+        return self.behind(Offset(lsn, ()), enough) >= enough
 
     def _comes_fast(self, lsn: int) -> bool:
         """Whether, after an LSN, rows come at such a rate that it is no use to begin without."""

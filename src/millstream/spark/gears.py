@@ -341,7 +341,7 @@ class Runner:
     def _catch_up(self) -> None:
         while not self._over.is_set():
             self._feed.open_again()
-            self._feed.enough = SHIFT_UP
+            self._feed.enough = lambda: SHIFT_UP
             running = self._query.start("catch-up")
             self._shifted("catch-up", "catching up")
             while not running.wait(1):
