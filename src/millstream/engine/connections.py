@@ -270,7 +270,8 @@ class Connections:
     def all(self) -> list[Running]:
         """All connectors, by name."""
         with self._lock:
-            return sorted(self._running.values(), key=lambda each: each.definition.name)
+            running = list(self._running.values())
+        return sorted(running, key=lambda each: each.definition.name)
 
     def pause(self, name: str, *, paused: bool) -> None:
         """PAUSE or RESUME: stop a connector, or let it go on; kept for the next start.
