@@ -36,6 +36,24 @@ def ours():
     ]
 
 
+# ---- memory
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "system"), ("mimalloc", "mimalloc")])
+def test_arrow_allocates_by_the_c_library_unless_a_pool_is_named(tmp_path, given, expected):
+    program = f"""
+        import millstream as ms, pyarrow as pa
+        ms.open({str(tmp_path)!r}).close()
+        print(pa.default_memory_pool().backend_name)
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "ARROW_DEFAULT_MEMORY_POOL"}
+    if given is not None:
+        environment["ARROW_DEFAULT_MEMORY_POOL"] = given
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == expected
+
+
 # ---- close
 
 

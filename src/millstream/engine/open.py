@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from millstream.catalog import Catalog
 from millstream.dispatch import Dispatcher
@@ -47,6 +50,7 @@ def open_engine(
 
     The views are loaded, but do not run yet: see ``start_views``.
     """
+    use_system_memory_pool()
     log = Log(  # locks the directory; the log ends with the last commit that is entire
         path,
         sync_interval=sync_interval,
@@ -71,6 +75,16 @@ def open_engine(
     finally:
         hold.release()
     return engine
+
+
+def use_system_memory_pool() -> None:
+    """Let Arrow allocate by the C library, unless ARROW_DEFAULT_MEMORY_POOL names another pool.
+
+    With Arrow's default, mimalloc, the resident memory of a process with many views, whose batches
+    are allocated and freed by different threads, grew by 20 MB a minute while Arrow held 0.2 MB.
+    """
+    if not os.environ.get("ARROW_DEFAULT_MEMORY_POOL"):
+        pa.set_memory_pool(pa.system_memory_pool())
 
 
 def assemble(log: Log, spark: Spark) -> Engine:
