@@ -13,17 +13,19 @@ import pyarrow as pa
 
 from millstream.engine.close import close_engine, close_forgotten
 from millstream.engine.open import open_engine, start_views
+from millstream.engine.permissions import ROLES
 from millstream.engine.session import Session
 from millstream.engine.show import metrics, topology
-from millstream.errors import TenantError
+from millstream.errors import InvalidOptionError, TenantError
 from millstream.model.arguments import check_mapping, check_path, check_text
 from millstream.model.clock import system_clock
 from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from millstream.engine.permissions import Role
     from millstream.model.clock import Clock
 
 
@@ -93,21 +95,43 @@ class Database(Session):
         # pyarrow imports pandas, if it is there, at its first conversion: better now than later.
         threading.Thread(target=pa.array, args=([0],), daemon=True).start()
 
-    def session(self, *, tenant: str | None) -> Session:
+    def session(
+        self,
+        *,
+        tenant: str | None = None,
+        role: Role = "admin",
+        directories: Sequence[Path] | None = None,
+    ) -> Session:
         """The database as one tenant sees it: every statement, and every way to read or write.
 
         With None it sees everything, as the database itself, and LISTENs to channels of its own.
 
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        ...     db.session(role="read").execute("DELETE FROM t")
+        Traceback (most recent call last):
+        millstream.errors.RoleError: the role 'read' cannot run DELETE...
+
+        Args:
+            tenant: whose rows it sees and changes; None: all.
+            role: what it may do: ``read``, ``write`` (rows, too), ``admin`` (everything).
+            directories: the only directories whose files its statements may name; None: any file.
+
         Raises:
             TenantError: the name of the tenant is not a str.
+            InvalidOptionError: there is no such role.
         """
         self._check()
+        if role not in ROLES:
+            raise InvalidOptionError(f"role is {role!r}", hint=f"one of {', '.join(ROLES)}")
         if not isinstance(tenant, str | None):
             raise TenantError(
                 f"expected the name of a tenant, got {type(tenant).__name__}",
                 hint="db itself is the session that sees everything",
             )
-        return Session(self._engine, tenant, self)
+        within = None if directories is None else tuple(directories)
+        return Session(self._engine, tenant, self, role=role, directories=within)
 
     # ---- looking at it
 

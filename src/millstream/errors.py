@@ -516,6 +516,12 @@ class FileAccessError(Error):
     code = "FILE"
 
 
+class FileRefusedError(FileAccessError):
+    """A file outside of the directories that the server gives access to."""
+
+    code = "FILE_REFUSED"
+
+
 class FileFormatError(FileAccessError):
     """A file that is damaged, not complete, or of another format than it should be."""
 
@@ -544,6 +550,12 @@ class RoleError(ServerError):
     """The role of the key does not allow it."""
 
     code = "ROLE"
+
+
+class AddressRefusedError(ServerError):
+    """An address that a tenant's webhook may not reach."""
+
+    code = "ADDRESS_REFUSED"
 
 
 class LimitError(ServerError):

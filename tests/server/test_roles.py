@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.errors import RoleError, SqlSyntaxError
+from millstream.engine.permissions import ROLES, TABLE, action_of
+from millstream.errors import RoleError, SqlSyntaxError, TenantError
 from millstream.server import roles
-from millstream.server.roles import Identity, check_sql, check_statements, needed_role
-from millstream.sql import Statement, parse
+from millstream.server.roles import Identity, check_sql, facts_of
+from millstream.sql import parse
 
 READ = (
     "SELECT * FROM t",
@@ -44,6 +45,10 @@ ADMIN = (
 )
 
 
+def needed_role(statements):
+    return max((TABLE[action_of(each)].role for each in statements), key=ROLES.index)
+
+
 @pytest.mark.parametrize("sql", READ)
 def test_all_may_read(sql):
     assert needed_role(parse(sql)) == "read"
@@ -65,14 +70,14 @@ def test_admins_may_do_the_rest(sql):
     for role in ("read", "write"):
         with pytest.raises(RoleError, match="use a key with the role 'admin'"):
             check_sql(Identity("k", None, role), sql)
-        with pytest.raises(RoleError):
-            check_statements(Identity("k", None, role), parse(sql))
 
 
-def test_every_statement_has_a_role():
-    # By name: a dataclass with slots is a second class, made of the first.
-    statements = {each.__name__ for each in Statement.__subclasses__()}
-    assert statements == {each.__name__ for each in roles._NEEDED}
+def test_what_is_not_in_the_table_needs_the_highest_role_and_no_tenant():
+    Identity("k").check("FLY")
+    with pytest.raises(RoleError):
+        Identity("k", None, "write").check("FLY")
+    with pytest.raises(TenantError):
+        Identity("k", "acme", "admin").check("FLY")
 
 
 def test_text_that_cannot_be_parsed():
@@ -87,5 +92,5 @@ def test_the_error_names_the_statement_that_was_refused():
 
 def test_long_texts_are_not_remembered():
     sql = f"SELECT * FROM t WHERE a = '{'x' * 10_000}'"
-    assert check_sql(Identity("k", None, "read"), sql).role == "read"
+    assert facts_of(sql).actions[0][0] == "SELECT"
     assert sql not in roles._known

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,7 +11,8 @@ import pytest
 from tests.server.conftest import bearer
 
 import millstream as ms
-from millstream.errors import InvalidOptionError
+from millstream.errors import AddressRefusedError, InvalidOptionError
+from millstream.server.addresses import AddressRules, parse_networks
 from millstream.server.webhooks import Webhook, Webhooks, checked, pause_after
 from millstream.testing import wait_until
 
@@ -165,11 +167,12 @@ def test_over_http(serve, receiver):
         assert served.client.delete("/v1/webhooks/h", headers=admin).status_code == 404
 
 
+LOOPBACK = parse_networks(["127.0.0.0/8"])
 TENANTS = "CREATE SOURCE s (org VARCHAR NOT NULL, n BIGINT) WITH (tenant = 'org')"
 
 
 def test_each_tenant_has_names_of_its_own(serve, receiver):
-    with serve(auth=True) as served:
+    with serve(auth=True, webhook_networks=LOOPBACK) as served:
         served.db.execute(TENANTS)
         keys = {
             tenant: bearer(served.keys.create(f"k{tenant}", role="admin", tenant=tenant))
@@ -201,7 +204,7 @@ def test_each_tenant_has_names_of_its_own(serve, receiver):
 def test_webhooks_of_tenants_go_on_after_a_restart(tmp_path, receiver):
     with ms.open(tmp_path / "db") as db:
         db.execute(TENANTS)
-        hooks = Webhooks(db)
+        hooks = Webhooks(db, rules=AddressRules(LOOPBACK))
         for tenant in ("a", "B/../x", None):
             hooks.add(Webhook("h", "SELECT n FROM s", receiver.url, "x", tenant))
         hooks.close()
@@ -214,7 +217,7 @@ def test_webhooks_of_tenants_go_on_after_a_restart(tmp_path, receiver):
         (directory / "later.json").unlink()
         db.insert("s", [("a", 1), ("B/../x", 2)])
     with ms.open(tmp_path / "db") as db:
-        hooks = Webhooks(db)
+        hooks = Webhooks(db, rules=AddressRules(LOOPBACK))
         hooks.start()
         wait_until(lambda: sorted(receiver.rows()) == [[1], [2]])
         hooks.add(Webhook("g", "SELECT n FROM s", receiver.url, "x"))
@@ -237,3 +240,83 @@ def test_the_topology_shows_no_subscription_of_another_tenant(serve):
         assert [each["name"] for each in drawn["nodes"]] == ["s", "own"]
         assert drawn["edges"] == [{"from": "s", "to": "own"}]
         assert "s of b" in [each["name"] for each in everything["nodes"]]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::]", "2130706433", "127.1"),
+        *("10.0.0.1", "172.16.3.4", "192.168.1.1", "100.100.100.200", "[fd00:ec2::254]"),
+        *("169.254.169.254", "[fe80::1]", "168.63.129.16", "224.0.0.1", "[fec0::1]"),
+        *("[::ffff:10.0.0.1]", "[64:ff9b::a00:1]", "[2002:7f00:1::]"),
+    ],
+)
+def test_a_tenants_webhook_reaches_public_addresses_only(db, hooks, host):
+    db.execute("CREATE TABLE t (org VARCHAR PRIMARY KEY) WITH (tenant = 'org')")
+    url = f"http://{host}:9/"
+    with pytest.raises(AddressRefusedError):
+        hooks.add(Webhook("h", "SELECT * FROM t", url, "", tenant="a"))
+    assert hooks.shown(None) == []
+    assert db.query("SHOW SUBSCRIPTIONS").fetchall() == []
+    hooks.add(Webhook("h", "SELECT * FROM t", url, ""))  # without a tenant: as the admin says
+
+
+def test_public_addresses():
+    rules = AddressRules(parse_networks(["10.1.0.0/16"]))
+    for each in ("93.184.216.34", "2606:2800:220:1::1", "10.1.2.3", "::ffff:10.1.2.3"):
+        rules.check(each)
+    with pytest.raises(AddressRefusedError) as caught:
+        rules.check("10.2.0.1")
+    assert "10.2.0.1" not in str(caught.value)
+
+
+def test_a_name_that_leads_elsewhere_later(db, receiver, monkeypatch):
+    found = ["93.184.216.34"]
+    real = socket.getaddrinfo
+
+    def lookup(host, port, *given, **options):
+        if host != "hook.example":
+            return real(host, port, *given, **options)
+        return real(found[-1], port, *given, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    hooks = Webhooks(db, pause=lambda _: 0.001)
+    url = receiver.url.replace("127.0.0.1", "hook.example")
+    db.execute(TENANTS.replace(" s ", " r "))
+    hooks.add(Webhook("h", "SELECT n FROM r", url, "", tenant="a", attempts=2))
+    found.append("127.0.0.1")
+    db.insert("r", [("a", 1)])
+    wait_until(lambda: hooks.shown("a")[0]["dead"] == 1)
+    assert receiver.deliveries == []
+    [letter] = hooks["a", "h"].dead_letters()
+    assert "not of the public internet" in letter["why"]
+    assert hooks["a", "h"].replay() == (0, 1)
+    hooks.close()
+    allowed = Webhooks(db, rules=AddressRules(LOOPBACK))
+    allowed.start()
+    assert allowed["a", "h"].replay() == (1, 0)
+    assert receiver.rows() == [[1]]
+    allowed.close()
+
+
+def test_secrets_in_addresses_are_masked(db, hooks):
+    for number, url in enumerate(
+        [
+            "https://user:hunter2@127.0.0.1:9/x",
+            "https://hunter2@127.0.0.1:9/x",
+            "https://127.0.0.1:9/x?id=7&api_key=hunter2&Signature=hunter2",
+        ]
+    ):
+        made = hooks.add(Webhook(f"h{number}", "SELECT n FROM s", url, "hunter2"))
+        assert "hunter2" not in json.dumps(made.shown())
+    assert "hunter2" not in json.dumps(hooks.shown(None))
+    assert "id=7" in json.dumps(hooks.shown(None))
+
+
+def test_over_http_the_address_of_a_tenant_is_refused(serve):
+    with serve(auth=True) as served:
+        served.db.execute(TENANTS)
+        admin = bearer(served.keys.create("k", role="admin", tenant="a"))
+        wanted = {"name": "h", "sql": "SELECT n FROM s", "url": "http://169.254.169.254/latest"}
+        answer = served.client.post("/v1/webhooks", json=wanted, headers=admin)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "ADDRESS_REFUSED")

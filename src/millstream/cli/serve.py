@@ -13,6 +13,7 @@ import typer
 
 import millstream
 from millstream.errors import MissingExtraError
+from millstream.server.addresses import parse_networks
 from millstream.server.settings import Limits, Settings, parse_address
 
 if TYPE_CHECKING:
@@ -52,6 +53,17 @@ def serve(  # noqa: PLR0917 - Typer makes options of them
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="A certificate: then it is TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, if in another file.")] = None,
+    files_dir: Annotated[
+        list[Path] | None,
+        typer.Option(help="A directory whose files COPY may name; may be repeated."),
+    ] = None,
+    webhook_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NETWORK",
+            help="Addresses that webhooks of tenants may reach besides public ones; repeatable.",
+        ),
+    ] = None,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = Limits.body_bytes,
     max_connections: Annotated[int, typer.Option()] = Limits.connections,
     max_subscriptions: Annotated[
@@ -77,6 +89,8 @@ def serve(  # noqa: PLR0917 - Typer makes options of them
         hosts=tuple(host or ()),
         certificate=tls_cert,
         private_key=tls_key,
+        directories=tuple(files_dir or ()),
+        webhook_networks=parse_networks(webhook_network or ()),
         limits=Limits(
             body_bytes=max_body,
             connections=max_connections,

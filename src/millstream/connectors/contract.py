@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Column, Schema
 
 Row = tuple[Any, ...]
-OptionKind = Literal["text", "int", "float", "bool", "duration", "size", "choice", "json"]
+OptionKind = Literal["text", "int", "float", "bool", "duration", "size", "choice", "json", "place"]
 TargetKind = Literal["source", "table"]
 
 
@@ -65,8 +65,8 @@ class Option:
         name: in small letters, with underscores. One that ends with ``.*`` stands for all that
             begin so: ``kafka.*`` for ``kafka.fetch.min.bytes``.
         kind: what its value is: text, int, float, bool, duration (``'5 seconds'``: a float, in
-            seconds), size (``'64 MB'``: an int, in bytes), choice (one of ``choices``) or json
-            (text that is parsed).
+            seconds), size (``'64 MB'``: an int, in bytes), choice (one of ``choices``), json
+            (text that is parsed) or place (a path of a file or directory, or its URL).
         required: whether it must be given.
         default: its value when it is not given.
         secret: whether it is never shown. Its value may be ``${env:NAME}`` or ``${file:/path}``.

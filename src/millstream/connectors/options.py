@@ -285,6 +285,7 @@ def _json(value: object) -> Any:  # noqa: ANN401 - whatever it says
 
 _KINDS: Final[dict[str, Callable[[object], Any]]] = {
     "text": _text,
+    "place": _text,
     "int": _int,
     "float": _float,
     "bool": _bool,

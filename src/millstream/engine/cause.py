@@ -8,7 +8,6 @@ from millstream.errors import (
     InvalidOptionError,
     LsnNotKeptError,
     ObjectNotFoundError,
-    TenantError,
     WrongObjectError,
 )
 from millstream.model.change import Change
@@ -29,11 +28,7 @@ _STEPS: Final = (1 << 10, 1 << 16, 1 << 62)
 
 def rows(context: Context, change: Change | ChangeEvent | int) -> dict[str, list[Change]]:
     """By source or table, what led to a change."""
-    if context.tenant is not None:
-        raise TenantError(
-            "a tenant cannot ask what led to a change: rows of others may have",
-            hint="run it without a tenant",
-        )
+    context.check("see causes")
     lsn = change if type(change) is int else getattr(change, "lsn", None)
     if not isinstance(change, Change | ChangeEvent | int) or type(lsn) is not int or lsn < 1:
         raise InvalidOptionError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.catalog import Connection, Definition, Options, SinkDefinition, options_of
 from millstream.catalog.connection import DEAD_LETTERS as DEAD
 from millstream.connectors.contract import SinkInput, SourceConnector, Target
-from millstream.connectors.options import OF_SINKS, OF_SOURCES, settings_of
+from millstream.connectors.options import OF_SINKS, OF_SOURCES, resolve, settings_of
 from millstream.connectors.registry import sink_connector, source_connector
 from millstream.engine.connections import SINK_PREFIX
 from millstream.engine.connector_options import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.catalog.connection import OptionValue
-    from millstream.connectors.contract import Settings, SinkConnector
+    from millstream.connectors.contract import Option, Settings, SinkConnector
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
     from millstream.model.result import Result
@@ -71,6 +71,7 @@ def create_fed(context: Context, statement: CreateSource | CreateTable) -> Resul
         )
     own, given = split(statement, kind)
     secrets = checked(statement, given, (*made.options, *OF_SOURCES))
+    given |= _places(context, given, made.options)
     connection = Connection(
         made.name,
         MappingProxyType(given),
@@ -81,6 +82,20 @@ def create_fed(context: Context, statement: CreateSource | CreateTable) -> Resul
     definition = _planned(engine, statement, made, connection, own)
     _create_fed(engine, definition)
     return context.done(done)
+
+
+def _places(
+    context: Context, given: Mapping[str, OptionValue], known: tuple[Option, ...]
+) -> dict[str, OptionValue]:
+    """The paths among the options, where only some directories may be named.
+
+    Raises:
+        FileRefusedError: a path outside of them.
+    """
+    if context.directories is None:
+        return {}
+    names = [each.name for each in known if each.kind == "place" and each.name in given]
+    return {name: context.path(str(resolve(given[name]))) for name in names}
 
 
 def _planned(
@@ -203,6 +218,7 @@ def create_sink(context: Context, statement: CreateSink) -> Result:
         made = sink_connector(connector_of(statement))
     _, given = split(statement, "sink")
     secrets = checked(statement, given, (*made.options, *OF_SINKS))
+    given |= _places(context, given, made.options)
     dead = _dead_letters_name(statement, given) if made.rejects else ""
     connection = Connection(made.name, MappingProxyType(given), secrets, dead_letters=dead)
     sink = SinkDefinition(

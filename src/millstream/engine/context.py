@@ -1,41 +1,28 @@
-"""``Context``: what a statement runs in: the engine, the tenant, the channels of its session."""
+"""``Context``: what a statement runs in: the engine, the tenant, the role, the channels."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.catalog import tenants
-from millstream.errors import TenantError, ViewFailedError
-from millstream.masking import without_secrets
+from millstream.engine import permissions
+from millstream.errors import FileRefusedError, ViewFailedError
+from millstream.files.place import is_local
 from millstream.model.result import Result
-from millstream.sql import (
-    Delete,
-    Describe,
-    Drop,
-    Explain,
-    Insert,
-    Notify,
-    Query,
-    Select,
-    Show,
-    ShowChanges,
-    Update,
-    plan_select,
-)
+from millstream.sql import plan_select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.catalog import Definition
     from millstream.catalog.tenants import OwnRows
     from millstream.engine.engine import Engine
-    from millstream.sql import Input, SelectPlan, Statement
+    from millstream.engine.permissions import Role
+    from millstream.sql import Input, Select, SelectPlan, Statement
     from millstream.subscriptions import Channels
-
-_FOR_TENANTS = (Insert, Update, Delete, Select, Query, Notify, ShowChanges, Describe, Explain)
-_SHOWN_TO_TENANTS = ("sources", "tables", "views", "streams")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +47,16 @@ class Context:
         tenant: whose rows it sees and changes; None: all.
         channels: the channels of SQL's LISTEN; None in the context of one call.
         progress: is told how far a COPY is; None: nobody wants to know.
+        role: what it may do, as ``permissions.TABLE`` says.
+        directories: the only directories whose files a statement may name; None: any file.
     """
 
     engine: Engine
     tenant: str | None = None
     channels: Channels | None = None
     progress: Callable[[CopyProgress], None] | None = None
+    role: Role = "admin"
+    directories: tuple[Path, ...] | None = None
 
     # ---- what a tenant may see
 
@@ -112,23 +103,46 @@ class Context:
         read = self.engine.views.planner.input
         return read if self.tenant is None else lambda name: read(self.find(name).name)
 
-    # ---- what a tenant may do
+    # ---- what may be done
 
-    def check_allowed(self, statement: Statement) -> None:
-        """Raise unless the tenant may run a statement.
+    def check(self, action: str) -> None:
+        """Raise unless the role, and the tenant, may do something; see ``permissions.TABLE``.
 
         Raises:
-            TenantError: it changes or shows what belongs to all.
+            RoleError: the role is too low.
+            TenantError: tenants may not.
         """
-        if self.tenant is None or isinstance(statement, _FOR_TENANTS):
-            return
-        if isinstance(statement, Drop) and statement.kind == "subscription":
-            return  # one of its own
-        if not (isinstance(statement, Show) and statement.kind in _SHOWN_TO_TENANTS):
-            raise TenantError(
-                f"a tenant cannot run: {without_secrets(statement.text)}",
-                hint="tenants query, insert, update and delete; run it without a tenant",
-            )
+        permissions.check(action, self.role, self.tenant)
+
+    def check_statements(self, statements: Iterable[Statement]) -> None:
+        """Raise unless the role, and the tenant, may run statements.
+
+        Raises:
+            RoleError: the role is too low for one of them.
+            TenantError: tenants may not run one of them.
+        """
+        for each in statements:
+            permissions.check(permissions.action_of(each), self.role, self.tenant, each.text)
+
+    def path(self, url: str) -> str:
+        """A path or URL that a statement names, if it may; a relative one is in the directory.
+
+        Raises:
+            FileRefusedError: a file outside of the directories.
+        """
+        if self.directories is None or not is_local(url):
+            return url
+        given = Path(url.partition("://")[2] if "://" in url else url)
+        for each in self.directories:
+            directory = each.resolve()
+            found = (directory / given).resolve()  # of an absolute path, that path
+            if found.is_relative_to(directory):
+                return str(found)
+        where = ", ".join(map(str, self.directories))
+        raise FileRefusedError(
+            "the server does not give access to this file",
+            hint=f"name a file in {where}" if where else "start the server with --files-dir DIR",
+        )
 
     @contextlib.contextmanager
     def filtered_errors(self) -> Iterator[None]:

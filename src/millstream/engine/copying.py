@@ -47,7 +47,7 @@ def copy_from(context: Context, statement: CopyFrom) -> Result:
         FileAccessError: the file cannot be read.
     """
     definition = context.find(statement.target)
-    place, options, more = _options(statement, ("replace", "atomic"))
+    place, options, more = _options(context, statement, ("replace", "atomic"))
     file_schema = _of_file(definition.schema, statement)
     pieces = _read(context, definition, place, file_schema, options)
     conflict: Any = "replace" if more.get("replace") else "error"
@@ -105,7 +105,7 @@ def copy_to(context: Context, statement: CopyTo) -> Result:
     Raises:
         FileAccessError: the file cannot be written.
     """
-    place, options, _ = _options(statement, ())
+    place, options, _ = _options(context, statement, ())
     form = options.of(place.name)
     query = statement.query
     found = dml.select(context, query) if isinstance(query, Select) else dml.query(context, query)
@@ -146,7 +146,7 @@ class _KeptOpen:
 
 
 def _options(
-    statement: CopyFrom | CopyTo, more: tuple[str, ...]
+    context: Context, statement: CopyFrom | CopyTo, more: tuple[str, ...]
 ) -> tuple[Place, FileOptions, dict[str, Any]]:
     """The file, how it is written, and the values of other options."""
     values: dict[str, Any] = {}
@@ -169,7 +169,7 @@ def _options(
             values[name] = value if name in _FLAGS else str(resolve(value))
             continue
         raise SqlOptionError(problem, sql=statement.sql, line=at[0], column=at[1], hint=hint)
-    place = open_place(statement.place, {name: values.get(name) for name in _ACCESS})
+    place = open_place(context.path(statement.place), {name: values.get(name) for name in _ACCESS})
     named = {name: values[name] for name in _OF_CSV if name in values}
     form = FileOptions(values.get("format")).of(place.name)
     if form != "csv" and named:

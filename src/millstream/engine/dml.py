@@ -58,6 +58,7 @@ def insert_batches(
     conflict: Conflict = "error",
 ) -> int:
     """Add checked batches to a source or a table, all or none; returns how many rows."""
+    context.check("push rows")
     own = context.own_rows(definition)
     definition.check_writable()
     if own is not None:
@@ -79,6 +80,7 @@ def insert_once(
     conflict: Conflict = "error",
 ) -> Insertion:
     """Add checked batches, unless that was done before with the same key; on the disk by then."""
+    context.check("push rows")
     engine, own = context.engine, context.own_rows(definition)
     definition.check_writable()
     if own is not None:
@@ -126,11 +128,17 @@ def _commit_once(
 
 def source(context: Context, name: str, record: type | None) -> Source:
     """A producer's handle on a source, which refuses rows of other tenants."""
+    context.check("push rows")
     engine = context.engine
     definition, own = context.find_own(name)
     definition.check_writable()
-    inlet = engine.inlets[definition]
-    return Source(inlet, engine.flush, record, check=None if own is None else own.check)
+    return Source(
+        engine.inlets[definition],
+        engine.flush,
+        record,
+        check=None if own is None else own.check,
+        check_watermark=lambda: context.check("set a watermark"),
+    )
 
 
 # ---- changing rows

@@ -44,6 +44,7 @@ def notify(context: Context, statement: Notify) -> Result:
 
 def send(context: Context, channel: Any, payload: Any) -> None:  # noqa: ANN401 - checked here
     """Send a message to the listeners of a channel, in the order of the pushes."""
+    context.check("NOTIFY")
     check_text(channel, "the channel")
     check_text(payload, "the payload", optional=True)
     rows = SCHEMA.check_rows([(channel, payload, context.tenant)])
@@ -53,6 +54,7 @@ def send(context: Context, channel: Any, payload: Any) -> None:  # noqa: ANN401 
 @uninterrupted(undo=cancel)
 def subscribe_to(context: Context, style: type[R], channels: Sequence[str]) -> R:
     """A subscription to the messages on some channels, or on all."""
+    context.check("LISTEN")
     check_text(context.tenant, "tenant", optional=True)
     for channel in channels:
         check_text(channel, "a channel")
@@ -88,9 +90,9 @@ def unlisten(context: Context, statement: Unlisten) -> Result:
     return Result.of_status("UNLISTEN")
 
 
-def show_channels(channels: Channels) -> Result:
+def show_channels(context: Context) -> Result:
     """SHOW CHANNELS."""
-    return Result.of_rows(_CHANNELS, [(name,) for name in channels.names])
+    return Result.of_rows(_CHANNELS, [(name,) for name in _channels(context).names])
 
 
 def _channels(context: Context) -> Channels:

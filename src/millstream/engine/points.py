@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from millstream.sql import ParameterValues, Point, Statement
 
 _KEPT: Final = 1024
+_ACTIONS: Final = {
+    "insert": "INSERT",
+    "update": "UPDATE",
+    "delete": "DELETE",
+    "select": "SELECT",
+    "count": "SELECT",
+}
 P = TypeVar("P")
 
 
@@ -99,6 +106,8 @@ def run(
     definition = context.engine.catalog.get(point.target)
     if definition is None or definition.schema is not point.schema:
         return None
+    if context.role != "admin":  # which may do all of them
+        context.check(_ACTIONS[point.kind])
     key, given = point.values(point.key, parameters), point.values(point.given, parameters)
     if key is None or given is None:
         return None

@@ -14,18 +14,20 @@ from millstream.formats.batches import as_batches
 from millstream.formats.csv_text import csv_rows
 from millstream.formats.json_text import json_rows
 from millstream.model.display import public_names
-from millstream.model.result import Result
 from millstream.sources import Writer
 from millstream.sql import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from millstream.engine.context import CopyProgress
     from millstream.engine.engine import Engine
     from millstream.engine.once import Insertion
+    from millstream.engine.permissions import Role
     from millstream.formats.text import TextInput
     from millstream.model.change import Change
+    from millstream.model.result import Result
     from millstream.model.schema import Schema
     from millstream.sources import Source
     from millstream.sql import ParameterValues
@@ -50,15 +52,26 @@ class Session(Subscribing):
 
     Attributes:
         tenant: whose rows it sees; None: all.
+        role: what it may do: ``read``, ``write`` (rows, too), ``admin`` (everything).
     """
 
-    def __init__(self, engine: Engine, tenant: str | None, database: Session | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tenant: str | None,
+        database: Session | None = None,
+        *,
+        role: Role = "admin",
+        directories: tuple[Path, ...] | None = None,
+    ) -> None:
         self.tenant = tenant
+        self.role = role
         self._engine = engine
         self._database = database  # which is not closed as long as this is referenced
         self._is_closed = False
-        self._channels = notifications.channels_of(Context(engine, tenant))
-        self._context = Context(engine, tenant, self._channels)
+        context = Context(engine, tenant, role=role, directories=directories)
+        self._channels = notifications.channels_of(context)
+        self._context = replace(context, channels=self._channels)
 
     # ---- SQL
 
@@ -88,7 +101,10 @@ class Session(Subscribing):
 
         Raises:
             SqlError: a statement is refused; the error says where, why, and what to write instead.
-                If the text cannot be parsed, nothing was run; else the statements before it were.
+                If the text cannot be parsed, or a statement in it is not allowed, nothing was run;
+                else the statements before it were.
+            RoleError: the role of the session is too low for a statement.
+            TenantError: a statement is not for tenants.
         """
         context = self._context_of(tenant)
         if progress is not None:
@@ -96,10 +112,8 @@ class Session(Subscribing):
         known = points.run(context, sql, parameters)
         if known is not None:
             return known
-        result: Result | Subscription = Result.of_status("")
         statements = parse(sql, parameters)
-        for statement in statements:
-            result = run(context, statement)
+        result = run(context, statements)
         points.remember(context, statements, parameters)
         return result
 
@@ -129,7 +143,7 @@ class Session(Subscribing):
         statements = parse(sql, parameters)
         for statement in statements:
             check_query(statement, sql)
-        result = [cast("Result", run(context, statement)) for statement in statements][-1]
+        result = cast("Result", run(context, statements))
         points.remember(context, statements, parameters)
         return result
 
@@ -384,4 +398,4 @@ class Session(Subscribing):
             raise TenantError(
                 "a session of one tenant cannot run as another", hint="leave tenant= out"
             )
-        return Context(self._engine, tenant)
+        return replace(self._context, tenant=tenant, channels=None)

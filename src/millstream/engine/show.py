@@ -400,6 +400,7 @@ def _pattern(like: str) -> re.Pattern[str]:
 
 def metrics(context: Context) -> dict[str, Any]:
     """Counters of the database, of each source, view and subscription."""
+    context.check("see metrics")
     engine = context.engine
     open_now = engine.registry.all()
     return {
@@ -432,6 +433,7 @@ def topology(context: Context) -> dict[str, Any]:
     that its input has emitted; to a subscription, what was handed over. Tenants are not shown it,
     since the rows are of all.
     """
+    context.check("see the topology")
     engine, seen = context.engine, set(context.names())
     nodes = [{"name": each.name, "kind": each.kind} for each in engine.catalog if each.name in seen]
     edges = [

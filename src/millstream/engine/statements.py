@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.engine import connect, copying, ddl, dml, notifications, show, subscribe
 from millstream.engine.explain import explain
 from millstream.errors import SqlUnsupportedError
+from millstream.model.result import Result
 from millstream.sql import (
     AddColumn,
     CopyFrom,
@@ -35,10 +36,9 @@ from millstream.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.engine.context import Context
-    from millstream.model.result import Result
     from millstream.subscriptions import Subscription
 
 _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
@@ -58,6 +58,8 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     Select: dml.select,
     Query: dml.query,
     Notify: notifications.notify,
+    Listen: notifications.listen,
+    Unlisten: notifications.unlisten,
     Show: show.show,
     ShowCreate: show.show_create,
     ShowChanges: show.show_changes,
@@ -67,21 +69,27 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
 _QUERIES: Final = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
 
 
-def run(context: Context, statement: Statement) -> Result | Subscription:
-    """Run one statement; LIVE SELECT gives a Subscription, every other one a Result.
+def run(context: Context, statements: Sequence[Statement]) -> Result | Subscription:
+    """Run statements, once all of them are known to be allowed; returns what the last one gives.
+
+    LIVE SELECT gives a Subscription, every other one a Result.
 
     Raises:
-        TenantError: it is not for tenants.
+        RoleError: the role is too low for one of them.
+        TenantError: one of them is not for tenants.
     """
+    context.check_statements(statements)
+    result: Result | Subscription = Result.of_status("")
+    for each in statements:
+        result = _run(context, each)
+    return result
+
+
+def _run(context: Context, statement: Statement) -> Result | Subscription:
     if isinstance(statement, Select | Query) and statement.live:
         return subscribe.live(context, statement)
-    if isinstance(statement, Listen):
-        return notifications.listen(context, statement)
-    if isinstance(statement, Unlisten):
-        return notifications.unlisten(context, statement)
-    if isinstance(statement, Show) and statement.kind == "channels" and context.channels:
-        return notifications.show_channels(context.channels)
-    context.check_allowed(statement)
+    if isinstance(statement, Show) and statement.kind == "channels":
+        return notifications.show_channels(context)
     with context.filtered_errors():
         return _RUN[type(statement)](context, statement)
 

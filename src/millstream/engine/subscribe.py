@@ -80,6 +80,7 @@ def query(
         options: where it starts, and how rows are delivered.
         callbacks: those of the style.
     """
+    context.check("subscribe" if options.name is None else "keep a durable subscription")
     engine = context.engine
     select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
     _check_no_past(select, options)
@@ -127,6 +128,7 @@ def cut(
         options: where it starts, and how many rows wait in memory.
         callbacks: those of the style.
     """
+    context.check("subscribe")
     check_options(options)
     engine = context.engine
     feeds: dict[str, tuple[LogFeed, SubscribedQuery]] = {}
@@ -229,6 +231,7 @@ def inline(
     on_complete: Callable[[], object] | None,
 ) -> InlineSubscription:
     """A callback on the pusher's own thread."""
+    context.check("subscribe")
     select = _select(sql, parameters)
     _check_no_past(select, _DEFAULTS)
     if isinstance(select, Query):
@@ -307,6 +310,7 @@ def changes(
     context: Context, style: type[R], collection: str | None, options: SubscribeOptions
 ) -> R:
     """A subscription to every change of a collection, or of all of them."""
+    context.check("follow the change bus")
     check_text(context.tenant, "tenant", optional=True)
     engine = context.engine
     definition = None if collection is None else context.find(collection)

@@ -114,6 +114,16 @@ class Place:
             raise access_error("read", self.path, error) from error
 
 
+def is_local(url: str) -> bool:
+    """Whether a path or a URL is of this machine.
+
+    >>> is_local("data/x.csv"), is_local("file:///x.csv"), is_local("s3://bucket/x.csv")
+    (True, True, False)
+    """
+    scheme, separator, _ = url.partition("://")
+    return not separator or scheme.lower() == "file"
+
+
 def open_place(url: str, access: Mapping[str, Any] | None = None) -> Place:
     """The place of a path or a URL: ``s3://``, ``gs://``, ``abfs://``, ``file://``.
 
@@ -134,7 +144,7 @@ def open_place(url: str, access: Mapping[str, Any] | None = None) -> Place:
         raise InvalidOptionError("the path is empty", hint="give a path or a URL")
     given = {name: value for name, value in (access or {}).items() if value is not None}
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme.lower() == "file":
+    if is_local(url):
         _check_taken(given, {}, "a file of this machine")
         return Place(fs.LocalFileSystem(), str(Path(rest if separator else url).absolute()), True)
     kind = _SCHEMES.get(scheme.lower(), "")

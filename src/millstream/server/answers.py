@@ -20,6 +20,8 @@ _STATUS: Final[tuple[tuple[type[errors.Error], int], ...]] = (
     (errors.RoleError, 403),
     (errors.OriginError, 403),
     (errors.TenantError, 403),
+    (errors.FileRefusedError, 403),
+    (errors.AddressRefusedError, 403),
     (errors.TooLargeError, 413),
     (errors.MediaTypeError, 415),
     (errors.LimitError, 429),

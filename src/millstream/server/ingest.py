@@ -30,7 +30,7 @@ _LONGEST_KEY: Final = 255
 
 async def push(service: Service, request: Request, identity: Identity) -> Response:
     """Add the rows of the body to a source or a table."""
-    identity.require("write", "add rows")
+    identity.check("push rows")  # before the body is read
     name: str = request.path_params["name"]
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in MEDIA_TYPES:
@@ -62,7 +62,7 @@ def _replaces(request: Request) -> bool:
 
 async def watermark(service: Service, request: Request, identity: Identity) -> Response:
     """Promise that no row that comes after this is older than a time."""
-    identity.require("write", "set a watermark")
+    identity.check("set a watermark")
     name: str = request.path_params["name"]
     found = json_object(await read_body(request, service.settings.limits))
     (given,) = taken(found, watermark=(str, int))

@@ -61,7 +61,7 @@ async def topology(service: Service, _: Request, identity: Identity) -> Response
 
 async def cause(service: Service, request: Request, identity: Identity) -> Response:
     """By source and table, the changes that led to a change of a view."""
-    identity.require("read", "see causes")
+    identity.check("see causes")
     text: str = request.path_params["lsn"]
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise RequestError("the LSN of a change is a number", hint="GET /v1/cause/42")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from millstream import __version__
-from millstream.errors import TenantError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,8 +53,7 @@ _OF_SUBSCRIPTIONS = (
 
 async def metrics(service: Service, _: Request, identity: Identity) -> Response:
     """The counters; not for tenants, since they are of all."""
-    if identity.tenant is not None:
-        raise TenantError("metrics are of all tenants", hint="use a key without a tenant")
+    identity.check("see metrics")
     found = await service.statements.run(service.database.metrics, service.owner(identity))
     text = Exposition()
     _database(text, found)

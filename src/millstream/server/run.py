@@ -145,7 +145,7 @@ class Server:
         if address is None:
             return
         protocol = importlib.import_module("millstream.server.postgres")
-        limits = self._settings.limits
+        settings, limits = self._settings, self._settings.limits
         self._postgres = await protocol.serve_postgres(
             self._database,
             *address,
@@ -153,6 +153,7 @@ class Server:
             tls=self._tls(),
             limits=protocol.Limits(threads=limits.workers, query_seconds=limits.query_seconds),
             gate=self._service.gate,
+            directories=settings.directories,
         )
 
     def _tls(self) -> ssl.SSLContext | None:

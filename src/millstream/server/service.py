@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from millstream.server.addresses import AddressRules
 from millstream.server.gate import Gate
 from millstream.server.measures import Measures
 from millstream.server.pushes import Pushes
@@ -52,7 +53,7 @@ class Service:
         self.measures = Measures()
         self.pushes = Pushes()
         self.tails = Tails(self.measures, self.pushes)
-        self.webhooks = Webhooks(database)
+        self.webhooks = Webhooks(database, rules=AddressRules(settings.webhook_networks))
         self.streaming: dict[asyncio.Task[Any], Identity] = {}
         self.connections: dict[asyncio.Task[Any], Identity] = {}
         self.is_stopping = False
@@ -63,7 +64,9 @@ class Service:
 
     def session(self, identity: Identity) -> Session:
         """The database as a client sees it; of its own, with its own channels."""
-        return self.database.session(tenant=identity.tenant)
+        return self.database.session(
+            tenant=identity.tenant, role=identity.role, directories=self.settings.directories
+        )
 
     def end_streams(self) -> None:
         """Have every subscription end now, each with a frame that says so. In the event loop."""

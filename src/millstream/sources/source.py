@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from millstream.errors import ClosedError, InvalidOptionError, TenantError
+from millstream.errors import ClosedError, InvalidOptionError
 from millstream.formats.batches import as_batches
 from millstream.formats.rows import RowShape
 from millstream.model.batch import ChangeBatch
@@ -54,6 +54,7 @@ class Source:
     __slots__ = (
         "__weakref__",
         "_check",
+        "_check_watermark",
         "_flush",
         "_inlet",
         "_is_closed",
@@ -74,8 +75,10 @@ class Source:
         record: type | None = None,
         *,
         check: Callable[[Sequence[Row]], None] | None = None,
+        check_watermark: Callable[[], None] = lambda: None,
     ) -> None:
         self._check = check
+        self._check_watermark = check_watermark
         self._inlet = inlet
         self._flush = flush
         self._record = record
@@ -175,11 +178,7 @@ class Source:
 
         A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
         """
-        if self._check is not None:
-            raise TenantError(
-                "a tenant cannot set the watermark: it holds for the rows of all tenants",
-                hint="declare WATERMARK FOR in CREATE SOURCE, or call it without a tenant",
-            )
+        self._check_watermark()
         micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
         if type(micros) is not int or not -(2**63) < micros < 2**63:
             raise InvalidOptionError(
@@ -252,7 +251,13 @@ class Source:
     def clone(self) -> Source:
         """Another producer for the same source."""
         self._check_open()
-        return Source(self._inlet, self._flush, self._record, check=self._check)
+        return Source(
+            self._inlet,
+            self._flush,
+            self._record,
+            check=self._check,
+            check_watermark=self._check_watermark,
+        )
 
     def close(self) -> None:
         """This producer is done; the source and other producers go on. Twice is fine."""

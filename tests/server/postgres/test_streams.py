@@ -345,8 +345,13 @@ def test_csv_of_others_is_read_too(served):
     assert found == [(1, True, b"\x00\xff", [1, 2]), (2, False, None, [3, None])]
 
 
-def test_copy_of_files_of_the_server(made, tmp_path):
-    path = tmp_path / "x.csv"
+def test_copy_of_files_of_the_server(db, serve, tmp_path):
+    made = serve(directories=[tmp_path / "open"])
+    (tmp_path / "open").mkdir()
+    (tmp_path / "secret.csv").write_text("id,name\n9,nine\n")
+    (tmp_path / "open" / "link.csv").symlink_to(tmp_path / "secret.csv")
+    path = tmp_path / "open" / "x.csv"
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR)")
     made.db.insert("t", [(1, "one"), (2, None)])
     with made.connect() as client:
         assert client.execute(f"COPY t (id, name) TO '{path}'").statusmessage == "COPY 2"
@@ -355,4 +360,11 @@ def test_copy_of_files_of_the_server(made, tmp_path):
         sql = f"COPY t FROM '{path}'"
         assert client.execute(sql, prepare=True).statusmessage == "COPY 1"
         assert client.execute("SELECT name FROM t WHERE id = 7").fetchone() == ("seven",)
+        assert client.execute("COPY t (id) TO 'y.csv'").statusmessage == "COPY 3"
+        for given in ("../secret.csv", tmp_path / "secret.csv", "link.csv", "file:///etc/passwd"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="access to this file"):
+                client.execute(f"COPY t FROM '{given}' WITH (format = 'csv')")
+    assert (path.parent / "y.csv").exists()
+    with serve().connect() as client, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        client.execute(f"COPY t FROM '{path}'")
     assert before == '"id","name"\n1,"one"\n2,\n'

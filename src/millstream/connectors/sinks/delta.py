@@ -39,7 +39,7 @@ class DeltaSink(SinkConnector):
     extra = "delta"
     transactional = True
     options: ClassVar = (
-        Option("path", required=True, help="the directory of the table, or its URL"),
+        Option("path", "place", required=True, help="the directory of the table, or its URL"),
         *LAKE_OPTIONS,
         Option("partition_by", help="columns, with commas, by which a new table is partitioned"),
         Option("optimize_every", "int", help="compact its files after so many commits", least=1),

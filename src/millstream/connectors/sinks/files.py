@@ -37,7 +37,9 @@ class FilesSink(SinkConnector):
     name = "files"
     transactional = True
     options: ClassVar = (
-        Option("path", required=True, help="a directory or its URL: s3://, gs://, abfs://"),
+        Option(
+            "path", "place", required=True, help="a directory or its URL: s3://, gs://, abfs://"
+        ),
         Option(
             "format",
             "choice",

@@ -37,7 +37,7 @@ class DeltaSource(LakeSource):
     name = "delta"
     extra = "delta"
     options: ClassVar = (
-        Option("path", required=True, help="the directory of the table, or its URL"),
+        Option("path", "place", required=True, help="the directory of the table, or its URL"),
         *FOLLOWING,
         *ACCESS,
         STORAGE,

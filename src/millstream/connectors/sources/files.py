@@ -45,7 +45,10 @@ class FilesSource(SourceConnector):
     kinds: ClassVar = ("source", "table")
     options: ClassVar = (
         Option(
-            "path", required=True, help="a directory or a pattern (data/*.csv), or its URL: s3://"
+            "path",
+            "place",
+            required=True,
+            help="a directory or a pattern (data/*.csv), or its URL: s3://",
         ),
         Option("format", "choice", choices=FORMATS, help="of the files; else by their endings"),
         Option("poll_interval", "duration", default=1.0, help="how often it is looked at"),

@@ -196,8 +196,10 @@ class Backend:
     async def _answer(self, text: Text, values: Sequence[Any]) -> Answer:
         """Run a statement."""
         if text.words[0] == "PREPARE":
+            self._runner.check("PREPARE")
             return self._prepare(text)
         if text.words[0] == "EXECUTE":
+            self._runner.check("EXECUTE")
             text, values = await self._executed(text)
         if text.rewritten.count > len(values):
             raise PostgresError(f"there is no parameter ${len(values) + 1}", sqlstate="42P02")

@@ -70,6 +70,8 @@ _STATES: Final = {
     "TIME_RANGE": "22008",
     "TENANT": "42501",
     "ROLE": "42501",
+    "FILE": "58030",
+    "FILE_REFUSED": "42501",
     "UNAUTHENTICATED": "28000",
     "KEY_FILE": "58030",
     "LIMIT": "54000",

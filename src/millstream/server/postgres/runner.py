@@ -21,7 +21,6 @@ from millstream.server.postgres.errors import PostgresError, cancelled, notice
 from millstream.server.postgres.settings import Settings, assignment
 from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
-from millstream.server.roles import check_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +78,7 @@ class Runner:
     Attributes:
         settings: of SET.
         status: I outside of a transaction, T inside, E inside one in which a statement failed.
+        check: raises unless the client may do something.
         deallocate: forgets a prepared statement, or all.
         has_written: whether the transaction may have changed something.
         is_reading: whether what runs now only reads, and may be cancelled halfway.
@@ -96,6 +96,7 @@ class Runner:
         owner: str | None = None,
     ) -> None:
         self.session = session
+        self.check = session.context.check
         self.settings = Settings()
         self.status = b"I"
         self.is_reading = False
@@ -144,8 +145,10 @@ class Runner:
             return None if found is None else of_result(found)
         own = self._own.get(word)
         if own is not None:
+            self.check(word)
             return own(text)
         if word == "SHOW" and len(text.tokens) > 1 and text.words[1] not in _SHOWN:
+            self.check("SHOW a setting")
             return self._show(text)
         return None
 
@@ -163,7 +166,7 @@ class Runner:
         return await self.run_in_engine(text, values)
 
     async def run_in_engine(self, text: Text, values: Sequence[Any]) -> Answer:
-        """Run a statement of the engine, if the client's role may."""
+        """Run a statement of the engine."""
         made = text.rewritten
         given = made.given(values)
         self.is_reading = text.words[0] in QUERIES
@@ -184,12 +187,9 @@ class Runner:
             self.is_reading = False
 
     def _ask_catalog(self, text: Text, values: Sequence[Any]) -> Answer:
+        self.check("SELECT of pg_catalog")
         name = self._identity.name
         return self._catalog.answer(text, values, self.session, self.settings, name)
-
-    def check_role(self, sql: str, given: Sequence[Any] | None) -> None:
-        """Raise unless the client's role may run a text."""
-        check_sql(self._identity, sql, given)
 
     def select_all(self, name: str, names: Sequence[str]) -> Answer:
         """Some columns of a relation, or all."""
@@ -205,7 +205,6 @@ class Runner:
         return None
 
     def _execute(self, sql: str, given: Sequence[Any] | None) -> Answer:
-        self.check_role(sql, given)
         made = self.session.execute(sql, given)
         if not isinstance(made, Result):
             made.cancel()
@@ -229,8 +228,7 @@ class Runner:
 
     def close(self) -> None:
         """The client is gone."""
-        if self.session.tenant is not None:
-            self.session.close()
+        self.session.close()
 
     # ---- before it runs
 

@@ -23,7 +23,9 @@ from millstream.server.workers import Workers
 if TYPE_CHECKING:
     import socket
     import ssl
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from millstream.database import Database
     from millstream.server.gate import Gate
@@ -67,6 +69,7 @@ class PostgresServer:
         tls: for clients that want it; None: they are refused it.
         limits: what clients may take.
         gate: counts the subscriptions of a key, together with those over HTTP; None: nobody does.
+        directories: the only directories whose files statements may name; empty: none.
 
     Attributes:
         tls: as given.
@@ -82,12 +85,14 @@ class PostgresServer:
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
         gate: Gate | None = None,
+        directories: Sequence[Path] = (),
     ) -> None:
         self._database = database
         self._keys = keys
         self.tls = tls
         self.limits = limits or Limits()
         self._gate = gate
+        self._directories = tuple(directories)
         self._relations = database.context.engine.relations
         self._pools = Pools(self._workers("postgres"), self._workers("postgres-open"))
         self._watching: asyncio.Task[None] | None = None
@@ -256,10 +261,10 @@ class PostgresServer:
 
     def runner(self, identity: Identity, connection: Connection) -> Statements:
         """What runs the statements of a client."""
-        database, tenant = self._database, identity.tenant
-        session = database if tenant is None else database.session(tenant=tenant)
         return Statements(
-            session,
+            self._database.session(
+                tenant=identity.tenant, role=identity.role, directories=self._directories
+            ),
             self._pools,
             connection,
             identity=identity,
@@ -289,6 +294,7 @@ async def serve_postgres(
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
     gate: Gate | None = None,
+    directories: Sequence[Path] = (),
 ) -> PostgresServer:
     """Serve a database to clients of PostgreSQL, in the event loop that runs.
 
@@ -300,7 +306,10 @@ async def serve_postgres(
         tls: the certificate; clients may then use TLS.
         limits: what clients may take.
         gate: counts the subscriptions of a key, together with those over HTTP; None: nobody does.
+        directories: the only directories whose files statements may name; empty: none.
     """
-    server = PostgresServer(database, keys=keys, tls=tls, limits=limits, gate=gate)
+    server = PostgresServer(
+        database, keys=keys, tls=tls, limits=limits, gate=gate, directories=directories
+    )
     await server.start(host, port)
     return server

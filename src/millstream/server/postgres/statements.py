@@ -268,7 +268,6 @@ class Statements(Runner):
             raise
 
     def _opened(self, subscribe: Subscribe) -> AsyncSubscription:
-        self.check_role(subscribe.sql, subscribe.given)
         return subscribe.open(self.session)
 
     def _copy_data(self, data: bytes) -> None:
@@ -278,6 +277,7 @@ class Statements(Runner):
     # ---- cursors
 
     async def _declare(self, text: Text, values: Sequence[Any]) -> Answer:
+        self.check("DECLARE")
         places = [place for place, each in enumerate(text.tokens) if each.word == "FOR"]
         if not places or len(text.tokens) < 2:
             raise PostgresError("DECLARE name CURSOR FOR ... is expected", sqlstate="42601")
@@ -303,6 +303,7 @@ class Statements(Runner):
             return ChangeCursor(subscription, subscribe, stack.pop_all().close)
 
     async def _fetch(self, text: Text, _: Sequence[Any]) -> Answer:
+        self.check("FETCH")
         tokens, options = split_options(text.tokens)
         check_names(options, ("timeout",), text)
         cursor = self._cursor(tokens[-1].identifier)
@@ -326,6 +327,7 @@ class Statements(Runner):
         return Answer("FETCH", cursor.columns, iter(rows), small=len(rows))
 
     async def _close_cursor(self, text: Text, _: Sequence[Any]) -> Answer:
+        self.check("CLOSE")
         token = text.tail(1).tokens[0]
         if token.word == "ALL":
             self._close_cursors()
@@ -353,6 +355,7 @@ class Statements(Runner):
         copy = read_copy(text)
         if copy.is_in:
             return await self._copy_in(copy)
+        self.check("COPY TO STDOUT")
         tokens = copy.query
         if tokens and tokens[0].word in {"SUBSCRIBE", "LIVE"}:
             return await self._stream(read_subscribe(Text(text.query, tokens), values), copy)
@@ -382,7 +385,7 @@ class Statements(Runner):
         return Answer(f"COPY {sent}")
 
     async def _copy_in(self, copy: Copy) -> Answer:
-        self._identity.require("write", "run COPY")
+        self.check("COPY FROM STDIN")
         found = await self.off_loop(lambda: self.session.context.find(copy.name))
         count = len(copy.columns) or len(found.schema.columns)
         self._wire.send(codec.copy_response(b"G", count, copy.code))
@@ -420,6 +423,7 @@ class Statements(Runner):
     # ---- LISTEN and NOTIFY
 
     async def _listen(self, text: Text, _: Sequence[Any]) -> Answer:
+        self.check("LISTEN")
         name = text.tail(1).tokens[0].identifier
         if not name:
             raise PostgresError("LISTEN needs a channel", sqlstate="42601")
@@ -430,6 +434,7 @@ class Statements(Runner):
         return Answer("LISTEN")
 
     async def _unlisten(self, text: Text, _: Sequence[Any]) -> Answer:
+        self.check("UNLISTEN")
         token = text.tail(1).tokens[0]
         self._channels.unlisten(None if token.text == "*" else token.identifier)
         return Answer("UNLISTEN")
@@ -455,6 +460,7 @@ class Statements(Runner):
         return Answer("SELECT", (("pg_notify", 25, -1),), iter([("",)]), small=1)
 
     async def _pg_sleep(self, text: Text) -> Answer:
+        self.check("SELECT pg_sleep")
         try:
             seconds = float(text.tokens[3].text)
         except (ValueError, IndexError) as error:
@@ -470,7 +476,7 @@ class Statements(Runner):
         return Answer("SELECT", (("pg_sleep", 25, -1),), iter([("",)]), small=1)
 
     async def _send(self, channel: str, payload: str) -> None:
-        self._identity.require("write", "run NOTIFY")
+        self.check("NOTIFY")
         own = self._channels.expect(channel, payload)
         await self.off_loop(partial(self.session.notify, channel, payload))
         if own is not None:  # as in PostgreSQL, one's own come before the end of the statement
