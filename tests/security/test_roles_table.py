@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 import httpx
@@ -305,6 +306,18 @@ def test_every_row_of_the_table_is_walked():
 def test_the_table_says_what_is_expected(case):
     row = TABLE[case.action]
     assert (row.role, not row.refused) == (case.role, case.tenants)
+
+
+def test_the_table_is_that_of_the_page():
+    """SECURITY.md has each action in the row of its role, with what tenants may."""
+    lines = Path("SECURITY.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    found = {
+        action: (role.strip("`"), tenants == "refused")
+        for actions, role, tenants in rows
+        for action in actions.strip("`").split("`, `")
+    }
+    assert found == {each.action: (each.role, bool(each.refused)) for each in TABLE.values()}
 
 
 def test_a_statement_that_the_table_does_not_know():
