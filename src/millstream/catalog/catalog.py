@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.catalog.connection import DEAD_LETTERS, Connection
 from millstream.catalog.options import FOREVER, Options
+from millstream.catalog.secrets import FILE_NAME, Secrets
 from millstream.errors import (
     BrokenDefinitionError,
     Error,
@@ -213,6 +214,7 @@ class Catalog:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._secrets = Secrets(log.path / FILE_NAME)
         self._objects: dict[str, Definition] = {}
         self._sinks: dict[str, SinkDefinition] = {}
         topics = log.topics
@@ -226,7 +228,7 @@ class Catalog:
         swaps: dict[str, dict[str, Any]] = {}
         for batch in self._log.salvage(TOPIC):
             for (text,) in batch.held_rows:
-                entry = json.loads(text)
+                entry = self._secrets.put_back(json.loads(text))
                 name = entry["name"]
                 if entry["kind"] == "swap":
                     swaps[name] = entry
@@ -385,7 +387,7 @@ class Catalog:
                 "name": sink.name,
                 "query": sink.query,
                 "relation": sink.relation,
-                "connection": sink.connection.to_json(),
+                "connection": None if dropped else sink.connection.to_json(),
                 "created_at": sink.created_at,
                 "born": sink.born,
             }
@@ -398,7 +400,9 @@ class Catalog:
 
     def drop_sink(self, name: str) -> SinkDefinition:
         """Remove a sink."""
-        return self._write_sink(self.sink(name), dropped=True)
+        dropped = self._write_sink(self.sink(name), dropped=True)
+        self._forget_secrets(dropped.connection)
+        return dropped
 
     def pause(self, name: str, *, paused: bool) -> None:
         """Keep whether the connector of a source, a table or a sink is paused."""
@@ -519,7 +523,15 @@ class Catalog:
         entry = json.dumps({"kind": "dropped", "name": definition.name})
         with contextlib.suppress(LogError):
             self._log.append(TOPIC, [(entry,)], wal_mode="async")
+        self._forget_secrets(definition.connection)
         return definition
+
+    def _forget_secrets(self, dropped: Connection | None) -> None:
+        """Forget the secrets of what was dropped; the next time, if the disk is full."""
+        if dropped is not None:
+            found = (*(each.connection for each in self), *(each.connection for each in self.sinks))
+            with contextlib.suppress(LogError):
+                self._secrets.keep_only(each for each in found if each is not None)
 
     def add_column(self, name: str, column: Column) -> Definition:
         """Add a column; rows from before have NULL in it."""
@@ -529,7 +541,7 @@ class Catalog:
         return altered
 
     def _write(self, entry: dict[str, Any]) -> None:
-        text = json.dumps(entry)
+        text = json.dumps(self._secrets.take_out(entry))
         # Twice, in frames of their own: one damaged place must not make objects unknown.
         parts = [part for _ in range(2) for part in self._log.appender.prepare(TOPIC, [(text,)])]
         self._log.appender.commit(parts, wal_mode="sync")

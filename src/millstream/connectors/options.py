@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.catalog.connection import OptionValue
 
-_REFERENCE: Final = re.compile(r"\$\{(?P<where>env|file):(?P<name>[^}]+)\}")
+_REFERENCE: Final = re.compile(r"\$\{(?P<where>env|file|secret):(?P<name>[^}]+)\}")
 
 COMMON: Final = (
     Option("rate_limit", "float", help="at most so many rows in a second", least=1e-3),
@@ -170,6 +170,11 @@ def _referred(found: re.Match[str]) -> str:
                 hint="set it for the process of the database, and RESUME the connector",
             )
         return value
+    if found["where"] == "secret":  # what the catalog shows of one that is lost
+        raise ConnectorFailedError(
+            "a secret that was written out is not in secrets.json",
+            hint="restore the file, or DROP and CREATE with ${env:NAME} or ${file:/path}",
+        )
     try:
         return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
