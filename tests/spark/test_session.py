@@ -84,7 +84,7 @@ class Launch:
         self.fails = None
         self.made = []
 
-    def __call__(self, conf, output):
+    def __call__(self, conf, output, umask):
         self.begun.set()
         assert self.answer.wait(60)
         if self.fails is not None:

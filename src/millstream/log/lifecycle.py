@@ -22,7 +22,13 @@ from millstream.log.files import SegmentFiles
 from millstream.log.recovery import LogState, Recovery, recover
 from millstream.log.retention import Collector, Holds
 from millstream.log.segment import Head, Identity, Seal, SegmentIndex, SegmentRef
-from millstream.log.storage import DirectoryLock, sync_directory, translate, write_file
+from millstream.log.storage import (
+    PRIVATE_DIRECTORY,
+    DirectoryLock,
+    sync_directory,
+    translate,
+    write_file,
+)
 from millstream.log.topics import Epochs, Topics
 from millstream.log.walk import find_watermarks
 from millstream.log.writer import DefinitionWriter, LogWriter
@@ -69,11 +75,14 @@ def check_options(
 
 
 def make_directory(path: str | Path) -> Path:
-    """The absolute path of a directory, which is made, durably, when it is not there."""
+    """The absolute path of a directory, which is made, durably, when it is not there.
+
+    Only its owner may use one that is made; the rights of one that is there are left as they are.
+    """
     directory = check_path(path).absolute()
     try:
         made = [parent for parent in (directory, *directory.parents) if not parent.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         for new in made:
             sync_directory(new.parent)
     except (FileExistsError, NotADirectoryError) as error:

@@ -37,6 +37,10 @@ _CALL_BUFFERS = 1024
 _CALL_BYTES = 1 << 30
 _NO_DIRECTORY_LOCKS = {errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
+PRIVATE_FILE: Final = 0o600
+"""The mode of files: they have rows, and names of what exists. A umask can only take from it."""
+PRIVATE_DIRECTORY: Final = 0o700
+
 
 def write_all(fd: int, buffers: Buffers, offset: int) -> int:
     """Write the buffers one after the other from an offset on; returns the offset after them."""
@@ -87,6 +91,13 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def make_private(path: Path) -> None:
+    """Make a directory, and those that it is in, for its owner only; one that is there is left."""
+    for each in reversed([path, *path.parents]):
+        if not each.is_dir():
+            each.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+
+
 def write_file(path: Path, buffers: Buffers, *, durable: bool = True) -> None:
     """Create or replace a file: it is there whole, or not at all.
 
@@ -94,7 +105,7 @@ def write_file(path: Path, buffers: Buffers, *, durable: bool = True) -> None:
     it holds when the power goes, too.
     """
     temporary = path.with_suffix(".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
     try:
         write_all(fd, buffers, 0)
         if durable:
@@ -159,7 +170,7 @@ class DirectoryLock:
         self._fds: list[int] = []
         path = directory / "LOCK"
         try:
-            self._fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            self._fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
             self._fds.append(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
             self.release()
@@ -246,7 +257,7 @@ class Reserve:
     def fill(self) -> None:
         """Keep as much as there is room for, at most ``RESERVE_SIZE``. Never raises."""
         with contextlib.suppress(OSError):  # no room, or no right to write: then there is none
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
             try:
                 self.size = os.fstat(fd).st_size
                 while self.size < RESERVE_SIZE:

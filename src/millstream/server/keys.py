@@ -175,7 +175,7 @@ class Keys:
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Key]]:
         """The keys by name, to be changed; written when the block ends without an error."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Not the directory itself, which an open database has locked.
         lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -28,6 +28,7 @@ from millstream.errors import (
     ReceiveTimeoutError,
 )
 from millstream.formats.json_output import to_json
+from millstream.log.storage import make_private
 from millstream.masking import mask_url
 from millstream.model.names import check_name
 from millstream.server.addresses import AddressRules
@@ -272,7 +273,7 @@ class Webhooks:
         """Move the files of a tenant's webhook from where earlier versions have put them."""
         if path == right:
             return
-        right.parent.mkdir(exist_ok=True)
+        make_private(right.parent)
         with contextlib.suppress(FileNotFoundError):
             path.with_suffix(_DEAD).replace(right.with_suffix(_DEAD))
         path.replace(right)
@@ -300,7 +301,7 @@ class Webhooks:
 
     def _start(self, webhook: Webhook) -> None:
         file = self._file(webhook)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         subscription = self._database.subscribe(
             webhook.sql,
             name=PREFIX + webhook.name,

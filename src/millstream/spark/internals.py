@@ -235,8 +235,8 @@ def spark_jars() -> Path:
     return Path(_find_spark_home()) / "jars"
 
 
-def launch_java(conf: Any, output: Any) -> Any:  # noqa: ANN401 - a SparkConf, a file; a JavaGateway
-    """Start Java; its output goes to a file. Gives PySpark's gateway to it.
+def launch_java(conf: Any, output: Any, umask: int) -> Any:  # noqa: ANN401 - PySpark's objects
+    """Start Java with a umask (-1: as it is); its output goes to a file. Gives PySpark's gateway.
 
     ``pyspark.java_gateway.launch_gateway``: with ``popen_kwargs``, a developer feature. Java does
     not get the SIGINT of a Ctrl-C. Nor may the fork before it, which would print a traceback, or
@@ -246,7 +246,8 @@ def launch_java(conf: Any, output: Any) -> Any:  # noqa: ANN401 - a SparkConf, a
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    started = {"stdout": output, "stderr": output, "umask": umask}
+    gateway = launch_gateway(conf, popen_kwargs=started)  # type: ignore[no-untyped-call]
     client = gateway._gateway_client  # noqa: SLF001
     client.send_command = partial(_send_command, client)
     return gateway

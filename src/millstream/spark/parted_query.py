@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlUnsupportedError
+from millstream.log.storage import make_private, write_file
 from millstream.model.types import type_from_arrow
 from millstream.spark import internals
 from millstream.spark.checkpoint import offset_in, roll_back
@@ -136,8 +137,8 @@ class PartedQuery(SparkQuery):
             if found:
                 self.begin_anew()
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-            self.checkpoint.mkdir(parents=True)
-            noted.write_text(key)
+            make_private(self.checkpoint)
+            write_file(noted, [key.encode()], durable=False)
 
 
 class RunningParts(RunningQuery):

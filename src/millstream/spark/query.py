@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from millstream.errors import Error
+from millstream.log.storage import make_private, write_file
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
@@ -233,8 +234,8 @@ class SparkQuery:
             if offset_in(self.checkpoint) is not None:
                 self.begin_anew()
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-            self.checkpoint.mkdir(parents=True)
-            noted.write_text(line.fingerprint)
+            make_private(self.checkpoint)
+            write_file(noted, [line.fingerprint.encode()], durable=False)
 
     def lowered(self) -> Line:
         """The line of operators of the query.

@@ -14,9 +14,10 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
+from millstream.log.storage import PRIVATE_FILE, make_private
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.bridge.server import BridgeServer
@@ -60,6 +61,8 @@ _START: Final = {
 }
 """What can be set only before Spark starts."""
 
+_UMASK: Final = 0o077
+"""What Spark writes, checkpoints and state, only its owner may read."""
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _JARS: Final = ("spark.jars", "spark.driver.extraClassPath")
 _STREAMING: Final = "spark.sql.streaming."
@@ -248,7 +251,7 @@ class Spark:
     def _start(self) -> None:
         if self._session is None:
             java = check_java()
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private(self._folder)
             try:
                 with _LAUNCHING:
                     self._session = self._launch(java)
@@ -280,9 +283,12 @@ class Spark:
         settings = settings_for(self._options)
         archive = ClassArchive(java, settings[_JAVA_OPTIONS])
         settings[_JAVA_OPTIONS] += f" {archive.option}"
+        is_local = self._master.startswith("local")  # on a cluster, others write files, too
+        if is_local:
+            settings.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{_UMASK:03o}")
         for name, value in settings.items():
             conf.set(name, value)
-        gateway = _start_java(conf, self.log_file)
+        gateway = _start_java(conf, self.log_file, _UMASK if is_local else -1)
         try:
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("WARN")
@@ -357,7 +363,7 @@ def _write_archive(session: Any) -> None:  # noqa: ANN401 - a SparkSession
             archive.write(internals.jvm_of(session))
 
 
-def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf; a JavaGateway
+def _start_java(conf: Any, log_file: Path, umask: int = -1) -> Any:  # noqa: ANN401 - a SparkConf
     """Start Java, in a thread that Ctrl-C does not reach: a start that is interrupted ends it.
 
     PySpark hands the process out only when Java has answered, which takes a second or two.
@@ -366,11 +372,11 @@ def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf
     abandoned = threading.Event()
 
     def launch() -> None:
-        launched.append(internals.launch_java(conf, log))
+        launched.append(internals.launch_java(conf, log, umask))
         if abandoned.is_set():
             _kill_java(launched[0])
 
-    with log_file.open("ab") as log:
+    with _private_log(log_file) as log:
         try:
             with ThreadPoolExecutor(1, "millstream-java") as thread:
                 launching = thread.submit(launch)
@@ -382,6 +388,13 @@ def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf
                 _kill_java(gateway)
             raise
     return launched[0]
+
+
+def _private_log(path: Path) -> IO[bytes]:
+    """A log file, opened for appending, that only its owner may read."""
+    return os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE), "ab"
+    )
 
 
 def _kill_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway

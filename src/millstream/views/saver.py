@@ -25,7 +25,7 @@ from millstream.catalog import LEAST_HISTORY
 from millstream.catalog.options import FOREVER
 from millstream.errors import Error, TopicNotFoundError
 from millstream.log import Retention
-from millstream.log.storage import sync_directory, write_file
+from millstream.log.storage import make_private, sync_directory, write_file
 from millstream.model.lsn import FIRST_LSN
 from millstream.state.saved import SavedRows
 from millstream.threads import thread
@@ -285,7 +285,7 @@ def _due(saveable: Saveable, written: int) -> int:
 
 def write_rows(path: Path, saved: SavedRows) -> None:
     """Write rows to a file, which exists completely or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     write_file(path, saved.encode())
 
 
