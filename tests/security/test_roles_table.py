@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import httpx
 import psycopg
@@ -19,7 +20,11 @@ from websockets.sync.client import connect
 from millstream.engine import permissions
 from millstream.engine.permissions import ROLES, TABLE, action_of
 from millstream.errors import FileRefusedError, RoleError, TenantError
+from millstream.server import websocket
 from millstream.server.addresses import parse_networks
+from millstream.server.postgres.runner import Pools
+from millstream.server.postgres.statements import Statements
+from millstream.server.roles import LOCAL
 from millstream.sql import Statement, parse
 from millstream.sql.statements.statement import DropKind, ShowKind
 from millstream.testing import TIMEOUT
@@ -78,7 +83,7 @@ STATEMENTS = [
     Case("read", True, "UNLISTEN *", over_http=False),
     Case("read", False, "SHOW SUBSCRIPTIONS"),
     Case("read", False, "SHOW SINKS"),
-    Case("read", False, "SHOW CONNECTORS", over_postgres=False),
+    Case("read", False, "SHOW CONNECTORS"),
     Case("read", False, "SHOW CREATE s"),
     Case("read", False, "DESCRIBE SINK o"),
     Case("read", False, "EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT n FROM s"),
@@ -306,6 +311,35 @@ def test_every_row_of_the_table_is_walked():
 def test_the_table_says_what_is_expected(case):
     row = TABLE[case.action]
     assert (row.role, not row.refused) == (case.role, case.tenants)
+
+
+def test_what_each_transport_takes_is_in_the_table(walk):
+    made: Any = Statements(
+        walk.served.db.session(),
+        Pools(None, None),
+        SimpleNamespace(deliver=None),
+        identity=LOCAL,
+        catalog=None,
+        copy_bytes=0,
+    )
+    words = made._own.keys() | made._going_on.keys()
+    assert words - {"SUBSCRIBE", "LIVE", "COPY"} <= TABLE.keys()
+    of_own = {"unsubscribe", "pause", "resume", "request", "ack"}  # on what it has opened
+    walked = {each["type"] for each in OVER_WEBSOCKET.values()}
+    assert websocket._COMMANDS.keys() == of_own | walked | {"sql"}
+    routes = walk.served.client.get("/openapi.json").json()["paths"].keys()
+    requests = {path.partition("?")[0] for _, path, _ in OVER_HTTP.values()}
+    built = {"/v1/catalog", "/v1/sql", "/v1/subscribe", "/v1/ws"}  # of statements; walked apart
+    free = {"/health", "/ready", "/openapi.json", "/", "/v1/millstream.js"}
+    named = {path.replace("{name}", "s") for path in routes}
+    webhook = {"/v1/webhooks/s", "/v1/webhooks/s/replay"}
+    assert named <= requests | built | free | webhook
+
+
+def test_names_of_the_database_are_not_for_clients(walk):
+    for name in ("__sink.o", "__SINK.o", "webhook.h"):
+        message = {"type": "subscribe", "sql": "SELECT * FROM s", "name": name}
+        assert walk.websocket(("admin", None), message) == "INVALID_OPTION"
 
 
 def test_the_table_is_that_of_the_page():

@@ -13,6 +13,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from millstream.catalog import SYSTEM
 from millstream.errors import (
     ClosedError,
     Error,
@@ -173,9 +174,11 @@ class Stream:
 
     def _subscribed(self, wanted: Wanted) -> AsyncSubscription:
         """Subscribe, if the client may; in a thread of its own."""
-        if wanted.name is not None and wanted.name.lower().startswith(PREFIX):
+        if wanted.name is not None and wanted.name.lower().startswith((PREFIX, SYSTEM)):
             raise InvalidOptionError(
-                f"names that begin with {PREFIX} are those of webhooks", hint="use another"
+                f"names that begin with {PREFIX} are those of webhooks, and with {SYSTEM} the "
+                "database's own, those of sinks among them",
+                hint="use another",
             )
         return self._session.subscribe_stream(
             wanted.sql,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from millstream.engine import points
 from millstream.engine.prepare import columns, prepare
@@ -21,6 +21,7 @@ from millstream.server.postgres.errors import PostgresError, cancelled, notice
 from millstream.server.postgres.settings import Settings, assignment
 from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
+from millstream.sql.statements.statement import ShowKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,10 +40,7 @@ QUERIES: Final = frozenset(
 )
 _SELECTS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 _FETCHED: Final = 1000
-_SHOWN: Final = frozenset(
-    {"SOURCES", "TABLES", "VIEWS", "STREAMS", "SUBSCRIPTIONS", "SINKS", "CHANNELS", "CREATE"}
-    | {"CHANGES"}
-)
+_SHOWN: Final = frozenset({*map(str.upper, get_args(ShowKind)), "CREATE", "CHANGES"})
 _MOMENT: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _COMMITS: Final = "each statement commits by itself, also between BEGIN and COMMIT"
 
