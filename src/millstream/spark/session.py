@@ -45,6 +45,7 @@ _START: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    "spark.driver.maxResultSize": "256m",  # of one query, held by Java as a whole
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
@@ -90,6 +91,10 @@ TUNING: Final = {
     # Else Spark's watermark would begin at withWatermark; the source sets it, for the whole query.
     _STREAMING + "statefulOperator.allowMultiple": "false",
     _STREAMING + "minBatchesToRetain": "4",
+    # A text is a query and nothing more: no files by their names, no ${env:...}, no scripts.
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.scripting.enabled": "false",
 }
 """What every view's own session is set to."""
 
