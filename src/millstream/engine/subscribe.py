@@ -207,15 +207,24 @@ def _hidden_view(
     running = engine.views.shared.acquire(query, context.inputs(), context.tenant)
     try:
         with context.filtered_errors():
-            for read in running.planned.inputs:
-                if read != CLOCK:
-                    engine.views.check(engine.catalog[read])
-            running.wait_for(engine.dispatcher.barrier(), None)
+            _check_inputs(engine, running)
+            try:
+                running.wait_for(engine.dispatcher.barrier(), None)
+            except ObjectNotFoundError:  # dropped with what it reads, which has a name
+                _check_inputs(engine, running)
+                raise
     except BaseException:
         engine.views.shared.release(running)
         raise
     definition = running.planned.definition
     return running, plan_all(definition.name, definition.schema, None)
+
+
+def _check_inputs(engine: Engine, running: RunningView) -> None:
+    """Raise if what a hidden view reads was dropped, or cannot be read."""
+    for read in running.planned.inputs:
+        if read != CLOCK:
+            engine.views.check(engine.catalog[read])
 
 
 @uninterrupted(undo=cancel)
@@ -252,8 +261,13 @@ def inline(
         on_error=on_error,
         on_complete=on_complete,
     )
+
+    def add() -> None:
+        _ = engine.inlets[definition]  # raises if it was dropped meanwhile
+        inlet.add_inline(made)
+
+    engine.dispatcher.call(add)
     engine.registry.add_inline(made)
-    engine.dispatcher.call(lambda: inlet.add_inline(made))
     return made
 
 
