@@ -32,6 +32,7 @@ def inconsistencies(engine: Engine) -> list[str]:
             lambda: [
                 *_of_objects(engine),
                 *_of_views(engine),
+                *_of_late_logs(engine),
                 *_of_topics(engine),
                 *_of_checkpoints(engine),
                 *_of_readers(engine),
@@ -52,27 +53,30 @@ def _of_objects(engine: Engine) -> Iterator[str]:
 
 def _of_views(engine: Engine) -> Iterator[str]:
     catalog, views = engine.catalog, engine.views
-    late: set[str] = set()
     for name, error in views.failed.items():
         yield f"the view {name} does not run: {error.message}"
     for each in views:
-        name = each.view.name
+        name, planned = each.view.name, each.planned
         if not name.startswith(HIDDEN) and name not in catalog:
             yield f"the view {name} runs, and is not in the catalog"
-        missing = {*each.planned.depends_on, *dict(each.planned.definition.widths)} - {CLOCK}
-        for read in sorted(missing):
-            if read not in catalog:
-                yield f"{name} reads {read}, which does not exist"
-        if each.planned.statement.late_to is not None:
-            late.add(each.planned.statement.late_to.lower())
+        read = {*planned.depends_on, *dict(planned.definition.widths)} - {CLOCK}
+        for missing in sorted(each for each in read if each not in catalog):
+            yield f"{name} reads {missing}, which does not exist"
     for definition in catalog:
-        found = definition.name in views or definition.name in views.failed
-        if definition.query and not found:
+        runs = definition.name in views or definition.name in views.failed
+        if definition.query and not runs:
             yield f"the {definition.kind} {definition.name} does not run"
-        if definition.is_late_log and definition.name.lower() not in late and not views.failed:
-            yield f"no view writes its late rows to {definition.name}"
-    for name in late - {definition.name.lower() for definition in catalog}:
-        yield f"the log {name} of late rows does not exist"
+
+
+def _of_late_logs(engine: Engine) -> Iterator[str]:
+    named = [each.planned.statement.late_to for each in engine.views]
+    written = {name.lower() for name in named if name is not None}
+    for name in written:
+        if name not in engine.catalog:
+            yield f"the log {name} of late rows does not exist"
+    for each in engine.catalog:
+        if each.is_late_log and each.name.lower() not in written and not engine.views.failed:
+            yield f"no view writes its late rows to {each.name}"
 
 
 def _of_topics(engine: Engine) -> Iterator[str]:

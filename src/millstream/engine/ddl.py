@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Column
     from millstream.sql import AddColumn, CreateSource, CreateTable, CreateView, Drop, SkipDamage
     from millstream.views.planning import PlannedView
+    from millstream.views.running import RunningView
 
 
 # ---- sources and tables
@@ -230,11 +231,15 @@ def _replace(engine: Engine, known: Definition, statement: CreateView) -> None:
     if statement.kind == "stream" or statement.late_to is not None:  # they have a log to begin
         _swap(engine, planned, partial(begin_instead, planned))
         return
-    built = build_beside(engine.views, statement)
+    _swap_built(engine, build_beside(engine.views, statement))
+
+
+@uninterrupted
+def _swap_built(engine: Engine, built: RunningView) -> None:
     try:
         _swap(engine, built.planned, partial(take_over, built))
     except BaseException:
-        engine.views.shared.release(built)
+        engine.views.shared.drop(built)
         raise
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from millstream.catalog.tenants import find
 from millstream.dispatch import select
+from millstream.errors import ObjectNotFoundError, TopicNotFoundError
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
@@ -239,7 +240,7 @@ class Relations:
     ) -> Iterator[ChangeBatch]:
         """The current rows that a predicate may keep; of a log, those up to an LSN."""
         self._views.check(definition)
-        if definition.name in self._views:
+        if definition.query:
             running = self._views[definition.name]
             if running.planned.keeps_rows or running.planned.retracts:
                 schema, name = definition.schema, definition.name
@@ -273,6 +274,8 @@ class Relations:
         try:
             with self._log.read_kept(*topics, start=start)[0] as reader:
                 yield from self._up_to(until, reader)
+        except TopicNotFoundError as error:
+            raise ObjectNotFoundError(f"{' or '.join(topics)} was dropped meanwhile") from error
         finally:
             hold.release()
 

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.delivery.backpressure import BLOCK, Policy
 from millstream.delivery.inbox import Inbox
-from millstream.errors import InvalidOptionError, LsnNotKeptError, SubscriptionExistsError
+from millstream.errors import (
+    InvalidOptionError,
+    LsnNotKeptError,
+    SubscriptionExistsError,
+    TopicNotFoundError,
+)
 from millstream.model.change import Gap
 from millstream.model.clock import from_datetime
 from millstream.model.lsn import FIRST_LSN, PREFIX
@@ -86,8 +91,10 @@ class Registry:
         try:
             query.check_exists()
             self._begin(inbox, query, options)
-        except BaseException:
+        except BaseException as error:
             self._left(inbox)
+            if isinstance(error, TopicNotFoundError):
+                query.check_exists()  # raises: it was dropped since the first check
             raise
         return self._opened(style, inbox, query, options, callbacks)
 
