@@ -148,10 +148,10 @@ def main(path, seed):
         ready.wait()
         sessions = [db.session(tenant=None) for _ in range(SESSIONS)]
         places = [*sessions, *(ms.connect(server.http) for _ in range(CONNECTIONS))]
-        walkers = [Walker(place, f"{seed} {n}") for n, place in enumerate(places)]
         say("open")
-        for each in walkers:
-            threading.Thread(target=each.walk, args=(report,), daemon=True).start()
+        for n, place in enumerate(places):
+            walker = Walker(place, f"{seed} {n}")
+            threading.Thread(target=walker.walk, args=(report,), daemon=True).start()
         sys.stdin.read()  # until it is killed, or its parent ends
 
 

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.catalog.tenants import OwnRows
     from millstream.engine.engine import Engine
-    from millstream.sql import Input, SelectPlan, Statement
+    from millstream.sql import SelectPlan, Statement
     from millstream.subscriptions import Channels
+    from millstream.views.planning import Inputs
 
 _FOR_TENANTS = (Insert, Update, Delete, Select, Query, Notify, ShowChanges, Describe, Explain)
 _SHOWN_TO_TENANTS = ("sources", "tables", "views", "streams")
@@ -107,10 +108,9 @@ class Context:
         # The target is named as in the catalog, however the query wrote it.
         return plan if plan.target == definition.name else replace(plan, target=definition.name)
 
-    def inputs(self) -> Callable[[str], Input]:
+    def inputs(self) -> Inputs:
         """What planners ask for a relation by name; raises when the tenant may not see it."""
-        read = self.engine.views.planner.input
-        return read if self.tenant is None else lambda name: read(self.find(name).name)
+        return self.engine.views.planner.inputs(self.find)
 
     # ---- what a tenant may do
 

@@ -131,6 +131,10 @@ class ViewPlanner:
         self._query_of = query_of
         self._check_room = check_room
 
+    def inputs(self, find: Callable[[str], Definition]) -> Inputs:
+        """What one plan reads, found by name."""
+        return Inputs(find, self._input_of)
+
     def input(self, name: str) -> Input:
         """What planners need to know of a log."""
         return self._input_of(self._catalog[name])
@@ -164,7 +168,7 @@ class ViewPlanner:
             SqlError: it cannot be answered exactly; it says why, and what to write instead.
         """
         name = name or statement.name
-        inputs = _Inputs(self._catalog, self._input_of)
+        inputs = self.inputs(self._catalog.__getitem__)
         query = statement.query
         if isinstance(query, Select) and statement.emit.mode == "changes":
             planned = self._in_process(statement, query, name, inputs)
@@ -409,16 +413,18 @@ class ViewPlanner:
         return PlannedView(statement, definition, plan, None, shape)
 
 
-class _Inputs:
+class Inputs:
     """What one plan reads: each log is looked up once, so that it does not change under the plan.
 
     Args:
-        catalog: what exists.
+        find: the definition of a name; raises if there is none.
         input_of: what planners need to know of a definition.
     """
 
-    def __init__(self, catalog: Catalog, input_of: Callable[[Definition], Input]) -> None:
-        self._catalog = catalog
+    def __init__(
+        self, find: Callable[[str], Definition], input_of: Callable[[Definition], Input]
+    ) -> None:
+        self._find = find
         self._input_of = input_of
         self._found: dict[str, tuple[Definition, Input]] = {}
 
@@ -426,7 +432,7 @@ class _Inputs:
         """What planners need to know of a log."""
         found = self._found.get(name.lower())
         if found is None:
-            definition = self._catalog[name]
+            definition = self._find(name)
             found = self._found[name.lower()] = definition, self._input_of(definition)
         return found[1]
 
