@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.delivery.feed import LogFeed, MultiLogFeed
 from millstream.errors import (
     InvalidOptionError,
+    ObjectChangedError,
     ObjectNotFoundError,
     SqlUnsupportedError,
+    TopicNotFoundError,
     WrongObjectError,
 )
 from millstream.model.arguments import check_text
@@ -83,13 +86,28 @@ def query(
     engine = context.engine
     select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
     _check_no_past(select, options)
-    feed, subscribed = _followed(context, select, options.name)
-    try:
-        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
-        return engine.registry.open(style, feed, subscribed, options, **callbacks)
-    except BaseException:
-        _release([feed])
-        raise
+
+    def opened() -> R:
+        feed, subscribed = _followed(context, select, options.name)
+        try:
+            engine.dispatcher.barrier()  # rows pushed before by this thread are before it
+            return engine.registry.open(style, feed, subscribed, options, **callbacks)
+        except BaseException:
+            _release([feed])
+            raise
+
+    return _unchanged(opened)
+
+
+def _unchanged(opened: Callable[[], R]) -> R:
+    """A subscription, planned again if what it reads was dropped or replaced meanwhile.
+
+    Raises:
+        ObjectNotFoundError: it was dropped.
+    """
+    while True:
+        with contextlib.suppress(ObjectChangedError, TopicNotFoundError):
+            return opened()
 
 
 def _check_no_past(select: Select | Query, options: SubscribeOptions) -> None:
@@ -129,18 +147,22 @@ def cut(
     """
     check_options(options)
     engine = context.engine
-    feeds: dict[str, tuple[LogFeed, SubscribedQuery]] = {}
-    try:
-        for text, select in _selects(context, queries).items():
-            _check_no_past(select, _DEFAULTS)
-            feeds[text] = _followed(context, select, None)
-        views = [query.target for _, query in feeds.values() if query.is_view]
-        cuts = ViewCuts(engine.views, views, engine.dispatcher)
-        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
-        return engine.registry.open_cut(style, feeds, cuts, options, **callbacks)
-    except BaseException:
-        _release([feed for feed, _ in feeds.values()])
-        raise
+
+    def opened() -> R:
+        feeds: dict[str, tuple[LogFeed, SubscribedQuery]] = {}
+        try:
+            for text, select in _selects(context, queries).items():
+                _check_no_past(select, _DEFAULTS)
+                feeds[text] = _followed(context, select, None)
+            views = [query.target for _, query in feeds.values() if query.is_view]
+            cuts = ViewCuts(engine.views, views, engine.dispatcher)
+            engine.dispatcher.barrier()  # rows pushed before by this thread are before it
+            return engine.registry.open_cut(style, feeds, cuts, options, **callbacks)
+        except BaseException:
+            _release([feed for feed, _ in feeds.values()])
+            raise
+
+    return _unchanged(opened)
 
 
 def _selects(context: Context, queries: Sequence[str]) -> dict[str, Select | Query]:
@@ -310,7 +332,7 @@ def planned(context: Context, select: Select) -> tuple[Definition, SelectPlan]:
 
 def _check_exists(engine: Engine, definition: Definition | None) -> None:
     if definition is not None and not engine.views.is_current(definition):
-        raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
+        raise ObjectChangedError(f"{definition.name} was dropped or replaced meanwhile")
 
 
 # ---- the change bus
@@ -322,13 +344,19 @@ def changes(
 ) -> R:
     """A subscription to every change of a collection, or of all of them."""
     check_text(context.tenant, "tenant", optional=True)
+    return _unchanged(lambda: _changes(context, style, collection, options))
+
+
+def _changes(
+    context: Context, style: type[R], collection: str | None, options: SubscribeOptions
+) -> R:
     engine = context.engine
     definition = None if collection is None else context.find(collection)
     feed: LogFeed
     if definition is not None:
         plan = context.select_all(definition.name)
         if plan is None:
-            raise AssertionError("the catalog knows it")
+            raise ObjectChangedError(f"{definition.name} was dropped meanwhile")
         feed = LogFeed(engine.log, engine.dispatcher, plan)
     else:
         feed = MultiLogFeed(engine.log, engine.dispatcher, context.select_all, context.names)

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.delivery.backpressure import BLOCK, Policy
 from millstream.delivery.inbox import Inbox
-from millstream.errors import (
-    InvalidOptionError,
-    LsnNotKeptError,
-    SubscriptionExistsError,
-    TopicNotFoundError,
-)
+from millstream.errors import InvalidOptionError, LsnNotKeptError, SubscriptionExistsError
 from millstream.model.change import Gap
 from millstream.model.clock import from_datetime
 from millstream.model.lsn import FIRST_LSN, PREFIX
@@ -87,14 +82,12 @@ class Registry:
         inbox = Inbox(feed, options.policy(query.schema), options.buffer_rows, tenant=query.tenant)
         if options.name is not None:
             self._reserve((query.tenant, options.name), inbox)
-        inbox.open()
         try:
+            inbox.open()
             query.check_exists()
             self._begin(inbox, query, options)
-        except BaseException as error:
+        except BaseException:
             self._left(inbox)
-            if isinstance(error, TopicNotFoundError):
-                query.check_exists()  # raises: it was dropped since the first check
             raise
         return self._opened(style, inbox, query, options, callbacks)
 

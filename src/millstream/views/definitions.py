@@ -171,8 +171,6 @@ def define(storage: Storage, planned: PlannedView) -> None:
     """
     definition, late = bind(storage, planned)
     log = storage.log
-    if not is_hidden(definition):
-        storage.catalog.check_new(definition)
     with contextlib.ExitStack() as undo:
         undo.callback(drop_topics, log, planned.shape.topics)
         for topic, schema in planned.shape.topics.items():
@@ -184,6 +182,7 @@ def define(storage: Storage, planned: PlannedView) -> None:
             if late is not None:  # without its view it is dropped when a database is opened
                 storage.catalog.create(late)
                 undo.callback(storage.catalog.drop, late.name)
+            storage.catalog.check_new(definition)
             definition = storage.catalog.store(definition)
         undo.pop_all()
     planned.definition = definition
