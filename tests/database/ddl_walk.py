@@ -110,11 +110,22 @@ class Walker:
             for _ in range(3):
                 opened.recv(timeout=0.2)
 
+    def follow(self):
+        """A durable subscription: of one name there is one reader, and one query."""
+        name = self.dice.choice(("d0", "d1"))
+        self.sql = f"SELECT id, x FROM {self.dice.choice((*BASES, *VIEWS))}"
+        with self.db.subscribe(self.sql, name=name) as opened:
+            for _ in range(3):
+                opened.ack(opened.recv(timeout=0.2))
+
+    def forget(self):
+        self.run(f"DROP SUBSCRIPTION IF EXISTS {self.dice.choice(('d0', 'd1'))}")
+
     def walk(self, report):
         steps = (
             *(self.create, self.create, self.replace, self.replace, self.base, self.drop),
             *(self.drop, self.alter, self.write, self.append, self.delete, self.ask),
-            *(self.show, self.wait, self.subscribe),
+            *(self.show, self.wait, self.subscribe, self.follow, self.forget),
         )
         while True:
             try:

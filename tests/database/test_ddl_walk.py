@@ -30,6 +30,7 @@ EXPECTED = {
     "ObjectExistsError",
     "ObjectNotFoundError",
     "SubscriptionEndedError",
+    "SubscriptionExistsError",
     "ViewNotReadyError",  # of wait_for, on a busy machine
     "DuplicateKeyError",
     "SqlUnsupportedError",  # INSERT OR REPLACE into a source

@@ -246,7 +246,7 @@ def test_killed_between_a_view_and_its_late_rows_at_drop(tmp_path, spark, base, 
 
 def test_killed_at_every_other_step_of_replacing_a_view_with_late_rows(tmp_path, spark, base, kill):
     """There is the old one or the new one, each with its log of late rows; never none."""
-    step, killed, found = 0, True, set()
+    step, killed, found = -1, True, set()
     while killed:
         step += 2
         path = tmp_path / str(step)

@@ -334,8 +334,9 @@ def _drop_subscription(context: Context, statement: Drop) -> None:
         raise SubscriptionExistsError(
             f"the subscription {statement.name!r} is open", hint="cancel it first"
         )
-    if not (statement.if_exists and key not in engine.positions):
-        engine.positions.drop(key)
+    with engine.registry.claimed(key):
+        if not (statement.if_exists and key not in engine.positions):
+            engine.positions.drop(key)
 
 
 def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> None:
