@@ -51,10 +51,12 @@ class Walk:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout.readline() == "open\n"
         self.errors = []
         self.reading = threading.Thread(target=self.read)
-        self.reading.start()
+        try:
+            assert self.process.stdout.readline() == "open\n"
+        finally:
+            self.reading.start()
 
     def read(self):
         for line in self.process.stdout:
@@ -92,14 +94,17 @@ def check(path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60 * MINUTES + 300)
 def test_the_catalog_is_consistent_after_each_kill(tmp_path):
     dice, errors, views, kills = random.Random(f"{SEED} ddl"), Counter(), 0, 0
     until = time.monotonic() + 60 * MINUTES
     while time.monotonic() < until:
         walk = Walk(tmp_path / "db", dice.random())
-        time.sleep(dice.uniform(0.2, 4.0))
-        assert walk.process.poll() is None
-        walk.kill()
+        try:
+            time.sleep(dice.uniform(0.2, 4.0))
+            assert walk.process.poll() is None
+        finally:
+            walk.kill()
         kills += 1
         for name, text, sql in walk.errors:
             assert not is_defect(name, text), f"{sql}: {name}: {text}"
