@@ -94,6 +94,7 @@ def open(  # noqa: A001
     sync_interval: float = 0.01,
     retention_interval: float = 60.0,
     segment_bytes: int = 64 << 20,
+    ddl_timeout: float = 30.0,
     repair: bool = False,
     spark: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
     master: str | None = None,
@@ -110,6 +111,7 @@ def open(  # noqa: A001
         sync_interval: for how long, in seconds, async rows may be written but not on the disk.
         retention_interval: seconds between two rounds of retention.
         segment_bytes: a new file of the log is begun when the last one has this size.
+        ddl_timeout: seconds that CREATE, DROP and ALTER wait for one another.
         repair: open it although files of the log are missing or are not the right ones; what was
             in them is reported to its readers as damage. Without, LogFilesError is raised.
         spark: your own SparkSession for the views; None: one is started with the first view.
@@ -123,6 +125,7 @@ def open(  # noqa: A001
         sync_interval=sync_interval,
         retention_interval=retention_interval,
         segment_bytes=segment_bytes,
+        ddl_timeout=ddl_timeout,
         repair=repair,
         spark=spark,
         master=master,

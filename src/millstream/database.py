@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.catalog import DDL_SECONDS
 from millstream.engine.close import close_engine, close_forgotten
 from millstream.engine.open import open_engine, start_views
 from millstream.engine.permissions import ROLES
@@ -45,6 +46,7 @@ class Database(Session):
             from 0 on.
         retention_interval: seconds between two rounds of retention, from 0.001 on.
         segment_bytes: a new file of the log is begun when the last one has this size.
+        ddl_timeout: seconds that CREATE, DROP and ALTER wait for one another.
         repair: open it although files of the log are missing or are not the right ones; what was
             in them is reported to its readers as damage. Without, LogFilesError is raised.
         spark: your own SparkSession for the views; None: one is started with the first view.
@@ -62,6 +64,7 @@ class Database(Session):
         sync_interval: float = 0.01,
         retention_interval: float = 60.0,
         segment_bytes: int = 64 << 20,
+        ddl_timeout: float = DDL_SECONDS,
         repair: bool = False,
         spark: Any = None,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
         master: str | None = None,
@@ -77,6 +80,7 @@ class Database(Session):
                 sync_interval=sync_interval,
                 retention_interval=retention_interval,
                 segment_bytes=segment_bytes,
+                ddl_timeout=ddl_timeout,
                 repair=repair,
                 clock=self._clock,
                 spark=spark,

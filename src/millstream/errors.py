@@ -489,6 +489,18 @@ class InUseError(Error):
     code = "IN_USE"
 
 
+class ObjectChangedError(Error):
+    """What a statement was planned over was dropped, replaced or altered before it could run."""
+
+    code = "OBJECT_CHANGED"
+
+
+class DdlTimeoutError(Error):
+    """A statement that changes what exists has waited too long for another one."""
+
+    code = "DDL_TIMEOUT"
+
+
 class MissingExtraError(Error):
     """A package that only some users need is not installed; the hint says how to install it."""
 

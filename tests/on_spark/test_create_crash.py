@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
+from millstream.engine.consistency import inconsistencies
 from millstream.log import Log
 from millstream.log.appending import Appender
 from millstream.spark.query import SparkQuery
@@ -42,6 +43,7 @@ WINDOWS = (
     "SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS t, SUM(n) AS x FROM s "
     "GROUP BY k, TUMBLE(ts, INTERVAL '1 minute') EMIT ON WINDOW CLOSE"
 )
+COUNTS = WINDOWS.replace("SUM(n)", "COUNT(*)")
 OLD = "SELECT k, COUNT(*) AS x FROM s GROUP BY k"
 NEW = "SELECT k, SUM(n) AS x FROM s GROUP BY k"
 STATEMENTS = {
@@ -49,6 +51,7 @@ STATEMENTS = {
     "replace": f"CREATE OR REPLACE MATERIALIZED VIEW v AS {NEW}",
     "drop": "DROP VIEW v",
     "create with late": f"CREATE MATERIALIZED VIEW v AS {WINDOWS} LATE DATA TO late",
+    "replace with late": f"CREATE OR REPLACE MATERIALIZED VIEW v AS {COUNTS} LATE DATA TO late",
 }
 STEPS = [
     *((Log, name) for name in ("create_topic", "drop_topic")),
@@ -239,6 +242,18 @@ def test_killed_between_a_view_and_its_late_rows_at_drop(tmp_path, spark, base, 
     assert kill(tmp_path / "db", "drop", "drop_topic late")
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(STATEMENTS["create with late"])
+
+
+@pytest.mark.parametrize("step", ["1", "drop_topic late", "drop_topic v", "create_topic v"])
+def test_killed_while_a_view_with_late_rows_is_replaced(tmp_path, spark, base, kill, step):
+    """There is the old one or the new one, each with its log of late rows; never none."""
+    shutil.copytree(base / "late", tmp_path / "db")
+    assert kill(tmp_path / "db", "replace with late", step)
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        assert not inconsistencies(engine_of(db))
+        assert db.schema("late").names == db.schema("s").names
+        assert ("COUNT" in engine_of(db).catalog["v"].query) == (step != "1")
+        check_exact(db)
 
 
 def test_a_view_that_is_refused_leaves_no_log_of_late_rows(tmp_path, spark, base):

@@ -14,13 +14,16 @@ from millstream.catalog.catalog import (
     SinkDefinition,
 )
 from millstream.catalog.connection import Connection
+from millstream.catalog.ddl_lock import DDL_SECONDS, DdlLock
 from millstream.catalog.options import Options, options_of
 
 __all__ = [
+    "DDL_SECONDS",
     "LEAST_HISTORY",
     "SYSTEM",
     "Catalog",
     "Connection",
+    "DdlLock",
     "Definition",
     "Kind",
     "Options",

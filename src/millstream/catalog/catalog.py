@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.catalog.connection import DEAD_LETTERS, Connection
+from millstream.catalog.ddl_lock import DDL_SECONDS, DdlLock
 from millstream.catalog.options import FOREVER, Options
 from millstream.catalog.secrets import FILE_NAME, Secrets
 from millstream.errors import (
@@ -210,9 +211,14 @@ class Catalog:
 
     Args:
         log: where it is kept, and where each object has its topic.
+        ddl_timeout: how many seconds a statement waits for others that change what exists.
+
+    Attributes:
+        ddl: held while a statement checks what exists, and changes it.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, ddl_timeout: float = DDL_SECONDS) -> None:
+        self.ddl = DdlLock(ddl_timeout)
         self._log = log
         self._secrets = Secrets(log.path / FILE_NAME)
         self._objects: dict[str, Definition] = {}
@@ -260,12 +266,15 @@ class Catalog:
 
     def _finish(self, swap: dict[str, Any]) -> None:
         """Put an object in the place of another one, since a crash came before that was done."""
-        for name in (swap["old"], swap["name"], *swap["drops"], *swap["creates"]):
+        late = swap.get("late")
+        named = () if late is None else (late["definition"]["name"],)
+        for name in (swap["old"], swap["name"], *named, *swap["drops"], *swap["creates"]):
             if name in self._log.topics:
                 self._log.drop_topic(name)
         for name, text in swap["creates"].items():
             self._log.create_topic(name, schema_from_text(text))
-        self._store(_from_json(swap["definition"], schema_from_text(swap["schema"])))
+        for entry in (swap,) if late is None else (late, swap):  # its own entry ends the swap
+            self.store(_from_json(entry["definition"], schema_from_text(entry["schema"])))
 
     def _load(self, topics: Iterable[str]) -> None:
         entries, swaps = self._entries()
@@ -427,7 +436,7 @@ class Catalog:
             ObjectExistsError: the name is taken.
         """
         self.check_new(definition)
-        created = self._store(definition)
+        created = self.store(definition)
         self.adopt(created)
         return created
 
@@ -439,11 +448,13 @@ class Catalog:
         drops: Iterable[str],
         creates: Mapping[str, Schema],
         between: Callable[[], None],
-    ) -> Definition:
+        late: Definition | None = None,
+    ) -> tuple[Definition, Definition | None]:
         """Put an object and its topic in the place of another one, whose rows are gone then.
 
-        That is on the disk when this returns; after a crash it is done when the log is opened, or
-        was not begun. Readers see the old definition until ``adopt``.
+        One entry says all of it, so there is never none of the two: it is on the disk when this
+        returns; after a crash it is done when the log is opened, or was not begun. Readers see the
+        old definition until ``adopt``.
 
         Args:
             old: what is replaced.
@@ -451,11 +462,20 @@ class Catalog:
             drops: further topics that go with the old one; some may not exist.
             creates: further topics of the new one.
             between: called when it is certain that the old one goes.
+            late: a second object, the log of the new one's late rows; None: there is none.
+
+        Returns:
+            The new definition, and that of the second object.
         """
-        further = {name: schema_text(schema) for name, schema in creates.items()}
-        swap = {"kind": "swap", "name": definition.name, "old": old.name, "drops": [*drops]}
-        schema = schema_text(definition.schema)
-        entry = {**swap, "creates": further, "schema": schema, "definition": _to_json(definition)}
+        entry: dict[str, Any] = {
+            "kind": "swap",
+            "name": definition.name,
+            "old": old.name,
+            "drops": [*drops],
+            "creates": {name: schema_text(schema) for name, schema in creates.items()},
+            "late": None if late is None else _described(late),
+            **_described(definition),
+        }
         self._write(entry)
         try:
             between()
@@ -470,14 +490,24 @@ class Catalog:
                 with contextlib.suppress(Error):
                     self._write({"kind": "kept", "name": definition.name})
             raise
-        return self._store(definition)
+        stored_late = None if late is None else self.store(late)
+        return self.store(definition), stored_late
 
     def adopt(self, definition: Definition) -> None:
         """Show a definition that is stored, in place of any other of its name."""
         self._objects[definition.name.lower()] = definition
 
-    def _store(self, definition: Definition) -> Definition:
-        """Make the topic of an object, and write its definition."""
+    def discard(self, definition: Definition) -> None:
+        """Remove an object and its rows, whether readers have seen it or not."""
+        # Without its topic it does not exist, whatever its entry says: so this is one step.
+        self._log.drop_topic(definition.name)
+        self._objects.pop(definition.name.lower(), None)
+        entry = json.dumps({"kind": "dropped", "name": definition.name})
+        with contextlib.suppress(LogError):
+            self._log.append(TOPIC, [(entry,)], wal_mode="async")
+
+    def store(self, definition: Definition) -> Definition:
+        """Make the topic of an object, and write its definition. Readers see it with ``adopt``."""
         name = definition.name
         definition = replace(definition, born=self._log.lsn + 1)
         topic = self._log.create_topic(name, definition.schema, retention=definition.kept)
@@ -517,12 +547,7 @@ class Catalog:
     def drop(self, name: str) -> Definition:
         """Remove an object and its rows, on a full disk as well."""
         definition = self[name]
-        # Without its topic it does not exist, whatever its entry says: so this is one step.
-        self._log.drop_topic(definition.name)
-        del self._objects[name.lower()]
-        entry = json.dumps({"kind": "dropped", "name": definition.name})
-        with contextlib.suppress(LogError):
-            self._log.append(TOPIC, [(entry,)], wal_mode="async")
+        self.discard(definition)
         self._forget_secrets(definition.connection)
         return definition
 
@@ -559,6 +584,11 @@ def _given(options: Options) -> dict[str, Any]:
 
 def _duration(value: timedelta) -> str:
     return "forever" if value == FOREVER else duration_text(value)
+
+
+def _described(definition: Definition) -> dict[str, Any]:
+    """All that is needed to store a definition again, its columns included."""
+    return {"schema": schema_text(definition.schema), "definition": _to_json(definition)}
 
 
 def _to_json(definition: Definition) -> dict[str, Any]:

@@ -183,10 +183,16 @@ def _port(port: int) -> Finding:
 
 
 def _opened(directory: Path) -> Finding:
+    from millstream.engine.consistency import inconsistencies  # noqa: PLC0415 - loads Arrow
+
     if not directory.exists():
         return Finding("database", "ok", f"{directory} is not there yet; it will be created")
     try:
         with millstream.open(directory) as database:
+            problems = inconsistencies(database.context.engine)
+            if problems:
+                hint = "DROP what cannot be used, and report how it came to this"
+                return Finding("database", "wrong", "; ".join(problems), hint)
             return Finding("database", "ok", f"{directory} opens; LSN {database.lsn:,}")
     except Error as error:
         return Finding("database", "wrong", error.message, error.hint)

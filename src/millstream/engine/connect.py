@@ -25,6 +25,7 @@ from millstream.engine.connector_options import (
 from millstream.engine.deliveries import DEAD_LETTERS
 from millstream.engine.sink_feeds import selected
 from millstream.errors import (
+    ObjectNotFoundError,
     SqlColumnError,
     SqlUnsupportedError,
     WrongObjectError,
@@ -80,7 +81,7 @@ def create_fed(context: Context, statement: CreateSource | CreateTable) -> Resul
         dead_letters=_dead_letters_name(statement, given) if made.rejects else "",
     )
     definition = _planned(engine, statement, made, connection, own)
-    _create_fed(engine, definition)
+    _create_fed(engine, definition, if_not_exists=statement.if_not_exists)
     return context.done(done)
 
 
@@ -159,10 +160,11 @@ def _watermark(statement: CreateSource | CreateTable, schema: Schema) -> Waterma
 
 
 @uninterrupted
-def _create_fed(engine: Engine, definition: Definition) -> None:
+def _create_fed(engine: Engine, definition: Definition, *, if_not_exists: bool) -> None:
     connections = engine.connections
 
     def create() -> Definition:
+        engine.catalog.check_new(definition)
         connection = definition.connection
         if connection is not None and connection.dead_letters:
             _create_dead_letters(engine, connection.dead_letters, definition.name)
@@ -171,8 +173,9 @@ def _create_fed(engine: Engine, definition: Definition) -> None:
         connections.prepare(created)
         return created
 
-    with connections.changing:
-        connections.start_source(engine.dispatcher.call(create))
+    with engine.catalog.ddl.held(f"CREATE {definition.kind.upper()} {definition.name}"):
+        if not (if_not_exists and definition.name in engine.catalog):
+            connections.start_source(engine.dispatcher.call(create))
 
 
 def _create_dead_letters(engine: Engine, name: str, of: str) -> None:
@@ -225,7 +228,7 @@ def create_sink(context: Context, statement: CreateSink) -> Result:
         statement.name, query, definition.name, connection, created_at=system_clock()
     )
     settings = _check_sink(engine, sink, made)
-    _create_sink(engine, sink, settings)
+    _create_sink(engine, sink, definition, settings, if_not_exists=statement.if_not_exists)
     return context.done("CREATE SINK")
 
 
@@ -242,14 +245,26 @@ def _check_sink(engine: Engine, sink: SinkDefinition, made: type[SinkConnector])
 
 
 @uninterrupted
-def _create_sink(engine: Engine, sink: SinkDefinition, settings: Settings) -> None:
+def _create_sink(
+    engine: Engine,
+    sink: SinkDefinition,
+    reads: Definition,
+    settings: Settings,
+    *,
+    if_not_exists: bool,
+) -> None:
     def create() -> SinkDefinition:
+        engine.catalog.check_new_name(sink.name, "sink")
         if sink.connection.dead_letters:
             _create_dead_letters(engine, sink.connection.dead_letters, sink.name)
         return engine.catalog.create_sink(sink)
 
     connections = engine.connections
-    with connections.changing:
+    with engine.catalog.ddl.held(f"CREATE SINK {sink.name}"):
+        if if_not_exists and engine.catalog.has_sink(sink.name):
+            return
+        if not engine.catalog.has(reads):
+            raise ObjectNotFoundError(f"{reads.name} was dropped or replaced meanwhile")
         created = engine.dispatcher.call(create)
         if settings["start"] == "now":  # which is now, and not when its thread begins
             connections.sink_side.subscribe(created, settings, exactly=False, token=None).cancel()
@@ -279,20 +294,24 @@ def _sink_query(statement: CreateSink) -> str:
 # ---- pausing and dropping
 
 
+@uninterrupted
 def pause(context: Context, statement: Pause) -> Result:
     """ALTER ... PAUSE, ALTER ... RESUME."""
-    catalog = context.engine.catalog
-    if statement.kind == "sink":
-        name = catalog.sink(statement.name).name
-    else:
-        name = catalog.of_kind(statement.kind, statement.name).name
-    context.engine.connections.pause(name, paused=statement.paused)
-    return context.done(f"ALTER {statement.kind.upper()}")
+    catalog, done = context.engine.catalog, f"ALTER {statement.kind.upper()}"
+    with catalog.ddl.held(f"{done} {statement.name}"):
+        if statement.kind == "sink":
+            name = catalog.sink(statement.name).name
+        else:
+            name = catalog.of_kind(statement.kind, statement.name).name
+        context.engine.connections.pause(name, paused=statement.paused)
+    return context.done(done)
 
 
-@uninterrupted
 def drop_sink(engine: Engine, name: str) -> None:
-    """DROP SINK: its thread is stopped, its position and its dead letters are gone."""
+    """DROP SINK: its thread is stopped, its position and its dead letters are gone.
+
+    With the DDL lock held.
+    """
 
     def forget() -> None:
         engine.catalog.drop_sink(sink.name)
@@ -300,10 +319,9 @@ def drop_sink(engine: Engine, name: str) -> None:
         if key in engine.positions:
             engine.positions.drop(key)
 
-    with engine.connections.changing:
-        sink = engine.catalog.sink(name)
-        running = engine.connections.stop(sink.name)
-        engine.dispatcher.call(forget)
+    sink = engine.catalog.sink(name)
+    running = engine.connections.stop(sink.name)
+    engine.dispatcher.call(forget)
     if running is not None:
         engine.connections.clean_up(running)
 

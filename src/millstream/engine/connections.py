@@ -83,6 +83,9 @@ class Running:
 class Connections:
     """All connectors of a database.
 
+    With ``catalog.ddl`` held, an object is created and its connector started, or the connector
+    stopped and the object dropped: what is dropped has no thread, and what has one exists.
+
     Args:
         log: where their positions are.
         dispatcher: commits what they deliver.
@@ -93,12 +96,10 @@ class Connections:
     Attributes:
         sink_side: opens the feeds of sinks; set when the engine is assembled.
         add_column: adds a column that the outside has got; set likewise.
-        changing: held while an object with a connector is created and started, or stopped and
-            dropped: what is dropped has no thread, and what has one exists.
     """
 
     sink_side: SinkSide
-    add_column: Callable[[str, Column], None]
+    add_column: Callable[[Definition, Column], None]
 
     def __init__(
         self, log: Log, dispatcher: Dispatcher, catalog: Catalog, inlets: Inlets, tables: Tables
@@ -108,7 +109,6 @@ class Connections:
         self._catalog = catalog
         self._inlets = inlets
         self._tables = tables
-        self.changing = threading.RLock()
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
         self._stored: dict[str, StoredPosition] = {}

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from millstream.catalog.tenants import OwnRows
     from millstream.engine.engine import Engine
     from millstream.engine.permissions import Role
-    from millstream.sql import Input, Select, SelectPlan, Statement
+    from millstream.sql import Select, SelectPlan, Statement
     from millstream.subscriptions import Channels
+    from millstream.views.planning import Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,9 @@ class Context:
         # The target is named as in the catalog, however the query wrote it.
         return plan if plan.target == definition.name else replace(plan, target=definition.name)
 
-    def inputs(self) -> Callable[[str], Input]:
+    def inputs(self) -> Inputs:
         """What planners ask for a relation by name; raises when the tenant may not see it."""
-        read = self.engine.views.planner.input
-        return read if self.tenant is None else lambda name: read(self.find(name).name)
+        return self.engine.views.planner.inputs(self.find)
 
     # ---- what may be done
 

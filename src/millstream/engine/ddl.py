@@ -1,6 +1,8 @@
 """Statements that change what exists: CREATE, DROP, ALTER.
 
-What they change is changed by the dispatcher's thread, between two commits.
+They check and change it one after the other, with ``catalog.ddl`` held. What takes long is done
+before, and checked again then. What they change is changed by the dispatcher's thread, between two
+commits.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from millstream.catalog import Definition, options_of
 from millstream.engine import connect, show
 from millstream.errors import (
     InUseError,
+    ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
     SubscriptionEndedError,
@@ -20,9 +23,11 @@ from millstream.errors import (
 )
 from millstream.model.clock import system_clock
 from millstream.threads import uninterrupted
-from millstream.views.replacement import build_beside, take_over
+from millstream.views.replacement import begin_instead, build_beside, take_over
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.catalog import SinkDefinition
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
@@ -67,30 +72,44 @@ def create_table(context: Context, statement: CreateTable) -> Result:
 def _create(context: Context, definition: Definition, *, if_not_exists: bool) -> Result:
     """Create a source or a table; it is on the disk when this returns."""
     engine = context.engine
+    done = f"CREATE {definition.kind.upper()}"
 
     def create() -> None:
-        if not (if_not_exists and definition.name in engine.catalog):
-            engine.open_relation(engine.catalog.create(definition))
+        engine.open_relation(engine.catalog.create(definition))
 
-    engine.dispatcher.call(create)
-    return context.done(f"CREATE {definition.kind.upper()}")
+    with engine.catalog.ddl.held(f"{done} {definition.name}"):
+        if not (if_not_exists and definition.name in engine.catalog):
+            engine.dispatcher.call(create)
+    return context.done(done)
 
 
 @uninterrupted
 def add_column(context: Context, statement: AddColumn) -> Result:
     """ALTER ... ADD COLUMN; rows from before have NULL in it."""
-    engine = context.engine
-    name = engine.catalog.of_kind(statement.kind, statement.name).name
-    evolve(engine, name, statement.added, if_not_exists=statement.if_not_exists)
-    engine.connections.evolved(name)
-    return context.done(f"ALTER {statement.kind.upper()}")
+    engine, done = context.engine, f"ALTER {statement.kind.upper()}"
+    with engine.catalog.ddl.held(f"{done} {statement.name}"):
+        definition = engine.catalog.of_kind(statement.kind, statement.name)
+        evolve(engine, definition, statement.added, if_not_exists=statement.if_not_exists)
+        engine.connections.evolved(definition.name)
+    return context.done(done)
 
 
-def evolve(engine: Engine, name: str, column: Column, *, if_not_exists: bool = True) -> None:
-    """Add a column to a source or a table; one that is there is passed over, or an error."""
+def evolve(
+    engine: Engine, definition: Definition, column: Column, *, if_not_exists: bool = True
+) -> None:
+    """Add a column to a source or a table; one that is there is passed over, or an error.
+
+    A connector calls it without the DDL lock, since DROP waits for the connector with that held.
+
+    Raises:
+        ObjectNotFoundError: it was dropped, and perhaps created again.
+    """
+    name = definition.name
     table = engine.tables.get(name)
 
     def add() -> None:
+        if not engine.catalog.has(definition):
+            raise ObjectNotFoundError(f"the {definition.kind} {name} was dropped")
         known = {each.lower() for each in engine.catalog[name].schema.names}
         if if_not_exists and column.name.lower() in known:
             return
@@ -106,6 +125,7 @@ def evolve(engine: Engine, name: str, column: Column, *, if_not_exists: bool = T
             engine.dispatcher.call(add)
 
 
+@uninterrupted
 def skip_damage(context: Context, statement: SkipDamage) -> Result:
     """ALTER ... SKIP DAMAGE: go on without the damaged part of a source or a table.
 
@@ -115,6 +135,11 @@ def skip_damage(context: Context, statement: SkipDamage) -> Result:
         InUseError: views read the table, and would count its rows twice.
     """
     engine = context.engine
+    with engine.catalog.ddl.held(f"ALTER {statement.kind.upper()} {statement.name}"):
+        return _skip_damage(engine, statement)
+
+
+def _skip_damage(engine: Engine, statement: SkipDamage) -> Result:
     definition = engine.catalog.of_kind(statement.kind, statement.name)
     definition.check_usable()
     table = engine.tables.get(definition.name)
@@ -139,22 +164,44 @@ def skip_damage(context: Context, statement: SkipDamage) -> Result:
 
 def create_view(context: Context, statement: CreateView) -> Result:
     """CREATE MATERIALIZED VIEW, CREATE STREAM."""
-    engine = context.engine
+    while not _has_created(context.engine, statement):
+        pass  # another statement has changed what it was planned over: plan again
+    return context.done(_what(statement))
+
+
+def _what(statement: CreateView) -> str:
+    return "CREATE STREAM" if statement.kind == "stream" else "CREATE MATERIALIZED VIEW"
+
+
+def _has_created(engine: Engine, statement: CreateView) -> bool:
+    """Create a view, unless it exists and may; False if it must be planned again.
+
+    Raises:
+        ObjectExistsError: the name is taken.
+    """
     known = engine.catalog.get(statement.name)
-    if known is None:
-        planned = engine.views.plan(statement)
-        engine.views.create(planned, if_not_exists=statement.if_not_exists)
-    elif statement.or_replace and known.query and not statement.if_not_exists:
-        planned = engine.views.plan(statement)
-        check_replacement(engine, known, planned)
-        _replace(engine, known, planned)
-    elif not statement.if_not_exists:
-        raise ObjectExistsError(
-            f"there is a {known.kind} {known.name} already",
-            hint="use another name, or IF NOT EXISTS, or DROP it first",
-        )
-    stream = statement.kind == "stream"
-    return context.done("CREATE STREAM" if stream else "CREATE MATERIALIZED VIEW")
+    try:
+        if known is None:
+            _create_new(engine, engine.views.plan(statement))
+        elif statement.or_replace and known.query and not statement.if_not_exists:
+            _replace(engine, known, statement)
+        elif not statement.if_not_exists:
+            raise ObjectExistsError(
+                f"there is a {known.kind} {known.name} already",
+                hint="use another name, or IF NOT EXISTS, or DROP it first",
+            )
+    except ObjectChangedError:
+        return False
+    return True
+
+
+@uninterrupted
+def _create_new(engine: Engine, planned: PlannedView) -> None:
+    name = planned.definition.name
+    with engine.catalog.ddl.held(f"{_what(planned.statement)} {name}"):
+        if name in engine.catalog:
+            raise ObjectChangedError(f"{name} was created meanwhile")
+        engine.views.create(planned)
 
 
 def check_replacement(engine: Engine, old: Definition, planned: PlannedView) -> None:
@@ -176,36 +223,59 @@ def check_replacement(engine: Engine, old: Definition, planned: PlannedView) -> 
         engine.catalog.check_new(replace(planned.definition, kind="stream", name=late))
 
 
-def _replace(engine: Engine, old: Definition, new: PlannedView) -> None:
+def _replace(engine: Engine, known: Definition, statement: CreateView) -> None:
     """Put a view in the place of another one, which serves until then."""
-    statement = new.statement
+    planned = engine.views.plan(statement)
+    check_replacement(engine, known, planned)
+    _check_unread(engine, known)
     if statement.kind == "stream" or statement.late_to is not None:  # they have a log to begin
-        _replace_at_once(engine, old, new)
+        _swap(engine, planned, partial(begin_instead, planned))
         return
-    _check_unread(engine, old)
-    built = build_beside(engine.views, statement)
+    _swap_built(engine, build_beside(engine.views, statement))
+
+
+@uninterrupted
+def _swap_built(engine: Engine, built: RunningView) -> None:
     try:
-        _check_unread(engine, old)
+        _swap(engine, built.planned, partial(take_over, built))
     except BaseException:
         engine.views.shared.drop(built)
         raise
-    _take_over(engine, old, built)
 
 
 @uninterrupted
-def _replace_at_once(engine: Engine, old: Definition, new: PlannedView) -> None:
-    _drop(engine, old)
-    engine.views.create(new)
+def _swap(engine: Engine, planned: PlannedView, put: Callable[..., None]) -> None:
+    """Put a planned view in the place of the one that has its name now.
+
+    Args:
+        engine: where they are.
+        planned: the new one.
+        put: puts it there: ``begin_instead`` or ``take_over``.
+
+    Raises:
+        ObjectChangedError: there is none any more.
+        InUseError: a view reads the old one, or the new one would.
+    """
+    name = planned.statement.name
+    with engine.catalog.ddl.held(f"CREATE OR REPLACE {name}"):
+        old = engine.catalog.get(name)
+        if old is None or not old.query:
+            raise ObjectChangedError(f"{name} was dropped meanwhile")
+        check_replacement(engine, old, planned)
+        _check_unread(engine, old)
+        late = _dropped_with(engine, old)[1:]
+        remove, show = _handover(engine, old, late)
+        put(engine.views, old, late=late, remove=remove, show=show)
 
 
-@uninterrupted
-def _take_over(engine: Engine, old: Definition, built: RunningView) -> None:
-    late = _dropped_with(engine, old)[1:]
-    fan_out = engine.dispatcher.fan_out
+def _handover(
+    engine: Engine, old: Definition, late: list[str]
+) -> tuple[Callable[[], None], Callable[[Definition], None]]:
+    """What ends the readers of a view that is replaced, and what shows the new one to readers."""
 
     def end_readers() -> None:
         ended = SubscriptionEndedError(f"{old.name} was replaced", hint="subscribe again")
-        fan_out.drop_routes(old.name, ended)
+        engine.dispatcher.fan_out.drop_routes(old.name, ended)
 
     def remove() -> None:
         for name in late:
@@ -216,21 +286,17 @@ def _take_over(engine: Engine, old: Definition, built: RunningView) -> None:
         engine.catalog.adopt(definition)
         end_readers()  # those that have begun with the old one since
 
-    take_over(engine.views, built, old, late=late, remove=remove, show=show)
+    return remove, show
 
 
 def _check_unread(engine: Engine, definition: Definition) -> None:
-    """Raise if a view reads one that is to be replaced, or its late rows; or if that is gone."""
-    if not engine.catalog.has(definition):
-        raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
-    readers = [
-        reader
-        for name in _dropped_with(engine, definition)
-        for reader in engine.views.readers_of(name)
-        if reader != definition.name
-    ]
+    """Raise if a view that is to be replaced is read by views, or its late rows by anything."""
+    names = _dropped_with(engine, definition)
+    readers = _readers_of(engine, definition, names)
     if readers:
         raise _in_use(engine, definition, readers)
+    for name in names[1:]:
+        _check_no_sinks(engine, name)
 
 
 # ---- dropping
@@ -239,33 +305,38 @@ def _check_unread(engine: Engine, definition: Definition) -> None:
 @uninterrupted
 def drop(context: Context, statement: Drop) -> Result:
     """DROP."""
-    if statement.kind == "subscription":
-        return _drop_subscription(context, statement)
-    catalog = context.engine.catalog
-    if statement.kind == "sink":
-        if not (statement.if_exists and not catalog.has_sink(statement.name)):
-            with context.engine.connections.changing:
-                sink = catalog.sink(statement.name)
-                _check_letters(context.engine, sink, cascade=statement.cascade)
-                connect.drop_sink(context.engine, sink.name)
-                _drop_letters(context.engine, sink, cascade=statement.cascade)
-    elif not (statement.if_exists and statement.name not in catalog):
-        with context.engine.connections.changing:
-            definition = catalog.of_kind(statement.kind, statement.name)
-            _drop(context.engine, definition, cascade=statement.cascade)
-    return context.done(f"DROP {statement.kind.upper()}")
+    done = f"DROP {statement.kind.upper()}"
+    with context.engine.catalog.ddl.held(f"{done} {statement.name}"):
+        if statement.kind == "subscription":
+            _drop_subscription(context, statement)
+        elif statement.kind == "sink":
+            _drop_sink(context.engine, statement)
+        else:
+            catalog = context.engine.catalog
+            if not (statement.if_exists and statement.name not in catalog):
+                definition = catalog.of_kind(statement.kind, statement.name)
+                _drop(context.engine, definition, cascade=statement.cascade)
+    return context.done(done)
 
 
-def _drop_subscription(context: Context, statement: Drop) -> Result:
+def _drop_sink(engine: Engine, statement: Drop) -> None:
+    if not (statement.if_exists and not engine.catalog.has_sink(statement.name)):
+        sink = engine.catalog.sink(statement.name)
+        _check_letters(engine, sink, cascade=statement.cascade)
+        connect.drop_sink(engine, sink.name)
+        _drop_letters(engine, sink, cascade=statement.cascade)
+
+
+def _drop_subscription(context: Context, statement: Drop) -> None:
     engine = context.engine
     key = engine.positions.find(context.tenant, statement.name)
     if engine.registry.is_open(key):
         raise SubscriptionExistsError(
             f"the subscription {statement.name!r} is open", hint="cancel it first"
         )
-    if not (statement.if_exists and key not in engine.positions):
-        engine.positions.drop(key)
-    return context.done("DROP SUBSCRIPTION")
+    with engine.registry.claimed(key):
+        if not (statement.if_exists and key not in engine.positions):
+            engine.positions.drop(key)
 
 
 def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> None:
@@ -275,12 +346,7 @@ def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> N
         InUseError: a view reads it, and is not to be dropped with it.
     """
     names = _dropped_with(engine, definition)
-    readers = [
-        reader
-        for name in names
-        for reader in engine.views.readers_of(name)
-        if reader != definition.name
-    ]
+    readers = _readers_of(engine, definition, names)
     if readers and not cascade:
         raise _in_use(engine, definition, readers)
     for reader in readers:
@@ -308,18 +374,34 @@ def _drop(engine: Engine, definition: Definition, *, cascade: bool = False) -> N
         engine.connections.clean_up(stopped)
 
 
-def _drop_sinks(engine: Engine, names: list[str], *, cascade: bool) -> None:
-    """Drop the sinks that read what is dropped, if they are to go with it."""
-    sinks = [sink for name in names for sink in connect.sinks_of(engine, name)]
-    if sinks and not cascade:
+def _readers_of(engine: Engine, definition: Definition, names: list[str]) -> list[str]:
+    """The views that read what is dropped with an object."""
+    return [
+        reader
+        for name in names
+        for reader in engine.views.readers_of(name)
+        if reader != definition.name
+    ]
+
+
+def _check_no_sinks(engine: Engine, name: str) -> None:
+    """Raise if sinks read a relation."""
+    sinks = connect.sinks_of(engine, name)
+    if sinks:
         raise InUseError(
-            f"{names[0]} is read by the sink {', '.join(sinks)}",
+            f"{name} is read by the sink {', '.join(sinks)}",
             hint=f"DROP SINK {sinks[0]} first, or write CASCADE",
         )
-    for name in sinks:
-        sink = engine.catalog.sink(name)
-        connect.drop_sink(engine, name)
-        _drop_letters(engine, sink, cascade=True)
+
+
+def _drop_sinks(engine: Engine, names: list[str], *, cascade: bool) -> None:
+    """Drop the sinks that read what is dropped, if they are to go with it."""
+    for name in names if not cascade else ():
+        _check_no_sinks(engine, name)
+    for sink in engine.catalog.sinks:
+        if sink.relation in names:
+            connect.drop_sink(engine, sink.name)
+            _drop_letters(engine, sink, cascade=True)
 
 
 def _check_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> None:
@@ -328,12 +410,8 @@ def _check_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> No
     readers = [] if letters is None else engine.views.readers_of(letters.name)
     if letters is not None and readers and not cascade:
         raise _in_use(engine, letters, list(readers))
-    sinks = [] if letters is None else connect.sinks_of(engine, letters.name)
-    if letters is not None and sinks and not cascade:
-        raise InUseError(
-            f"{letters.name} is read by the sink {', '.join(sinks)}",
-            hint=f"DROP SINK {sinks[0]} first, or write CASCADE",
-        )
+    if letters is not None and not cascade:
+        _check_no_sinks(engine, letters.name)
 
 
 def _drop_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> None:
@@ -356,7 +434,12 @@ def _in_use(engine: Engine, definition: Definition, readers: list[str]) -> InUse
     named = [engine.catalog[name] for name in readers if name in engine.catalog]
     first = [f"DROP {each.kind.upper()} {each.name}" for each in named]
     shown = [each.name for each in named]
-    if len(named) < len(readers):
+    hidden = [engine.views.get(name) for name in readers if name not in engine.catalog]
+    built = {each.planned.statement.name for each in hidden if each is not None}
+    for name in sorted(built - {""}):
+        first.append("wait for that")
+        shown.append(f"CREATE OR REPLACE {name}, which is under way")
+    if "" in built:  # the view of a query has no name
         first.append("cancel the subscriptions whose queries read it")
         shown.append("a query that is subscribed to")
     return InUseError(

@@ -110,7 +110,7 @@ class Deliveries:
         catalog: Catalog,
         inlets: Inlets,
         tables: Tables,
-        add_column: Callable[[str, Column], None],
+        add_column: Callable[[Definition, Column], None],
     ) -> None:
         self.stored = stored
         self._created = definition
@@ -156,7 +156,7 @@ class Deliveries:
         """
         check()
         for column in delivery.new_columns:
-            self._add_column(self._created.name, column)
+            self._add_column(self._created, column)
         definition = self.definition()
         if definition.kind == "table":
             return self._commit_changes(definition, delivery, check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from millstream.engine.once import Insertion, RepeatedInsert
 from millstream.errors import (
     InvalidOptionError,
     JavaNotFoundError,
+    ObjectChangedError,
     SqlError,
     SqlUnsupportedError,
 )
@@ -20,6 +22,8 @@ from millstream.sql.adhoc import plan_adhoc
 from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.catalog import Definition
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
@@ -168,6 +172,10 @@ def delete(context: Context, statement: Delete) -> Result:
 
 def select(context: Context, statement: Select) -> Result:
     """SELECT of one relation, with WHERE and columns."""
+    return _unchanged(lambda: _select(context, statement))
+
+
+def _select(context: Context, statement: Select) -> Result:
     definition = context.find(statement.target)
     moment = as_of(context.engine, statement)
     try:
@@ -176,6 +184,13 @@ def select(context: Context, statement: Select) -> Result:
         planned = plan_on_spark(context, as_query(statement), refused)
         return context.engine.relations.on_spark(planned, moment)
     return context.engine.relations.select(definition, plan, moment)
+
+
+def _unchanged(answer: Callable[[], Result]) -> Result:
+    """The answer of a query, planned again if what it reads was dropped or replaced meanwhile."""
+    while True:
+        with contextlib.suppress(ObjectChangedError):
+            return answer()
 
 
 def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None) -> int:
@@ -211,13 +226,17 @@ def _wait_through(engine: Engine, name: str, lsn: int, deadline: float | None) -
 
 def query(context: Context, statement: Query) -> Result:
     """SELECT with joins, groups, an order and so on."""
-    relations = context.engine.relations
+    return _unchanged(lambda: _query(context, statement))
+
+
+def _query(context: Context, statement: Query) -> Result:
+    relations, inputs = context.engine.relations, context.inputs()
     moment = as_of(context.engine, statement)
     try:
-        plan = plan_adhoc(statement, context.inputs())
+        plan = plan_adhoc(statement, inputs)
     except SqlUnsupportedError as refused:
         return relations.on_spark(plan_on_spark(context, statement, refused), moment)
-    return relations.adhoc(plan, context.tenant, moment)
+    return relations.adhoc(plan, context.tenant, moment, inputs.read)
 
 
 def plan_on_spark(context: Context, query: Query, refused: SqlUnsupportedError) -> PlannedView:

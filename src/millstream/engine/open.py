@@ -18,6 +18,7 @@ from millstream.engine.inlets import Inlets
 from millstream.engine.once import InsertKeys
 from millstream.engine.sink_feeds import SinkFeeds
 from millstream.log import Log
+from millstream.model.arguments import check_seconds
 from millstream.model.lsn import FIRST_LSN
 from millstream.queries.relations import Relations
 from millstream.spark.session import Spark
@@ -40,6 +41,7 @@ def open_engine(
     sync_interval: float,
     retention_interval: float,
     segment_bytes: int,
+    ddl_timeout: float,
     repair: bool,
     clock: Clock,
     spark: Any,  # noqa: ANN401 - a SparkSession; pyspark is imported with the first view
@@ -50,6 +52,7 @@ def open_engine(
 
     The views are loaded, but do not run yet: see ``start_views``.
     """
+    check_seconds(ddl_timeout, "ddl_timeout")
     use_system_memory_pool()
     log = Log(  # locks the directory; the log ends with the last commit that is entire
         path,
@@ -62,7 +65,7 @@ def open_engine(
     hold = log.hold(lsn=FIRST_LSN)  # until durable subscriptions and views hold what they need
     try:
         cluster = Spark(path / "spark", session=spark, master=master, options=spark_options)
-        engine = assemble(log, cluster)
+        engine = assemble(log, cluster, ddl_timeout)
         definitions = sorted(engine.catalog, key=lambda each: each.born)  # the oldest first
         open_tables(engine, definitions)
         open_sources(engine, definitions)
@@ -87,9 +90,10 @@ def use_system_memory_pool() -> None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 
-def assemble(log: Log, spark: Spark) -> Engine:
+def assemble(log: Log, spark: Spark, ddl_timeout: float) -> Engine:
     """The parts, in the order in which they read what is theirs from the log."""
-    catalog = Catalog(log)  # what exists; topics that CREATE has left half made are dropped
+    # What exists; topics that CREATE has left half made are dropped.
+    catalog = Catalog(log, ddl_timeout)
     dispatcher = Dispatcher(log)  # its thread starts: from now on it makes the commits
     inlets = Inlets(log, dispatcher, catalog)
     positions = Positions(log, dispatcher)  # durable subscriptions take holds

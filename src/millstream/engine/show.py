@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import deque
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.dispatch import select
 from millstream.engine import connector_rows
 from millstream.engine.connections import SINK_PREFIX
+from millstream.errors import ObjectNotFoundError, TopicNotFoundError
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
@@ -22,7 +24,7 @@ from millstream.sql.inputs import CLOCK
 from millstream.subscriptions import EventMaker, InlineSubscription
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from millstream.catalog import Definition
@@ -154,16 +156,22 @@ def _listed(context: Context, kind: ShowKind) -> tuple[Schema, list[Row]]:
     if context.tenant is not None:
         return _READABLE, list(_readable(kind, engine))
     if kind == "sources":
-        return _SOURCES, [_source(d, engine) for d in engine.catalog if d.kind == "source"]
+        return _SOURCES, list(_rows(engine, kind, _source))
     if kind == "tables":
-        return _TABLES, [_table(d, engine) for d in engine.catalog if d.kind == "table"]
+        return _TABLES, list(_rows(engine, kind, _table))
     if kind in {"views", "streams"}:
-        derived = [each for each in engine.catalog if each.kind + "s" == kind]
-        return _VIEWS, [
-            _view(each, engine) if each.name in engine.views else _not_running(each, engine)
-            for each in derived
-        ]
+        return _VIEWS, list(_rows(engine, kind, _derived))
     return _listed_rest(engine, kind)
+
+
+def _rows(
+    engine: Engine, kind: ShowKind, row_of: Callable[[Definition, Engine], Row]
+) -> Iterator[Row]:
+    """The rows of all objects of a kind, without those that are dropped meanwhile."""
+    for each in engine.catalog:
+        if each.kind + "s" == kind:
+            with contextlib.suppress(ObjectNotFoundError, TopicNotFoundError):
+                yield row_of(each, engine)
 
 
 def _listed_rest(engine: Engine, kind: ShowKind) -> tuple[Schema, list[Row]]:
@@ -227,6 +235,12 @@ def _condition(definition: Definition, engine: Engine) -> tuple[str, str | None]
     if damage is None and table is not None:  # its saved rows may be lost
         damage = table.error
     return ("ok", None) if damage is None else ("damaged", damage.message)
+
+
+def _derived(definition: Definition, engine: Engine) -> Row:
+    if not definition.query or definition.name in engine.views.failed:
+        return _not_running(definition, engine)
+    return _view(definition, engine)
 
 
 def _view(definition: Definition, engine: Engine) -> Row:
@@ -473,5 +487,7 @@ def _emitted(name: str, engine: Engine) -> int:
         table = engine.tables.get(name)
         return 0 if table is None else table.written
     if definition is not None and definition.kind == "source":
-        return 0 if definition.broken else engine.inlets[definition].pushed
-    return engine.views[name].view.changes if name in engine.views else 0
+        with contextlib.suppress(ObjectNotFoundError):  # dropped meanwhile
+            return 0 if definition.broken else engine.inlets[definition].pushed
+    running = engine.views.get(name)
+    return 0 if running is None else running.view.changes

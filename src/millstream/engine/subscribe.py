@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.delivery.feed import LogFeed, MultiLogFeed
 from millstream.errors import (
     InvalidOptionError,
+    ObjectChangedError,
     ObjectNotFoundError,
     SqlUnsupportedError,
+    TopicNotFoundError,
     WrongObjectError,
 )
 from millstream.model.arguments import check_text
@@ -84,13 +87,28 @@ def query(
     engine = context.engine
     select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
     _check_no_past(select, options)
-    feed, subscribed = _followed(context, select, options.name)
-    try:
-        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
-        return engine.registry.open(style, feed, subscribed, options, **callbacks)
-    except BaseException:
-        _release([feed])
-        raise
+
+    def opened() -> R:
+        feed, subscribed = _followed(context, select, options.name)
+        try:
+            engine.dispatcher.barrier()  # rows pushed before by this thread are before it
+            return engine.registry.open(style, feed, subscribed, options, **callbacks)
+        except BaseException:
+            _release([feed])
+            raise
+
+    return _unchanged(opened)
+
+
+def _unchanged(opened: Callable[[], R]) -> R:
+    """A subscription, planned again if what it reads was dropped or replaced meanwhile.
+
+    Raises:
+        ObjectNotFoundError: it was dropped.
+    """
+    while True:
+        with contextlib.suppress(ObjectChangedError, TopicNotFoundError):
+            return opened()
 
 
 def _check_no_past(select: Select | Query, options: SubscribeOptions) -> None:
@@ -131,18 +149,22 @@ def cut(
     context.check("subscribe")
     check_options(options)
     engine = context.engine
-    feeds: dict[str, tuple[LogFeed, SubscribedQuery]] = {}
-    try:
-        for text, select in _selects(context, queries).items():
-            _check_no_past(select, _DEFAULTS)
-            feeds[text] = _followed(context, select, None)
-        views = [query.target for _, query in feeds.values() if query.is_view]
-        cuts = ViewCuts(engine.views, views, engine.dispatcher)
-        engine.dispatcher.barrier()  # rows pushed before by this thread are before it
-        return engine.registry.open_cut(style, feeds, cuts, options, **callbacks)
-    except BaseException:
-        _release([feed for feed, _ in feeds.values()])
-        raise
+
+    def opened() -> R:
+        feeds: dict[str, tuple[LogFeed, SubscribedQuery]] = {}
+        try:
+            for text, select in _selects(context, queries).items():
+                _check_no_past(select, _DEFAULTS)
+                feeds[text] = _followed(context, select, None)
+            views = [query.target for _, query in feeds.values() if query.is_view]
+            cuts = ViewCuts(engine.views, views, engine.dispatcher)
+            engine.dispatcher.barrier()  # rows pushed before by this thread are before it
+            return engine.registry.open_cut(style, feeds, cuts, options, **callbacks)
+        except BaseException:
+            _release([feed for feed, _ in feeds.values()])
+            raise
+
+    return _unchanged(opened)
 
 
 def _selects(context: Context, queries: Sequence[str]) -> dict[str, Select | Query]:
@@ -209,15 +231,24 @@ def _hidden_view(
     running = engine.views.shared.acquire(query, context.inputs(), context.tenant)
     try:
         with context.filtered_errors():
-            for read in running.planned.inputs:
-                if read != CLOCK:
-                    engine.views.check(engine.catalog[read])
-            running.wait_for(engine.dispatcher.barrier(), None)
+            _check_inputs(engine, running)
+            try:
+                running.wait_for(engine.dispatcher.barrier(), None)
+            except ObjectNotFoundError:  # dropped with what it reads, which has a name
+                _check_inputs(engine, running)
+                raise
     except BaseException:
         engine.views.shared.release(running)
         raise
     definition = running.planned.definition
     return running, plan_all(definition.name, definition.schema, None)
+
+
+def _check_inputs(engine: Engine, running: RunningView) -> None:
+    """Raise if what a hidden view reads was dropped, or cannot be read."""
+    for read in running.planned.inputs:
+        if read != CLOCK:
+            engine.views.check(engine.catalog[read])
 
 
 @uninterrupted(undo=cancel)
@@ -255,8 +286,13 @@ def inline(
         on_error=on_error,
         on_complete=on_complete,
     )
+
+    def add() -> None:
+        _ = engine.inlets[definition]  # raises if it was dropped meanwhile
+        inlet.add_inline(made)
+
+    engine.dispatcher.call(add)
     engine.registry.add_inline(made)
-    engine.dispatcher.call(lambda: inlet.add_inline(made))
     return made
 
 
@@ -299,7 +335,7 @@ def planned(context: Context, select: Select) -> tuple[Definition, SelectPlan]:
 
 def _check_exists(engine: Engine, definition: Definition | None) -> None:
     if definition is not None and not engine.views.is_current(definition):
-        raise ObjectNotFoundError(f"{definition.name} was dropped meanwhile")
+        raise ObjectChangedError(f"{definition.name} was dropped or replaced meanwhile")
 
 
 # ---- the change bus
@@ -312,13 +348,19 @@ def changes(
     """A subscription to every change of a collection, or of all of them."""
     context.check("follow the change bus")
     check_text(context.tenant, "tenant", optional=True)
+    return _unchanged(lambda: _changes(context, style, collection, options))
+
+
+def _changes(
+    context: Context, style: type[R], collection: str | None, options: SubscribeOptions
+) -> R:
     engine = context.engine
     definition = None if collection is None else context.find(collection)
     feed: LogFeed
     if definition is not None:
         plan = context.select_all(definition.name)
         if plan is None:
-            raise AssertionError("the catalog knows it")
+            raise ObjectChangedError(f"{definition.name} was dropped meanwhile")
         feed = LogFeed(engine.log, engine.dispatcher, plan)
     else:
         feed = MultiLogFeed(engine.log, engine.dispatcher, context.select_all, context.names)

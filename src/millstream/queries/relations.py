@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from millstream.catalog.tenants import find
 from millstream.dispatch import select
+from millstream.errors import ObjectChangedError, TopicNotFoundError
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
@@ -20,7 +21,7 @@ from millstream.state.order import ordered
 from millstream.views.past import Past
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.catalog import Catalog, Definition
     from millstream.catalog.tenants import OwnRows
@@ -85,7 +86,7 @@ class Relations:
                 continue
             arrow = kept.arrow if left is None else kept.arrow.slice(0, left)
             if arrow.num_columns > len(plan.schema.columns):  # some were added just now
-                arrow = plan.schema.conform(arrow.select(plan.schema.names))
+                arrow = _conformed(plan.schema, arrow)
             batches.append(arrow)
             if left is not None:
                 left -= arrow.num_rows
@@ -93,7 +94,13 @@ class Relations:
                     break
         return Result(plan.schema, batches, lsn=lsn)
 
-    def adhoc(self, plan: AdhocPlan, tenant: str | None, as_of: int | None = None) -> Result:
+    def adhoc(
+        self,
+        plan: AdhocPlan,
+        tenant: str | None,
+        as_of: int | None = None,
+        read: Iterable[Definition] = (),
+    ) -> Result:
         """The rows that a query with joins, groups or an order gives now.
 
         Args:
@@ -101,8 +108,14 @@ class Relations:
             tenant: the relations have the rows of this tenant only, so no SQL can read others;
                 None: all rows.
             as_of: the LSN at which the relations have the rows that are read; None: now.
+            read: the definitions over which it was planned.
+
+        Raises:
+            ObjectChangedError: one of them was dropped or replaced meanwhile.
         """
         lsn = self._dispatcher.barrier() if as_of is None else as_of
+        for each in read:
+            self._check_unchanged(each)
         relations = {
             name: self._relation(name, plan.columns[name], tenant, lsn, is_past=as_of is not None)
             for name in plan.tables
@@ -144,7 +157,7 @@ class Relations:
     ) -> pa.Table:
         """Some columns of a relation as one Arrow table; of a source with their LSNs."""
         definition, own = find(self._catalog, name, tenant)
-        table = None if is_past else self._tables.get(definition.name)
+        table = None if is_past else self._table(definition)
         if table is not None and {*columns} <= {*table.schema.names, _LSN.name}:
             self._views.check(definition)
             return _table_columns(table, columns, own)
@@ -154,7 +167,8 @@ class Relations:
         schema = definition.schema.arrow.remove_metadata().append(_LSN)
         batches = [
             pa.RecordBatch.from_arrays(
-                [*definition.schema.conform(batch.arrow).columns, batch.lsns_arrow()], schema=schema
+                [*_conformed(definition.schema, batch.arrow).columns, batch.lsns_arrow()],
+                schema=schema,
             )
             for stored in (self._past.rows if is_past else self._stored)(definition, lsn)
             for batch in [stored if plan is None else select(stored, plan)]
@@ -239,20 +253,39 @@ class Relations:
     ) -> Iterator[ChangeBatch]:
         """The current rows that a predicate may keep; of a log, those up to an LSN."""
         self._views.check(definition)
-        if definition.name in self._views:
+        if definition.query:
             running = self._views[definition.name]
+            if running.planned.definition.born != definition.born:
+                raise _changed(definition)
             if running.planned.keeps_rows or running.planned.retracts:
                 schema, name = definition.schema, definition.name
                 for part in self._view_rows(running).to_batches():
                     yield ChangeBatch(schema, None, schema.conform(part), None, topic=name)
                 return
-        table = self._tables.get(definition.name)
+        table = self._table(definition)
         if table is None:
-            yield from self.logged((definition.name,), lsn)
+            for batch in self.logged((definition.name,), lsn):
+                self._check_unchanged(definition)
+                yield batch
             return
         rows, _, schema = table.snapshot(predicate)
         if rows:
             yield ChangeBatch(schema, rows, None, None, topic=definition.name)
+
+    def _table(self, definition: Definition) -> Table | None:
+        """The table of a definition, or None.
+
+        Raises:
+            ObjectChangedError: it was dropped, and another one created.
+        """
+        table = self._tables.get(definition.name)
+        if table is not None and table.born != definition.born:
+            raise _changed(definition)
+        return table
+
+    def _check_unchanged(self, definition: Definition) -> None:
+        if not self._catalog.has(definition):
+            raise _changed(definition)
 
     def _view_rows(self, running: RunningView) -> pa.Table:
         """The rows of a view; of a stream that keeps none, the sum of the changes in its log."""
@@ -273,6 +306,8 @@ class Relations:
         try:
             with self._log.read_kept(*topics, start=start)[0] as reader:
                 yield from self._up_to(until, reader)
+        except TopicNotFoundError as error:
+            raise ObjectChangedError(f"{' or '.join(topics)} was dropped meanwhile") from error
         finally:
             hold.release()
 
@@ -298,6 +333,19 @@ class Relations:
     def close(self) -> None:
         """Close DuckDB, once the queries that run are finished."""
         self._adhoc.close()
+
+
+def _changed(definition: Definition) -> ObjectChangedError:
+    return ObjectChangedError(
+        f"{definition.name} was dropped or replaced meanwhile", hint="run the statement again"
+    )
+
+
+def _conformed(schema: Schema, data: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows in the columns of a definition; those that were added since are left out."""
+    if data.num_columns > len(schema.columns):
+        data = data.select([name for name in schema.names if name in data.schema.names])
+    return schema.conform(data)
 
 
 def _table_columns(table: Table, columns: Sequence[str], own: OwnRows | None) -> pa.Table:

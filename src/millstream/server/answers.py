@@ -34,6 +34,8 @@ _STATUS: Final[tuple[tuple[type[errors.Error], int], ...]] = (
     (errors.SubscriptionExistsError, 409),
     (errors.DuplicateKeyError, 409),
     (errors.InUseError, 409),
+    (errors.ObjectChangedError, 409),
+    (errors.DdlTimeoutError, 503),
     (errors.LsnNotKeptError, 410),
     (errors.RowTooLargeError, 413),
     (errors.LogFullError, 507),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
 import threading
 import time
@@ -22,7 +23,7 @@ from millstream.subscriptions.cuts import CutInbox, CutPart, tokens_of
 from millstream.subscriptions.position_rows import DurablePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from millstream.delivery.feed import LogFeed
     from millstream.log import Log
@@ -52,7 +53,7 @@ class Registry:
         self._open: dict[Inbox, weakref.ref[SubscriptionBase]] = {}
         self._callbacks: dict[Inbox, CallbackSubscription] = {}  # kept alive here
         self._inline: list[InlineSubscription] = []
-        self._names: dict[OwnedName, Inbox] = {}
+        self._names: dict[OwnedName, Inbox | None] = {}
         self._is_over = False  # the database closes
 
     # ---- opening
@@ -82,10 +83,12 @@ class Registry:
         inbox = Inbox(feed, options.policy(query.schema), options.buffer_rows, tenant=query.tenant)
         if options.name is not None:
             self._reserve((query.tenant, options.name), inbox)
-        inbox.open()
         try:
+            inbox.open()
             query.check_exists()
             self._begin(inbox, query, options)
+            if options.name is not None:
+                self._check_target((query.tenant, options.name), query)
         except BaseException:
             self._left(inbox)
             raise
@@ -171,7 +174,27 @@ class Registry:
             self._inline = [each for each in self._inline if each.state == "active"]
             self._inline.append(subscription)
 
-    def _reserve(self, key: OwnedName, inbox: Inbox) -> None:
+    def _check_target(self, key: OwnedName, query: SubscribedQuery) -> None:
+        """Drop a position that was made after its target was dropped, and with it all others."""
+        if query.target not in self._log.topics and key in self._positions:
+            self._positions.drop(key)
+            query.check_exists()
+
+    @contextlib.contextmanager
+    def claimed(self, key: OwnedName) -> Iterator[None]:
+        """Keep a name from being opened, while its position is dropped.
+
+        Raises:
+            SubscriptionExistsError: it is open.
+        """
+        self._reserve(key, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._names.pop(key, None)
+
+    def _reserve(self, key: OwnedName, inbox: Inbox | None) -> None:
         with self._lock:
             if key in self._names:
                 raise SubscriptionExistsError(

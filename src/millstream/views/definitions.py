@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 from millstream.catalog import Definition, Options
 from millstream.catalog.tenants import SelectAll
 from millstream.delivery.tail import LogTail
-from millstream.errors import Error, LsnNotKeptError, TopicNotFoundError, WrongObjectError
+from millstream.errors import (
+    Error,
+    LsnNotKeptError,
+    ObjectChangedError,
+    TopicNotFoundError,
+    WrongObjectError,
+)
 from millstream.model.clock import system_clock
 from millstream.sql import CreateView, parse
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
@@ -124,39 +130,79 @@ def check_histories(storage: Storage, planned: PlannedView) -> None:
             check_history(storage, definition, planned.definition.name or "the query")
 
 
-def define(storage: Storage, planned: PlannedView, *, if_not_exists: bool) -> bool:
+def check_inputs(storage: Storage, planned: PlannedView) -> None:
+    """Raise unless what a view was planned over is still there, with the same columns.
+
+    Raises:
+        ObjectChangedError: it must be planned again.
+    """
+    for each in planned.read:
+        found = storage.catalog.get(each.name)
+        if found is None or found.born != each.born:
+            what = "dropped" if found is None else "replaced"
+        elif len(found.schema.columns) != len(each.schema.columns):
+            what = "altered"
+        else:
+            continue
+        raise ObjectChangedError(
+            f"{each.name} was {what} meanwhile", hint="run the statement again"
+        )
+
+
+def bind(storage: Storage, planned: PlannedView) -> tuple[Definition, Definition | None]:
+    """The definitions of a view and of its log of late rows, over its inputs as they are now.
+
+    Called by the dispatcher's thread.
+
+    Raises:
+        ObjectChangedError: what it reads is not what it was planned over.
+        LsnNotKeptError: what it needs of the history of its inputs is not kept.
+    """
+    check_inputs(storage, planned)
+    check_histories(storage, planned)
+    return _bound_to_inputs(storage, planned), _late_log(storage, planned)
+
+
+def define(storage: Storage, planned: PlannedView) -> None:
     """Write a view's topics and its definition; called by the dispatcher's thread.
 
-    All of it is written, or nothing. Afterwards ``planned.definition`` is what was written.
-
-    Returns:
-        False when it exists already, and may.
+    All of it is written, or nothing. Afterwards ``planned.definition`` is what was written, which
+    readers do not see yet.
     """
-    if if_not_exists and planned.definition.name in storage.catalog:
-        return False
-    check_histories(storage, planned)
-    definition = _bound_to_inputs(storage, planned)
-    is_hidden = definition.name.startswith(HIDDEN)
-    if not is_hidden:
-        storage.catalog.check_new(definition)
-    log, topics = storage.log, planned.shape.topics
-    late: Definition | None = None
-    try:
-        for topic, schema in topics.items():
+    definition, late = bind(storage, planned)
+    log = storage.log
+    with contextlib.ExitStack() as undo:
+        undo.callback(drop_topics, log, planned.shape.topics)
+        for topic, schema in planned.shape.topics.items():
             log.create_topic(topic, schema)
-        if is_hidden:
+        if is_hidden(definition):
             definition = replace(definition, born=log.lsn + 1)
             log.create_topic(definition.name, definition.schema)
         else:
-            late = _create_late_log(storage, planned)
-            definition = storage.catalog.create(definition)
-    except Error:
-        if late is not None:
-            storage.catalog.drop(late.name)
-        drop_topics(log, topics)
-        raise
+            if late is not None:  # without its view it is dropped when a database is opened
+                storage.catalog.create(late)
+                undo.callback(storage.catalog.drop, late.name)
+            storage.catalog.check_new(definition)
+            definition = storage.catalog.store(definition)
+        undo.pop_all()
     planned.definition = definition
-    return True
+
+
+def undefine(storage: Storage, planned: PlannedView) -> None:
+    """Remove what ``define`` has written, which no reader has seen; by the dispatcher's thread."""
+    definition, late = planned.definition, planned.statement.late_to
+    if is_hidden(definition):
+        storage.log.drop_topic(definition.name)
+    else:
+        storage.catalog.discard(definition)
+    if late is not None:
+        storage.catalog.drop(late)
+    drop_topics(storage.log, planned.shape.topics)
+
+
+def is_hidden(definition: Definition) -> bool:
+    """Whether a view is one of a subscribed query, or is being built beside another one."""
+    return definition.name.startswith(HIDDEN)
 
 
 def _bound_to_inputs(storage: Storage, planned: PlannedView) -> Definition:
@@ -172,14 +218,13 @@ def _bound_to_inputs(storage: Storage, planned: PlannedView) -> Definition:
     )
 
 
-def _create_late_log(storage: Storage, planned: PlannedView) -> Definition | None:
-    """Create the log of LATE DATA TO. Without its view it is dropped when a database is opened."""
+def _late_log(storage: Storage, planned: PlannedView) -> Definition | None:
+    """The log of LATE DATA TO, to be created with its view; None: there is none."""
     name, plan = planned.statement.late_to, planned.plan
     if name is None or plan is None:
         return None
     schema = storage.schema_of(plan.inputs[0])
-    late = Definition("stream", name, schema, Options(), created_at=system_clock())
-    return storage.catalog.create(late)
+    return Definition("stream", name, schema, Options(), created_at=system_clock())
 
 
 def drop_topics(log: Log, topics: Iterable[str]) -> None:

@@ -62,6 +62,7 @@ class PlannedView:
         query: of a line of operators, as it was analysed to plan it; None once it runs.
         partitioned_by: the columns of its inputs by which it is split, if it has several
             partitions; known when it is created.
+        read: what it was planned over, as it was then: when it is created, that must still be so.
     """
 
     statement: CreateView
@@ -74,6 +75,7 @@ class PlannedView:
     operators: tuple[str, ...] = ()
     query: SparkQuery | None = None
     partitioned_by: tuple[str, ...] = ()
+    read: tuple[Definition, ...] = ()
 
     @property
     def keeps_rows(self) -> bool:
@@ -129,9 +131,15 @@ class ViewPlanner:
         self._query_of = query_of
         self._check_room = check_room
 
+    def inputs(self, find: Callable[[str], Definition]) -> Inputs:
+        """What one plan reads, found by name."""
+        return Inputs(find, self._input_of)
+
     def input(self, name: str) -> Input:
         """What planners need to know of a log."""
-        definition = self._catalog[name]
+        return self._input_of(self._catalog[name])
+
+    def _input_of(self, definition: Definition) -> Input:
         retracts, view = definition.kind == "table", None
         if definition.query:
             planned = self._planned_of(definition.name)
@@ -145,10 +153,6 @@ class ViewPlanner:
             None if mark is None else mark.column,
             view,
         )
-
-    def _log_of(self, name: str) -> Input:
-        """What planners need to know of a log, and not what leads to it."""
-        return replace(self.input(name), view=None)
 
     def plan(
         self, statement: CreateView, name: str | None = None, tenant: str | None = None
@@ -164,14 +168,16 @@ class ViewPlanner:
             SqlError: it cannot be answered exactly; it says why, and what to write instead.
         """
         name = name or statement.name
+        inputs = self.inputs(self._catalog.__getitem__)
         query = statement.query
         if isinstance(query, Select) and statement.emit.mode == "changes":
-            planned = self._in_process(statement, query, name, self.input)
+            planned = self._in_process(statement, query, name, inputs)
             if planned is not None:
                 _check_unpartitioned(planned.definition, statement)
+                planned.read = inputs.read
                 return planned
         # Of a view a tenant may see rows, and nothing of what it reads.
-        plan = plan_query(statement, self.input if tenant is None else self._log_of)
+        plan = plan_query(statement, inputs if tenant is None else inputs.log_of)
         partitions = options_of(
             {name: each for name, each in statement.options.items() if name == "partitions"},
             Schema.of(nothing="BOOLEAN"),
@@ -191,7 +197,7 @@ class ViewPlanner:
         mark = _watermark(statement, schema, retracts=plan.retracts)
         definition = self._define(statement, name, schema, mark, retracts=plan.retracts)
         _check_retention(definition, statement, linear=plan.shape == "rows")
-        self._check_start(statement, definition, _named(plan.inputs, self.input))
+        self._check_start(statement, definition, _named(plan.inputs, inputs))
         if statement.late_to is not None and len(plan.inputs) > 1:
             raise SqlUnsupportedError(
                 "LATE DATA TO is for a view over one log",
@@ -212,6 +218,7 @@ class ViewPlanner:
             spark_query.operators,
             spark_query if plan.line and partitions == 1 else None,
             by,
+            inputs.read,
         )
 
     def _in_process(
@@ -404,6 +411,39 @@ class ViewPlanner:
             plan = replace(plan, retracts=False)
         shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(statement, definition, plan, None, shape)
+
+
+class Inputs:
+    """What one plan reads: each log is looked up once, so that it does not change under the plan.
+
+    Args:
+        find: the definition of a name; raises if there is none.
+        input_of: what planners need to know of a definition.
+    """
+
+    def __init__(
+        self, find: Callable[[str], Definition], input_of: Callable[[Definition], Input]
+    ) -> None:
+        self._find = find
+        self._input_of = input_of
+        self._found: dict[str, tuple[Definition, Input]] = {}
+
+    def __call__(self, name: str) -> Input:
+        """What planners need to know of a log."""
+        found = self._found.get(name.lower())
+        if found is None:
+            definition = self._find(name)
+            found = self._found[name.lower()] = definition, self._input_of(definition)
+        return found[1]
+
+    def log_of(self, name: str) -> Input:
+        """What planners need to know of a log, and not what leads to it."""
+        return replace(self(name), view=None)
+
+    @property
+    def read(self) -> tuple[Definition, ...]:
+        """The definitions that were looked up."""
+        return tuple(definition for definition, _ in self._found.values())
 
 
 def _grouped(

@@ -1,21 +1,27 @@
 """CREATE OR REPLACE: the new view is built beside the old one, and takes its place at one LSN.
 
 It is built as a hidden view. When that has caught up, its rows become the first commit of a view of
-the old one's name, and its checkpoint that view's; from there it goes on as after a restart.
+the old one's name, and its checkpoint that view's; from there it goes on as after a restart. What
+has a log to begin (a stream, a log of late rows) begins it in the place of the old one instead.
+Either way one entry of the catalog says all of it: after a crash there is the old one or the new.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from millstream.dispatch import make_durable, make_readable
+from millstream.errors import ObjectChangedError, ObjectNotFoundError
 from millstream.model.batch import ChangeBatch
 from millstream.spark.checkpoint import move
 from millstream.state.bags import Bag
-from millstream.views.definitions import HIDDEN
+from millstream.threads import uninterrupted
+from millstream.views.definitions import HIDDEN, bind
 from millstream.views.result_shapes import PENDING, STATE
 
 if TYPE_CHECKING:
@@ -24,8 +30,12 @@ if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.log import Log
     from millstream.sql import CreateView
+    from millstream.views.planning import PlannedView
     from millstream.views.running import RunningView
     from millstream.views.views import Views
+
+_BUILDS: Final = itertools.count(1)
+"""Numbers the hidden views: one view may be replaced by several statements at once."""
 
 
 def build_beside(views: Views, statement: CreateView) -> RunningView:
@@ -33,38 +43,64 @@ def build_beside(views: Views, statement: CreateView) -> RunningView:
 
     Raises:
         ViewFailedError: its query fails. Nothing is left of it.
+        ObjectChangedError: what it reads was dropped or altered meanwhile.
     """
-    name = f"{HIDDEN}new_{statement.name.lower()}"
-    views.create(views.plan(statement, name))
-    built = views[name]
+    name = f"{HIDDEN}new_{statement.name.lower()}_{next(_BUILDS)}"
+    planned, ddl = views.plan(statement, name), views.storage.catalog.ddl
+
+    @uninterrupted(undo=views.shared.drop)
+    def create() -> RunningView:
+        with ddl.held(f"CREATE OR REPLACE {statement.name}"):
+            return views.create(planned)
+
+    built = create()
     try:
-        built.wait_for(views.storage.dispatcher.barrier(), None)
+        with contextlib.suppress(ObjectNotFoundError):  # it was dropped with what it reads
+            built.wait_for(views.storage.dispatcher.barrier(), None)
+        check_built(views, built)
     except BaseException:
         views.shared.drop(built)
         raise
     return built
 
 
+def check_built(views: Views, built: RunningView) -> None:
+    """Raise unless a hidden view still runs: DROP ... CASCADE of what it reads drops it, too.
+
+    Raises:
+        ObjectChangedError: it does not.
+    """
+    if views.get(built.view.name) is not built:
+        raise ObjectChangedError(
+            f"what {built.planned.statement.name} reads was dropped meanwhile",
+            hint="run the statement again",
+        )
+
+
 def take_over(
-    views: Views,
     built: RunningView,
+    views: Views,
     old: Definition,
     *,
     late: Sequence[str],
     remove: Callable[[], None],
     show: Callable[[Definition], None],
 ) -> None:
-    """Put a hidden view in the place of another one.
+    """Put a hidden view in the place of another one; with the DDL lock held.
 
     Args:
-        views: where both run.
         built: the hidden view; nothing is left of it.
+        views: where both run.
         old: the view that it replaces.
         late: the logs of its late rows, which go with it.
         remove: ends the readers of both; called by the dispatcher's thread.
         show: has readers see the new definition; called by the dispatcher's thread.
+
+    Raises:
+        ObjectChangedError: what the hidden view reads was dropped.
     """
     storage = views.storage
+    check_built(views, built)
     try:
         built.stop(gracefully=True)
         built.runner.join()
@@ -73,6 +109,40 @@ def take_over(
         views.replace(old, lambda: _store(views, built, old, late, remove), show)
     finally:
         views.shared.drop(built)
+
+
+def begin_instead(
+    planned: PlannedView,
+    views: Views,
+    old: Definition,
+    *,
+    late: Sequence[str],
+    remove: Callable[[], None],
+    show: Callable[[Definition], None],
+) -> None:
+    """Put a view that has no rows yet in the place of another one; with the DDL lock held.
+
+    For a stream and a view with a log of late rows, which are their log: it begins with them. The
+    arguments are those of ``take_over``; ``planned`` is the new view.
+    """
+    storage = views.storage
+    make_readable(storage.dispatcher, storage.log)  # raises, if the disk is full
+    bound, late_log = storage.dispatcher.call(lambda: bind(storage, planned))
+
+    def store() -> Definition:
+        planned.definition, stored_late = storage.catalog.replace(
+            old,
+            bound,
+            drops=(STATE + old.name, PENDING + old.name, *late),
+            creates=planned.shape.topics,
+            between=remove,
+            late=late_log,
+        )
+        if stored_late is not None:
+            storage.catalog.adopt(stored_late)
+        return planned.definition
+
+    views.replace(old, lambda: storage.dispatcher.call(store), show, planned)
 
 
 def _store(
@@ -95,7 +165,7 @@ def _store(
         parts[0][1].watermark = built.view.event_time.logged
 
     def store() -> Definition:
-        stored = storage.catalog.replace(
+        stored, _ = storage.catalog.replace(
             old,
             moved,
             drops=(STATE + old.name, PENDING + old.name, *late),

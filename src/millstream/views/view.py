@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import make_durable
-from millstream.errors import ClosedError, LogError, LogFailedError, RowTooLargeError
+from millstream.errors import LogError, LogFailedError, ObjectNotFoundError, RowTooLargeError
 from millstream.state.order import ordered
 from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
@@ -136,7 +136,7 @@ class ViewProgress:
         Raises:
             ViewFailedError: its query cannot go on.
             LogFullError: the disk is full, and the view waits for room.
-            ClosedError: it was dropped, or the database closed.
+            ObjectNotFoundError: it was dropped or replaced.
         """
         self._moved.wait(lambda: self._is_at(lsn) or self._cannot_go_on(), seconds)
         if self._is_at(lsn):
@@ -145,7 +145,7 @@ class ViewProgress:
         if stopped_by is not None:
             raise stopped_by.again()
         if self.is_over:
-            raise ClosedError(f"{self._name} was dropped, or the database closed")
+            raise ObjectNotFoundError(f"{self._name} was dropped or replaced meanwhile")
         return False
 
     def _is_at(self, lsn: int) -> bool:

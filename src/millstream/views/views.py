@@ -7,10 +7,16 @@ import hashlib
 import shutil
 import threading
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from millstream.errors import ClosedError, Error, WrongObjectError
+from millstream.errors import (
+    ClosedError,
+    Error,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    SubscriptionEndedError,
+    WrongObjectError,
+)
 from millstream.sources import EventTime
 from millstream.sql import CreateView, Emit, plan_query
 from millstream.sql.inputs import CLOCK
@@ -21,8 +27,10 @@ from millstream.views.definitions import (
     Storage,
     define,
     drop_topics,
+    is_hidden,
     remove_leftovers,
     replan,
+    undefine,
 )
 from millstream.views.on_spark import SparkViews
 from millstream.views.planning import ViewPlanner
@@ -50,6 +58,7 @@ class Views:
     """The views of one database, by name.
 
     CREATE VIEW is ``plan`` and ``create``; a view that the catalog has is opened by ``open``.
+    ``create``, ``drop`` and ``replace`` are called with ``catalog.ddl`` held.
 
     Args:
         log: where everything is.
@@ -98,10 +107,14 @@ class Views:
 
         Raises:
             ViewFailedError: it could not be opened.
+            ObjectNotFoundError: it was dropped just now.
         """
-        if name in self.failed:
-            raise self.failed[name].again()
-        return self._running[name]
+        error, running = self.failed.get(name), self._running.get(name)
+        if running is not None:
+            return running
+        if error is not None:
+            raise error.again()
+        raise ObjectNotFoundError(f"the view {name} was dropped")
 
     def __iter__(self) -> Iterator[RunningView]:
         return iter(list(self._running.values()))
@@ -130,7 +143,7 @@ class Views:
         """
         definition.check_usable()
         name = definition.name
-        if name in self._running or name in self.failed:
+        if definition.query:
             return self[name]
         raise WrongObjectError(
             f"{name} is a {definition.kind}, not a view",
@@ -139,8 +152,9 @@ class Views:
 
     def is_current(self, definition: Definition) -> bool:
         """Whether the object of a definition still exists; columns may have been added to it."""
-        if definition.name.startswith(HIDDEN):
-            return definition.name in self._running
+        if is_hidden(definition):  # another one of its name may have been made since
+            running = self._running.get(definition.name)
+            return running is not None and running.planned.definition is definition
         return self.storage.catalog.has(definition)
 
     def readers_of(self, name: str) -> list[str]:
@@ -161,7 +175,8 @@ class Views:
 
     def late_log(self, name: str) -> str | None:
         """The log of a view's late rows; None without one."""
-        return self._running[name].planned.statement.late_to if name in self._running else None
+        running = self._running.get(name)
+        return None if running is None else running.planned.statement.late_to
 
     # ---- CREATE VIEW, and opening
 
@@ -180,16 +195,38 @@ class Views:
             raise
 
     @uninterrupted
-    def create(self, planned: PlannedView, *, if_not_exists: bool = False) -> None:
-        """Create a view that was planned, and start it."""
+    def create(self, planned: PlannedView) -> RunningView:
+        """Create a view that was planned, and start it.
+
+        Raises:
+            ObjectChangedError: what it reads is not what it was planned over.
+        """
         if CLOCK in planned.inputs:
             self.clock.open()
             self.clock.tick()  # the view begins with a time
-        defined = partial(define, self.storage, planned, if_not_exists=if_not_exists)
-        if not self.storage.dispatcher.call(defined):
-            return
-        running = self._connected(planned, self._loaded(planned))
-        self._running[running.view.name] = running
+        storage = self.storage
+        storage.dispatcher.call(lambda: define(storage, planned))
+        try:
+            running = self._connected(planned, self._loaded(planned))
+        except BaseException:
+            self._saver.remove(planned.definition)
+            storage.dispatcher.call(lambda: undefine(storage, planned))
+            raise
+
+        def show() -> None:
+            self._running[running.view.name] = running
+            if not is_hidden(planned.definition):
+                storage.catalog.adopt(planned.definition)
+
+        storage.dispatcher.call(show)
+        self._start(running)
+        return running
+
+    def _start(self, running: RunningView) -> None:
+        """Start a view that readers see since just now."""
+        planned = running.planned
+        if planned.nothing is not None:
+            running.view.take(planned.nothing.to_batches(), 0, None, durably=False)
         if CLOCK in planned.inputs:
             self.clock.start()
         running.start()
@@ -203,12 +240,12 @@ class Views:
             self.failed[definition.name] = error
 
     def _prepared(
-        self, definition: Definition
+        self, definition: Definition, planned: PlannedView | None = None
     ) -> tuple[RunningView | None, ViewFailedError | None]:
-        """A view that is stored, ready to start; or why there is none."""
+        """A view that is stored, as it was planned, ready to start; or why there is none."""
         self._saver.hold(definition)  # even if it cannot be opened
         try:
-            planned = replan(self.storage, self.planner, definition)
+            planned = planned or replan(self.storage, self.planner, definition)
             if CLOCK in planned.inputs:
                 self.clock.open()
             return self._connected(planned, self._loaded(planned)), None
@@ -245,10 +282,8 @@ class Views:
             event_time=self._event_time(definition),
         )
         view.load(self._saver.read(definition))
-        if not definition.name.startswith(HIDDEN):
+        if not is_hidden(definition):
             self._saver.add(definition, view)
-        if planned.nothing is not None:
-            view.take(planned.nothing.to_batches(), 0, None, durably=False)
         return view
 
     def _event_time(self, definition: Definition) -> EventTime | None:
@@ -281,9 +316,9 @@ class Views:
             del self.failed[name]
             _remove_stored(self.storage, self._saver, definition, (STATE + name, PENDING + name))
             return
-        running = self._running[name]
+        running = self[name]
         self._end(running, forget)
-        del self._running[name]
+        self._running.pop(name, None)
         planned = running.planned
         _remove_stored(self.storage, self._saver, planned.definition, planned.shape.topics)
         running.holds.release()
@@ -301,7 +336,11 @@ class Views:
             raise
 
     def replace(
-        self, old: Definition, store: Callable[[], Definition], show: Callable[[Definition], None]
+        self,
+        old: Definition,
+        store: Callable[[], Definition],
+        show: Callable[[Definition], None],
+        planned: PlannedView | None = None,
     ) -> None:
         """Stop a view, and open another one in its place; readers see the one or the other.
 
@@ -310,7 +349,11 @@ class Views:
             store: removes it, its log and its other topics, and makes those of the new one, with
                 its rows and its checkpoint; returns its definition.
             show: has readers see a definition; called by the dispatcher's thread.
+            planned: how the new one was planned; None: it is planned as when it is opened.
         """
+        if planned is not None and CLOCK in planned.inputs:
+            self.clock.open()
+            self.clock.tick()
         stored: list[Definition] = []
         before = self._running.get(old.name)
         if before is None:
@@ -318,20 +361,24 @@ class Views:
         else:
             self._end(before, lambda: stored.append(store()))
         definition = stored[0]
-        running, error = self._prepared(definition)
+        running, error = self._prepared(definition, planned)
 
         def swap() -> None:
-            self.failed.pop(old.name, None)
-            self._running.pop(old.name, None)
+            gone = old.name if old.name != definition.name else None
             if running is not None:
                 self._running[definition.name] = running
+                self.failed.pop(definition.name, None)
             elif error is not None:
                 self.failed[definition.name] = error
+                self._running.pop(definition.name, None)
+            if gone is not None:
+                self.failed.pop(gone, None)
+                self._running.pop(gone, None)
             show(definition)
 
         self.storage.dispatcher.call(swap)
         if running is not None:
-            running.start()
+            self._start(running)
         _remove_stored(self.storage, self._saver, old, ())
         if before is not None:
             before.holds.release()
@@ -341,7 +388,7 @@ class Views:
         self.clock.stop()
         views = list(self)
         for each in views:
-            each.stop(gracefully=not each.view.name.startswith(HIDDEN))
+            each.stop(gracefully=not is_hidden(each.planned.definition))
         for each in views:
             each.runner.join()
         self._saver.close()
@@ -368,7 +415,8 @@ class SharedViews:
     def __init__(self, views: Views, storage: Storage) -> None:
         self._views = views
         self._storage = storage
-        self._sharing = threading.Lock()
+        self._ddl = storage.catalog.ddl
+        self._planning = threading.Lock()  # taken before the DDL lock, never while that is held
 
     def acquire(
         self, query: Query, inputs: Callable[[str], Input], tenant: str | None
@@ -380,20 +428,40 @@ class SharedViews:
             inputs: what the query may read; raises when a tenant may not.
             tenant: whose rows the view reads; each tenant has a view of its own. None: all rows.
         """
-        with self._sharing:
-            statement = CreateView(
-                name="", kind="view", query=query, emit=query.emit or Emit(), sql=query.sql
-            )
+        statement = CreateView(
+            name="", kind="view", query=query, emit=query.emit or Emit(), sql=query.sql
+        )
+        while True:  # until what the query reads has not changed since it was planned
             plan = plan_query(statement, inputs)
             text = f"{plan.fingerprint} {statement.emit} {plan.inputs} {tenant!r}"
             name = HIDDEN + hashlib.sha256(text.encode()).hexdigest()[:16]
+            running = self._joined(name)
+            if running is None:
+                with self._planning:  # identical queries that come at once are planned once
+                    running = self._joined(name) or self._created(statement, name, tenant)
+            if running is not None:
+                return running
+
+    def _joined(self, name: str) -> RunningView | None:
+        """A hidden view that runs, with one more user; None when there is none."""
+        with self._ddl.held("a subscription"):
             running = self._views.get(name)
             if running is None or running.view.progress.error is not None:
-                if running is not None:
-                    self.drop(running)
-                planned = replace(self._views.plan(statement, name, tenant), tenant=tenant)
-                self._views.create(planned)
-                running = self._views[name]
+                return None
+            running.users += 1
+            return running
+
+    def _created(self, statement: CreateView, name: str, tenant: str | None) -> RunningView | None:
+        """A new hidden view, with one user; None when what it reads has changed meanwhile."""
+        planned = replace(self._views.plan(statement, name, tenant), tenant=tenant)
+        with self._ddl.held("a subscription"):
+            failed = self._views.get(name)
+            if failed is not None:
+                self.drop(failed)
+            try:
+                running = self._views.create(planned)
+            except ObjectChangedError:
+                return None
             running.users += 1
             return running
 
@@ -401,25 +469,29 @@ class SharedViews:
         """One user less. May be called by any thread, so it is dropped in another one."""
 
         def end() -> None:
-            with self._sharing:
+            with self._ddl.held("the end of a subscription", forever=True):
                 running.users -= 1
-                if running.users or self._views.get(running.view.name) is not running:
-                    return
-                self.drop(running)
+                if not running.users:
+                    self.drop(running)
 
         threading.Thread(target=end, name="millstream-release", daemon=True).start()
 
     def end(self, name: str, error: Error) -> None:
-        """Drop a hidden view whose input was dropped; its subscriptions end with the error."""
-        dispatcher = self._storage.dispatcher
-        with self._sharing:
-            running = self._views.get(name)
-            if running is not None:
-                dispatcher.call(lambda: dispatcher.fan_out.drop_routes(name, error))
-                self.drop(running)
+        """Drop a hidden view whose input is dropped; its subscriptions end with the error."""
+        running = self._views.get(name)
+        if running is not None:
+            self.drop(running, error)
 
-    def drop(self, running: RunningView) -> None:
-        """Drop a hidden view."""
+    @uninterrupted
+    def drop(self, running: RunningView, error: Error | None = None) -> None:
+        """Drop a hidden view, unless that was done; subscriptions to it end with an error."""
         name, log, dispatcher = running.view.name, self._storage.log, self._storage.dispatcher
-        with contextlib.suppress(ClosedError):  # the database was closed just now
-            self._views.drop(name, lambda: dispatcher.call(lambda: log.drop_topic(name)))
+        error = error or SubscriptionEndedError("the view of the query was dropped")
+        with (
+            self._ddl.held("the end of a hidden view", forever=True),
+            contextlib.suppress(ClosedError),  # the database was closed just now
+        ):
+            if self._views.get(name) is running:
+                self._views.drop(name, lambda: dispatcher.call(lambda: log.drop_topic(name)))
+                # Last: who begins to read it until then is among them, or finds that it is gone.
+                dispatcher.call(lambda: dispatcher.fan_out.drop_routes(name, error))

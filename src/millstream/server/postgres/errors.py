@@ -60,6 +60,8 @@ _STATES: Final = {
     "TOPIC_EXISTS": "42P07",
     "WRONG_OBJECT": "42809",
     "IN_USE": "2BP01",
+    "OBJECT_CHANGED": "55000",
+    "DDL_TIMEOUT": "55P03",
     "DUPLICATE_KEY": "23505",
     "BAD_ROW": "22P02",
     "SCHEMA_MISMATCH": "42804",
