@@ -78,8 +78,9 @@ def placed(content, weights=None, *, arrow=False, schema=SCHEMA):
 
 
 class Reader:
-    def __init__(self):
+    def __init__(self, *, outlives_failures=False):
         self.got, self.error = [], None
+        self.outlives_failures = outlives_failures
 
     def offer(self, batch):
         self.got.append(batch)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import Error, SqlColumnError, SqlError, ViewFailedError
+from millstream.model.display import shown_values
 from millstream.sql.statements.cursor import did_you_mean
+
+if TYPE_CHECKING:
+    from millstream.model.batch import ChangeBatch
 
 _CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
@@ -20,11 +26,49 @@ _UNRESOLVED = re.compile(
 _PART = re.compile(r"`((?:[^`]|``)*)`")
 
 
+CORRECT = "UPDATE or DELETE the row: the view then goes on by itself."
+"""What to do about a row of a table without a value."""
+
+REPLACE = (
+    "A row of a source stays: CREATE OR REPLACE the view with a query that has a value for it, "
+    "for instance with try_divide, try_cast or a WHERE."
+)
+"""What to do about a row of a source without a value."""
+
+
 class SparkError(Exception):
     """What Spark says has failed, in its words."""
 
 
-def view_failure(name: str, raised: BaseException, message: str, hint: str) -> ViewFailedError:
+@dataclass(frozen=True, slots=True)
+class FailedRow:
+    """Where the row is that a query has no value for.
+
+    Attributes:
+        topic: the log.
+        lsn: the LSN of the row.
+        key: the values of its key columns; None: the log has no key.
+        text: its key, or the row, in a few words.
+    """
+
+    topic: str
+    lsn: int
+    key: tuple[Any, ...] | None
+    text: str
+
+    @classmethod
+    def of(cls, batch: ChangeBatch, place: int) -> Self:
+        """The row at a place of a batch."""
+        row, schema = batch.held_rows[place], batch.schema
+        shown = schema.key or schema.names
+        values = tuple(row[schema.names.index(name)] for name in shown)
+        key = values if schema.key else None
+        return cls(batch.topic, batch.lsns[place], key, shown_values(shown, values))
+
+
+def view_failure(
+    name: str, raised: BaseException, message: str, hint: str, row: FailedRow | None = None
+) -> ViewFailedError:
     """The error that readers of a view get.
 
     Args:
@@ -32,10 +76,20 @@ def view_failure(name: str, raised: BaseException, message: str, hint: str) -> V
         raised: why it failed; an error of Millstream brings its own message and hint.
         message: what to say of any other.
         hint: what to do about any other.
+        row: the row that it has failed on; None: not known.
     """
     if isinstance(raised, Error):
         message, hint = raised.message, raised.hint
-    return ViewFailedError(f"the view {name} failed: {message}", view=name, hint=hint)
+    if row is None:
+        return ViewFailedError(f"the view {name} failed: {message}", view=name, hint=hint)
+    return ViewFailedError(
+        f"the view {name} failed: {message}, for the row {row.text} of {row.topic} (LSN {row.lsn})",
+        view=name,
+        hint=hint,
+        topic=row.topic,
+        lsn=row.lsn,
+        key=row.key,
+    )
 
 
 def query_failure(name: str, raised: BaseException) -> ViewFailedError:
