@@ -15,7 +15,7 @@ from millstream.sql import parse, plan_select
 from millstream.testing import TIMEOUT, Mirror, engine_of
 from millstream.views.bad_rows import BadRows
 
-from ..seed import SEED
+from ..seed import SEED  # noqa: TID252
 
 MAKE = """
     CREATE TABLE t (id BIGINT PRIMARY KEY, x BIGINT);

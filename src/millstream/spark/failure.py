@@ -26,7 +26,7 @@ _UNRESOLVED = re.compile(
 _PART = re.compile(r"`((?:[^`]|``)*)`")
 
 
-CORRECT = "UPDATE or DELETE the row: the view then goes on by itself."
+CORRECT = "UPDATE or DELETE the row, or a row that it is joined with: the view goes on by itself."
 """What to do about a row of a table without a value."""
 
 REPLACE = (
@@ -34,6 +34,12 @@ REPLACE = (
     "for instance with try_divide, try_cast or a WHERE."
 )
 """What to do about a row of a source without a value."""
+
+
+_NO_VALUE = re.compile(r"SQLSTATE: (2[12]\w{3}|P0001)\b")
+"""Errors that come from values: data exceptions, subqueries of several rows, ``raise_error``."""
+
+_AT_LSN = re.compile(r"millstream: at LSN (\d+): ")
 
 
 class SparkError(Exception):
@@ -82,8 +88,9 @@ def view_failure(
         message, hint = raised.message, raised.hint
     if row is None:
         return ViewFailedError(f"the view {name} failed: {message}", view=name, hint=hint)
+    where = f"the row {row.text} of {row.topic} (LSN {row.lsn})"
     return ViewFailedError(
-        f"the view {name} failed: {message}, for the row {row.text} of {row.topic} (LSN {row.lsn})",
+        f"the view {name} failed: {message.rstrip('.')}, for {where}",
         view=name,
         hint=hint,
         topic=row.topic,
@@ -92,16 +99,42 @@ def view_failure(
     )
 
 
-def query_failure(name: str, raised: BaseException) -> ViewFailedError:
-    """The error that readers of a view get when its Spark query has failed."""
+def has_no_value(raised: BaseException) -> bool:
+    """Whether a Spark query has failed since it has no value for some row."""
+    return isinstance(raised, SparkError) and _NO_VALUE.search(str(raised)) is not None
+
+
+def lsn_of(text: str) -> int | None:
+    """The LSN of the row that a line of operators has failed on; None: the error has none.
+
+    >>> lsn_of("millstream: at LSN 12: [DIVIDE_BY_ZERO] Division by zero.")
+    12
+    """
+    found = _AT_LSN.search(text)
+    return None if found is None else int(found[1])
+
+
+def query_failure(
+    name: str, raised: BaseException, row: FailedRow | None = None, *, retracts: bool = False
+) -> ViewFailedError:
+    """The error that readers of a view get when its Spark query has failed.
+
+    Args:
+        name: the view.
+        raised: why it failed.
+        row: the row that it has failed on; None: not known.
+        retracts: whether it reads rows that may be corrected or deleted.
+    """
     if isinstance(raised, ViewFailedError):
         return raised
-    return view_failure(
-        name,
-        raised,
-        spark_message(str(raised)) or type(raised).__name__,
+    hint = (
         "it is tried again by itself; if the query cannot take such a row, drop it and write "
-        "it so that it can, for instance with try_divide, try_cast or a WHERE",
+        "it so that it can, for instance with try_divide, try_cast or a WHERE"
+    )
+    if has_no_value(raised):
+        hint = CORRECT if retracts else REPLACE
+    return view_failure(
+        name, raised, spark_message(str(raised)) or type(raised).__name__, hint, row
     )
 
 
@@ -143,7 +176,7 @@ def _plain(name: str) -> str:
 
 def spark_message(text: str) -> str:
     """What Spark's error says, without its traces and its advice on settings."""
-    text = _ADVICE.sub("", _STREAM_FAILED.sub("", _CALLING.sub("", text)))
+    text = _ADVICE.sub("", _STREAM_FAILED.sub("", _CALLING.sub("", _AT_LSN.sub("", text))))
     found = _CONDITION.search(text)
     if found is None:
         return text.strip().split("\n", 1)[0]
