@@ -458,13 +458,28 @@ class ViewFailedError(Error):
 
     Attributes:
         view: the name of the view.
+        topic: the log with the row that the query has no value for; None: not known.
+        lsn: the LSN of that row, or of a commit with it; None: not known.
+        key: the values of that row's key columns; None: not known, or the log has no key.
     """
 
     code = "VIEW_FAILED"
 
-    def __init__(self, message: str, *, view: str, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        view: str,
+        hint: str = "",
+        topic: str | None = None,
+        lsn: int | None = None,
+        key: tuple[Any, ...] | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.view = view
+        self.topic = topic
+        self.lsn = lsn
+        self.key = key
 
     def for_tenants(self) -> Error:
         """A copy without the row that it failed on; of a tenant's own query, with the reason."""

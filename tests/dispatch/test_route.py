@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.dispatch import route
-from millstream.dispatch.route import Routes, select
-from millstream.errors import ExpressionError
+from millstream.dispatch.route import FanOut, Routes, select
+from millstream.errors import ExpressionError, ViewFailedError
 from millstream.model import ChangeBatch, Schema
 from millstream.sql import parse, plan_select
 
@@ -78,8 +78,9 @@ def placed(content, weights=None, *, arrow=False, schema=SCHEMA):
 
 
 class Reader:
-    def __init__(self):
+    def __init__(self, *, outlives_failures=False):
         self.got, self.error = [], None
+        self.outlives_failures = outlives_failures
 
     def offer(self, batch):
         self.got.append(batch)
@@ -199,6 +200,23 @@ class TestFailure:
         assert isinstance(bad.error, ExpressionError)
         assert isinstance(also_bad.error, ExpressionError)
         assert (good.error, len(good.got)) == (None, 1)
+
+    def test_a_view_that_fails_ends_its_subscriptions_and_not_the_views_over_it(self):
+        fan_out, subscription = FanOut(0), Reader()
+        over, filtered = Reader(outlives_failures=True), Reader()
+        routes = fan_out.routes("src")
+        for sql, each in [
+            ("SELECT n FROM src", subscription),
+            ("SELECT n FROM src", over),
+            ("SELECT n FROM src WHERE s = 'a'", filtered),
+        ]:
+            routes.add(plan(sql), each)
+        fan_out.fail_routes("src", ViewFailedError("it failed", view="src"))
+        fan_out.fail_routes("another", ViewFailedError("it failed", view="another"))
+        assert [type(each.error) for each in (subscription, filtered)] == [ViewFailedError] * 2
+        routes.deliver(placed([("a", 5, *[None] * 7)]))
+        assert over.error is None
+        assert [len(each.got) for each in (subscription, over, filtered)] == [0, 1, 0]
 
     def test_a_subscriber_fails_and_the_others_go_on(self, db):
         db.execute("CREATE SOURCE src (n BIGINT)")

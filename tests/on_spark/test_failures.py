@@ -263,6 +263,147 @@ def test_a_function_that_is_registered_too_late(tmp_path, spark):
         assert rows_of(db, "v") == Counter([("a", 9)])
 
 
+# ---- rows of tables, which can be corrected
+
+CORRECTIONS = {
+    "update": "UPDATE t SET x = 4, v = '4' WHERE id = 2",
+    "delete": "DELETE FROM t WHERE id = 2",
+}
+OVER_TABLES = {
+    "by_key": "SELECT 100 DIV x AS g, COUNT(*) AS n FROM t GROUP BY 100 DIV x",
+    "sums": "SELECT id % 2 AS g, SUM(100 DIV x) AS n FROM t GROUP BY id % 2",
+    "over_sums": "SELECT id % 2 AS g, 100 DIV SUM(x) AS n FROM t GROUP BY id % 2",
+    "casts": "SELECT CAST(v AS INT) AS g, COUNT(*) AS n FROM t GROUP BY CAST(v AS INT)",
+    "large": "SELECT SUM(CASE WHEN x = 0 THEN 9223372036854775807 ELSE x END) AS n FROM t",
+    "joined": "SELECT t.id, 100 DIV (t.x * u.y) AS n FROM t JOIN u ON t.id = u.id",
+    "with_source": "SELECT t.id, SUM(s.n DIV t.x) AS n FROM t JOIN s ON s.k = t.v GROUP BY t.id",
+    "subquery": "SELECT u.id, (SELECT x FROM t WHERE x <> 5) AS n FROM u",
+}
+NAMES = tuple(OVER_TABLES)
+
+
+def with_tables(db):
+    """Tables and a source, views over them, and a view over one of these."""
+    db.execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, x BIGINT, v VARCHAR);"
+        "CREATE TABLE u (id BIGINT PRIMARY KEY, y BIGINT);"
+        "CREATE SOURCE s (k VARCHAR, n BIGINT)"
+    )
+    for name, select in OVER_TABLES.items():
+        db.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
+    db.execute("CREATE MATERIALIZED VIEW hashed AS SELECT id, md5(CAST(1 DIV x AS STRING)) FROM t")
+    db.execute("CREATE MATERIALIZED VIEW over_it AS SELECT SUM(n) AS n FROM sums GROUP BY g")
+    db.insert("u", [(1, 1), (2, 2)])
+    db.insert("t", [(1, 5, "5"), (3, 1, "1")])
+    db.source("s").push_batch([("5", 10), ("4", 20)])
+    settle(db, *NAMES, "over_it", "hashed")
+
+
+def bad_row(db):
+    """A row for which no view has a value; the LSN of it."""
+    db.insert("t", [(2, 0, "bad")])
+    lsn = db.flush()
+    db.source("s").push(("bad", 1))
+    return lsn
+
+
+def expected(db):
+    return {name: Counter(db.query(sql).fetchall()) for name, sql in OVER_TABLES.items()}
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_a_correction_of_the_row_corrects_the_views(db, correction):
+    with_tables(db)
+    subscriptions = {name: db.subscribe(f"SELECT * FROM {name}") for name in NAMES}
+    outer = db.subscribe("SELECT * FROM over_it")
+    lsn = bad_row(db)
+    errors = {name: failed(db, name) for name in (*NAMES, "hashed")}
+    for name, error in errors.items():
+        found = (error.topic, error.key, error.lsn)
+        assert found in {("t", (2,), lsn), ("s", None, lsn + 1), (None, None, None)}, name
+        assert "UPDATE or DELETE" in error.hint, name
+    assert {errors[name].lsn for name in ("by_key", "sums", "casts", "joined")} == {lsn}
+    for name, each in subscriptions.items():
+        _, end = drain_to_the_error(each)
+        assert (type(end), end.view) == (ViewFailedError, name)
+        assert shown(db, name)["state"] == "failed"
+    before = {name: shown(db, name)["restarts"] for name in NAMES}
+    db.insert("u", [(9, 9)])  # the others see nothing of it
+    with pytest.raises(ViewFailedError):
+        db.wait_for("sums", timeout=TIMEOUT)
+    assert shown(db, "sums")["restarts"] == before["sums"]
+
+    db.execute(CORRECTIONS[correction])
+    if correction == "delete":  # of x, other than 5, that leaves one
+        db.execute("UPDATE t SET x = 2 WHERE id = 3")
+    else:
+        db.execute("DELETE FROM t WHERE id = 3")
+    settle(db, *NAMES, "hashed", "over_it")
+    found = {name: rows_of(db, name) for name in NAMES}
+    assert found == expected(db)
+    assert rows_of(db, "over_it") == Counter((n,) for _, n in found["sums"])
+    mirror = Mirror()
+    assert mirror.follow(outer).catch_up(db).rows == rows_of(db, "over_it")  # it has stayed open
+    for name in NAMES:
+        wait_until(lambda: shown(db, name)["error"] is None, "the end of the error")
+        assert shown(db, name)["state"] == "live"
+        assert shown(db, name)["restarts"] > 0
+        with db.subscribe(f"SELECT * FROM {name}", start="earliest") as again:
+            assert Mirror().follow(again).catch_up(db).rows == found[name]
+
+
+@pytest.mark.parametrize("when", ["before it is closed", "after it was opened"])
+def test_a_correction_and_an_opening(tmp_path, spark, when):
+    with ms.open(tmp_path / "db", spark=spark) as db:
+        with_tables(db)
+        bad_row(db)
+        failed(db, "sums")
+        if when == "before it is closed":
+            db.execute(CORRECTIONS["delete"])
+    for number in range(2):  # and once more, over what was committed then
+        with ms.open(tmp_path / "db", spark=spark) as db:
+            if when == "after it was opened" and number == 0:
+                failed(db, "sums")
+                db.execute(CORRECTIONS["delete"])
+            db.execute("UPDATE t SET x = x + 1 WHERE id = 3")
+            settle(db, *NAMES, "over_it")
+            assert {name: rows_of(db, name) for name in NAMES} == expected(db)
+
+
+def test_a_view_in_parts_goes_on(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, k BIGINT, x BIGINT)")
+    db.execute(
+        "CREATE MATERIALIZED VIEW v WITH (partitions = 2) AS "
+        "SELECT k, SUM(100 DIV x) AS n FROM t GROUP BY k"
+    )
+    db.insert("t", [(n, n % 5, 10) for n in range(20)])
+    settle(db, "v")
+    subscription = db.subscribe("SELECT * FROM v")
+    db.insert("t", [(50, 1, 0), (51, 2, 1)])
+    assert failed(db, "v").key == (50,)
+    _, end = drain_to_the_error(subscription)
+    assert end.key == (50,)
+    db.execute("UPDATE t SET x = 5 WHERE x = 0; UPDATE t SET x = 20 WHERE id < 10")
+    settle(db, "v")
+    query = "SELECT k, SUM(100 DIV x) AS n FROM t GROUP BY k"
+    assert rows_of(db, "v") == Counter(db.query(query).fetchall())
+
+
+def test_a_row_of_a_source_stays(db, source):
+    db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY, x BIGINT)")
+    db.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT t.x, 1 DIV s.n AS q FROM s JOIN t ON t.k = s.k"
+    )
+    db.execute(f"CREATE MATERIALIZED VIEW bad AS {BAD}")
+    source.push(("a", 0))
+    assert "A row of a source stays" in failed(db, "bad").hint
+    db.insert("t", [("a", 1)])
+    error = failed(db, "v")
+    db.execute("DELETE FROM t")  # with what the row met it is gone from the view
+    settle(db, "v")
+    assert error.view == "v"
+
+
 def test_dropped_while_it_is_read(db, source):
     db.execute(f"CREATE MATERIALIZED VIEW v AS {GOOD}")
     source.push(("a", 1))

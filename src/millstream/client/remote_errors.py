@@ -15,7 +15,7 @@ _UNKNOWN: dict[str, dict[str, Any]] = {
     "DUPLICATE_KEY": {"key": ()},
     "LSN_NOT_KEPT": {"oldest": 0},
     "SLOW_CONSUMER": {"token": ""},
-    "VIEW_FAILED": {"view": ""},
+    "VIEW_FAILED": {"view": "", "topic": None, "lsn": None, "key": None},
     "LOG_FILES": {"files": (), "missing": ()},
     "LOG_CORRUPT": {"segment": "", "offset": 0, "next_lsn": None},
 }

@@ -162,9 +162,10 @@ class FilteredSubscriber:
         plan_of: the query for a log; None: its batches are left out.
     """
 
-    __slots__ = ("_plan_of", "_subscriber")
+    __slots__ = ("_plan_of", "_subscriber", "outlives_failures")
 
     def __init__(self, subscriber: Subscriber, plan_of: Callable[[str], SelectPlan | None]) -> None:
+        self.outlives_failures = subscriber.outlives_failures
         self._subscriber = subscriber
         self._plan_of = plan_of
 

@@ -47,6 +47,7 @@ class LiveSide:
         tenant: the tenant that reads; errors then leave out other tenants' data.
 
     Attributes:
+        outlives_failures: whether it stays when the view that it reads fails.
         lock: guards all that follows.
         backlog: what was offered and not taken yet.
         held: what was offered before it is known from which LSN on offers count; None: it is known.
@@ -76,6 +77,7 @@ class LiveSide:
         "is_ended",
         "lock",
         "offer_waiters",
+        "outlives_failures",
         "receiver",
         "spilled_at",
     )
@@ -83,6 +85,7 @@ class LiveSide:
     def __init__(
         self, feed: LogFeed, policy: Policy, limit: int, progress: Progress, tenant: str | None
     ) -> None:
+        self.outlives_failures = False
         self.lock = threading.Lock()
         self.backlog = Backlog(policy, limit)
         self.held: list[ChangeBatch] | None = []

@@ -55,6 +55,7 @@ class LogTail:
                 lambda: topics,
             )
         self._inbox = Inbox(feed, Policy.parse("block"), _BUFFER_ROWS)
+        self._inbox.live.outlives_failures = True  # a view's changes go on when it does
         self._inbox.open()
         self._inbox.start(lsn + 1)
         self._news = threading.Event()
@@ -97,6 +98,10 @@ class LogTail:
                 self._news.wait(seconds)
             self._inbox.forget(self._news.set)
         self._called = False
+
+    def notify(self, on_news: Callable[[], None]) -> bool:
+        """Register a one-shot callback for the next batch. Return False if there is one already."""
+        return self._inbox.wake_on_news(on_news)
 
     def hand_to(self, receiver: Callable[[ChangeBatch | None], None]) -> bool:
         """Have the next batch given to a function, in the dispatcher's thread; False: take it now.

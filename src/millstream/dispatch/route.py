@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 
 class Subscriber(Protocol):
-    """Is offered batches by the dispatcher's thread. Must neither wait nor raise."""
+    """Is offered batches by the dispatcher's thread. Must neither wait nor raise.
+
+    Attributes:
+        outlives_failures: whether it stays when the view that it reads has failed, and gets the
+            view's changes once that goes on.
+    """
+
+    outlives_failures: bool
 
     def offer(self, batch: ChangeBatch) -> None:
         """Take a batch."""
@@ -163,6 +170,14 @@ class Routes:
                 self._plain = tuple(each for each in self._plain if each is not route)
             else:
                 self._index(plan.equality[0]).remove(route, plan.equality[1])
+
+    def fail(self, error: Error) -> None:
+        """End all subscribers but those that outlive a failure."""
+        for route in list(self.by_query.values()):
+            for subscriber in route.subscribers:
+                if not subscriber.outlives_failures:
+                    self.remove(route.plan, subscriber)
+                    subscriber.fail(error)
 
     def deliver(self, batch: ChangeBatch) -> None:
         """Offer a batch to the subscribers whose query keeps something of it."""
@@ -300,6 +315,12 @@ class FanOut:
             with self._lock:
                 found = self._routes.setdefault(topic, Routes())
         return found
+
+    def fail_routes(self, topic: str, error: Error) -> None:
+        """End the subscribers of a view that has failed; it may go on later."""
+        routes = self._routes.get(topic)
+        if routes is not None:
+            routes.fail(error)
 
     def drop_routes(self, topic: str, error: Error) -> None:
         """End the subscribers of a topic; another topic of that name begins with none."""

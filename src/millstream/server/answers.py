@@ -50,7 +50,7 @@ _STATUS: Final[tuple[tuple[type[errors.Error], int], ...]] = (
     (errors.ConnectorError, 502),
 )
 _DETAILS: Final = (
-    *("row", "column", "key", "oldest", "token", "view"),
+    *("row", "column", "key", "oldest", "token", "view", "topic", "lsn"),
     *("segment", "offset", "next_lsn", "files", "missing", "count", "rows_lost"),
 )
 """The attributes of errors that clients get."""

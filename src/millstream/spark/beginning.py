@@ -1,7 +1,8 @@
 """What a live reader is sent first by a view that does not read its logs from their start.
 
 All frames but the last are of the LSN before: their results are held back until those of the last
-one have come, so that nobody sees a part of it.
+one have come, so that nobody sees a part of it. So does a query that goes on after a failure: it is
+sent what the changes come to instead of the changes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from millstream.spark.checkpoint import Offset
 from millstream.spark.columns import LSN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.model.batch import ChangeBatch
     from millstream.spark.bridge.connection import ReaderWire
@@ -36,6 +37,11 @@ class Beginning(Protocol):
     def rows(self, lsn: int, check: Callable[[], None]) -> Iterator[tuple[int, ChangeBatch]]:
         """Its rows at an LSN, each batch with the number of its log; ``check`` may end it."""
 
+    def changes(
+        self, after: int, until: int, check: Callable[[], None]
+    ) -> Iterator[tuple[int, ChangeBatch]]:
+        """What the logs' changes from one LSN to another come to, of those that retract."""
+
 
 @dataclass(slots=True)
 class BeginningSender:
@@ -43,46 +49,82 @@ class BeginningSender:
 
     Attributes:
         inputs: what the view reads.
-        tracker: the watermarks before it all.
+        start: the place before it all.
+        tracker: the watermarks there.
         columns: the columns that the reader wants.
         wire: its connection.
         on_late: called with rows that came too late.
     """
 
     inputs: FeedInputs
+    start: Offset
     tracker: WatermarkTracker
     columns: FeedColumns
     wire: ReaderWire
     on_late: Callable[[ChangeBatch], None]
 
-    def send(self, beginning: Beginning, lsn: int, check: Callable[[], None]) -> int:
+    def send_rows(self, beginning: Beginning, lsn: int, check: Callable[[], None]) -> int:
         """Send the rows that a view begins with at an LSN; returns how many these are."""
-        tracker, columns = self.tracker, self.columns
-        before = Offset(self.inputs.beginning, tuple(tracker.watermarks))
+        last = None
+        if self.inputs.line:  # at last: what an aggregate over no rows gives may have no value
+            last = self.columns.beginning(lsn - 1)
+        return self._send_all(beginning.rows(lsn, check), lsn, check, last, is_folded=True)
+
+    def send_changes(
+        self, beginning: Beginning, after: int, until: int, check: Callable[[], None]
+    ) -> int:
+        """Send what the changes from one LSN to another come to; returns how many rows."""
+        return self._send_all(beginning.changes(after, until, check), until, check)
+
+    def _send_all(
+        self,
+        batches: Iterable[tuple[int, ChangeBatch]],
+        lsn: int,
+        check: Callable[[], None],
+        last: pa.RecordBatch | None = None,
+        *,
+        is_folded: bool = False,
+    ) -> int:
+        """Send batches in frames of the LSN before; of folded rows that is their LSN, too."""
+        before = Offset(self.start.lsn, tuple(self.tracker.watermarks), self.tracker.late)
         rows, frame = 0, list[pa.RecordBatch]()
-        for log, batch in beginning.rows(lsn, check):
+
+        def send() -> None:
+            data = pa.concat_batches(frame)
+            self._send(lsn - 1, before, _at(lsn - 1, data) if is_folded else data)
+            frame.clear()
+
+        for log, batch in batches:
             check()
-            kept, missed, mark = tracker.split(log, batch)
+            kept, missed, mark = self.tracker.split(log, batch)
             if missed is not None:
                 self.on_late(missed)
             if kept is None or not len(kept):
                 continue
             # A frame has many small batches, or one that is large.
             if frame and (len(kept) >= _LARGE or len(frame) >= _MOST):
-                self._send(lsn - 1, before, _at(lsn - 1, pa.concat_batches(frame)))
-                frame.clear()
+                send()
             rows += len(kept)
-            frame.append(columns.batch(log, kept, mark))
-        if self.inputs.line:  # at last: what an aggregate over no rows gives may have no value
-            frame.append(columns.beginning(lsn - 1))
+            frame.append(self.columns.batch(log, kept, mark))
+        if last is not None:
+            frame.append(last)
         if frame:
-            self._send(lsn - 1, before, _at(lsn - 1, pa.concat_batches(frame)))
+            send()
         return rows
+
+    def mark(self, lsn: int) -> None:
+        """Send that these were all up to an LSN; later ones are not worked on together with them.
+
+        What they lead to is still held back.
+        """
+        self._send(lsn, self._place(lsn), self.columns.none(), MARK)
 
     def end(self, lsn: int) -> None:
         """Send that these were all; what comes later is not worked on together with them."""
-        place = Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
-        self._send(lsn, place, self.columns.none(), MARK)
+        self._send(lsn, self._place(lsn), self.columns.none(), MARK)
+
+    def _place(self, lsn: int) -> Offset:
+        return Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
 
     def _send(self, lsn: int, place: Offset, data: pa.RecordBatch, kind: int = ROWS) -> None:
         offset = place.json.encode()

@@ -19,8 +19,9 @@ from millstream.errors import (
     LsnNotKeptError,
     RowTooLargeError,
 )
-from millstream.spark.failure import query_failure
+from millstream.spark.failure import has_no_value, query_failure
 from millstream.spark.live import FAR_BEHIND
+from millstream.spark.retries import FULL_PAUSE, Retries
 from millstream.threads import thread
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.errors import ViewFailedError
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.bridge.server import BridgeServer
+    from millstream.spark.failure import FailedRow
     from millstream.spark.feed import ViewFeed
     from millstream.spark.query import Gear, RunningQuery, SparkQuery
     from millstream.spark.results import Results
@@ -45,11 +47,6 @@ _LOOK_SECONDS: Final = 0.25
 _PATIENCE: Final = 4  # looks
 _PARK_SECONDS: Final = 30.0
 _LITTLE: Final = 500_000
-_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
-_FULL_PAUSE: Final = 2.0
-_HOPELESS: Final = 2
-"""After so many failures at the same place subscribers get the error."""
-
 _NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
 
 
@@ -58,8 +55,11 @@ class Watcher(Protocol):
 
     reached: int
 
-    def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
-        """Its query failed; hopeless: again at the same place."""
+    def failed(self, error: ViewFailedError, *, hopeless: bool, lsn: int | None = None) -> None:
+        """Its query failed; hopeless: again at the same place; up to an LSN it has no value."""
+
+    def still_failed(self, lsn: int) -> None:
+        """Nothing that the view reads was committed after its failure and up to an LSN."""
 
     def started(self) -> None:
         """Its query runs."""
@@ -241,6 +241,7 @@ class Runner:
         self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
         self._wake = threading.Event()
         self._ready = threading.Event()
+        self._retries = Retries(feed.live, watcher, wakeup=self._wake, over=self._over)
         self._gear: Gear | None = None
         self._server: BridgeServer | None = None
         self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
@@ -266,6 +267,8 @@ class Runner:
     def probe(self, lsn: int) -> None:
         """Have the view notified when everything up to an LSN has passed, of its logs or not."""
         self._feed.live.probe(lsn)
+        if self.state == "failed":
+            self._wake.set()
 
     def stop(self, *, gracefully: bool = True) -> None:
         """End. Gracefully: with a checkpoint, so that nothing has to be read again."""
@@ -285,11 +288,11 @@ class Runner:
     # ---- the thread
 
     def _run(self) -> None:
-        failures, place = 0, -1
+        retries = self._retries
         while not self._over.is_set():
             try:
                 self._run_in_gear()
-                failures = 0
+                retries.clear()
             except Exception as raised:  # noqa: BLE001 - reported, and tried again
                 if self._over.is_set():
                     break
@@ -297,22 +300,35 @@ class Runner:
                     self._query.needs_exchange = True
                     continue
                 # Spark says only that a connection has ended; here is known why.
-                reason = self._tasks.error or raised
-                if _is_full(reason):
-                    failures, pause = 0, _FULL_PAUSE
-                else:
-                    failures = failures + 1 if self._watcher.reached == place else 1
-                    pause = _PAUSES[min(failures, len(_PAUSES)) - 1]
-                place = self._watcher.reached
-                self._fail(reason, hopeless=failures >= _HOPELESS)
-                self._wake.wait(pause)
-                self._wake.clear()
+                self._pause_after(self._tasks.error or raised)
                 self.restarts += 1
         self.state = "stopped"
         self._ready.set()
 
+    def _pause_after(self, reason: BaseException) -> None:
+        """Report a failure, and wait until there is a chance that another attempt does better."""
+        retries = self._retries
+        if _is_full(reason):
+            retries.clear()
+            self._fail(reason, hopeless=False)
+            self._over.wait(FULL_PAUSE)
+            return
+        retries.count()
+        hopeless = retries.is_hopeless
+        if not has_no_value(reason):
+            self._fail(reason, hopeless=hopeless)
+            retries.pause()
+            return
+        row = retries.row_of(str(reason))
+        self._fail(reason, row, hopeless=hopeless, lsn=retries.tried_lsn)
+        if hopeless:
+            retries.wait_for_commit(row)
+        else:
+            retries.pause()
+
     def _run_in_gear(self) -> None:
         """One gear, until there is reason for another one."""
+        self._feed.live.tried_lsn = self._feed.live.dispatcher.lsn
         self._tasks.reset()
         self._server = self._query.server()
         self._tasks.add_to(self._server)
@@ -322,11 +338,13 @@ class Runner:
             self._follow("micro-batch", "micro-batch", lambda: 0)
             return
         wanted, self._wanted = self._wanted, None
+        live = self._feed.live
+        live.nets = self._retries.failed and live.beginning is not None
         if self._query.plan.line:  # which is fast enough in one thread, and has only that
             self._follow("live", "live", lambda: 0)
             return
         behind = self._feed.behind(self._query.offset(), SHIFT_UP)
-        if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None):
+        if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None and not live.nets):
             self._catch_up()
         if self._over.is_set():
             return
@@ -363,9 +381,9 @@ class Runner:
     def _follow(self, gear: Gear, state: State, should_leave: Callable[[], int]) -> None:
         """Run a query until it fails, is stopped, or there is reason for another gear."""
         self._feed.open_again()
+        looks, place = 0, self._watcher.reached
         running = self._query.start(gear)
         self._shifted(gear, state)
-        looks, place = 0, self._watcher.reached
         while running.is_active and self._tasks.error is None:
             is_quiet = self._tasks.is_watched and not looks and self.error is None
             self._wake.wait(None if is_quiet else _LOOK_SECONDS)
@@ -413,12 +431,20 @@ class Runner:
 
     # ---- failures
 
-    def _fail(self, raised: BaseException, *, hopeless: bool) -> None:
+    def _fail(
+        self,
+        raised: BaseException,
+        row: FailedRow | None = None,
+        *,
+        hopeless: bool,
+        lsn: int | None = None,
+    ) -> None:
         self._feed.live.drop_tail()
         self.state = "failed"
-        self.error = query_failure(self._name, raised)
+        retracts = self._feed.live.beginning is not None
+        self.error = query_failure(self._name, raised, row, retracts=retracts)
         self._ready.set()
-        self._watcher.failed(self.error, hopeless=hopeless)
+        self._watcher.failed(self.error, hopeless=hopeless, lsn=lsn)
 
 
 def _should_shift_down(lag: int) -> int:

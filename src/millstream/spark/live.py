@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.delivery.tail import LogTail
-from millstream.dispatch import make_durable
+from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ClosedError, Error
 from millstream.spark.beginning import BeginningSender
 from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS
@@ -91,6 +91,12 @@ class LiveGear:
     Attributes:
         begun_lsn: results up to this LSN, without it, are not shown: they are of rows that the view
             begins with, and more of these are to come.
+        replayed_lsn: results up to this LSN were shown before, and keep their LSN; -1: none were.
+        nets: whether the next batch begins with what the changes come to, and not with the changes:
+            the query has failed on one of them, which may be gone.
+        folded_lsn: rows up to this LSN were sent without their own LSNs.
+        tried_lsn: a query that fails before it gets further has failed on what there was up to this
+            LSN. More may have been sent, which it has not worked on.
         late: how many rows came too late.
         batch_rows: how many rows the batch at hand has had.
         on_behind: called, again and again, while the reader is behind.
@@ -116,7 +122,9 @@ class LiveGear:
     ) -> None:
         self.encodings = encodings
         self.beginning = beginning
-        self.begun_lsn = -1
+        self.begun_lsn = self.replayed_lsn = self.folded_lsn = -1
+        self.tried_lsn = 0
+        self.nets = False
         self.inputs = inputs
         self.log = log
         self.dispatcher = dispatcher
@@ -161,16 +169,12 @@ class LiveGear:
         columns = FeedColumns(self.inputs.schemas, names)
         wire.send(columns.schema.serialize())
         first, is_first = max(start.lsn, self.inputs.start - 1), start.lsn == self.inputs.beginning
+        nets, self.nets = self.nets, False
         try:
             rows = 0
-            if is_first and self.beginning is not None:
-                self.drop_tail()
-                first = self.begun_lsn = self.beginning.lsn()
-                sender = self._beginning_to(wire, tracker, columns)
-                rows = sender.send(self.beginning, first, self._check_open)
-                self._tail_at(first)
-                self.sent(first, tracker)  # before its results come
-                sender.end(first)
+            if self.beginning is not None and (is_first or nets):
+                sender = self._beginning_to(wire, start, tracker, columns)
+                first, rows = self._send_beginning(self.beginning, sender, nets=nets)
             tail = self._tail_at(first)
             batch = self._batch(tail, tracker, join, columns, wire)
             if is_first and self.beginning is None and self.inputs.line:
@@ -183,10 +187,48 @@ class LiveGear:
             wire.send(HEADER.pack(FAILED, self.sent_lsn, len(text)) + text)
             raise
 
+    def _send_beginning(
+        self, beginning: Beginning, sender: BeginningSender, *, nets: bool
+    ) -> tuple[int, int]:
+        """Send what a batch begins with instead of the log: current rows, or what changes come to.
+
+        What leads to results that were shown before ends with a mark, and the rest is one commit.
+
+        Returns:
+            The LSN up to which it counts, and how many rows it is.
+        """
+        self.drop_tail()
+        start, shown = sender.start.lsn, self.shown_lsn()
+        is_first = start == self.inputs.beginning
+        known = until = beginning.lsn() if is_first else max(start, shown)
+        if nets and (not is_first or known == shown):
+            until = make_readable(self.dispatcher, self.log)
+        self.begun_lsn = self.tried_lsn = until
+        self.replayed_lsn = known if until > known else -1
+        rows = 0
+        if is_first:
+            self.folded_lsn = known
+            rows = sender.send_rows(beginning, known, self._check_open)
+        elif known > start:
+            rows = sender.send_changes(beginning, start, known, self._check_open)
+        if until > known:
+            if is_first or known > start:
+                sender.mark(known)
+            rows += sender.send_changes(beginning, known, until, self._check_open)
+        self._tail_at(until)
+        self.sent(until, sender.tracker)  # before its results come
+        sender.end(until)
+        return until, rows
+
     def _beginning_to(
-        self, wire: ReaderWire, tracker: WatermarkTracker, columns: FeedColumns
+        self, wire: ReaderWire, start: Offset, tracker: WatermarkTracker, columns: FeedColumns
     ) -> BeginningSender:
-        return BeginningSender(self.inputs, tracker, columns, wire, self.on_late)
+        return BeginningSender(self.inputs, start, tracker, columns, wire, self.on_late)
+
+    def tail_after(self, lsn: int) -> LogTail:
+        """Another tail of its logs, of what is committed after an LSN."""
+        topics, keep = self.inputs.topics, self.inputs.keep
+        return LogTail(self.log, self.dispatcher, topics, self._plan_of, lsn, keep=keep)
 
     def _batch(
         self,
@@ -210,9 +252,7 @@ class LiveGear:
             return tail
         if tail is not None:
             tail.close()
-        topics, keep = self.inputs.topics, self.inputs.keep
-        tail = LogTail(self.log, self.dispatcher, topics, self._plan_of, lsn, keep=keep)
-        self._tail = tail
+        tail = self._tail = self.tail_after(lsn)
         self.sent_lsn = lsn
         self._marks.clear()
         return tail

@@ -151,5 +151,10 @@ class _OneRun:
     def begun_lsn(self) -> int:
         return self._shared.feed.live.begun_lsn
 
+    @property
+    def replayed_lsn(self) -> int:
+        """The LSN up to which results that are held back were shown before."""
+        return self._shared.feed.live.replayed_lsn
+
     def flushed(self, rows: list[Rows], lsn: int) -> None:
         self._shared.flushed(self._part, self._run, rows, lsn)

@@ -143,9 +143,9 @@ class PartGear(LiveGear):
         meeting.over.set()
 
     def _beginning_to(
-        self, wire: ReaderWire, tracker: WatermarkTracker, columns: FeedColumns
+        self, wire: ReaderWire, start: Offset, tracker: WatermarkTracker, columns: FeedColumns
     ) -> BeginningSender:
-        sender = PartBeginning(self.inputs, tracker, columns, wire, self.on_late)
+        sender = PartBeginning(self.inputs, start, tracker, columns, wire, self.on_late)
         sender.gear = self
         return sender
 

@@ -76,6 +76,11 @@ class Results:
         """The first LSN whose results are shown."""
         return self.feed.live.begun_lsn
 
+    @property
+    def replayed_lsn(self) -> int:
+        """The LSN up to which results that are held back were shown before."""
+        return self.feed.live.replayed_lsn
+
     def flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take what a live task has sent up to an LSN."""
         watermark = self.feed.live.watermark_at(lsn)
@@ -114,11 +119,16 @@ class SinkConsumer(Protocol):
 
     Attributes:
         begun_lsn: the first LSN whose results are shown.
+        replayed_lsn: the LSN up to which results that are held back were shown before.
     """
 
     @property
     def begun_lsn(self) -> int:
         """The first LSN whose results are shown."""
+
+    @property
+    def replayed_lsn(self) -> int:
+        """The LSN up to which results that are held back were shown before."""
 
     def flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take what a live task has sent up to an LSN."""
@@ -239,15 +249,19 @@ class _Sink:
         held += rows
         if lsn < begun:
             return False
-        rows[:] = [_not_before(as_arrow(each), begun) for each in held]
+        replayed = self._results.replayed_lsn
+        rows[:] = [_not_before(as_arrow(each), begun, replayed) for each in held]
         self._held = None
         return True
 
 
-def _not_before(batch: pa.RecordBatch, lsn: int) -> pa.RecordBatch:
-    """Rows, none of which is of an LSN before one."""
+def _not_before(batch: pa.RecordBatch, lsn: int, replayed: int) -> pa.RecordBatch:
+    """Rows, none of which is of an LSN before one, but those that were shown before."""
     place = batch.schema.get_field_index(_LSN_COLUMN)
     if place < 0:
         return batch
-    lsns = pc.max_element_wise(batch.column(place), pa.scalar(lsn, pa.int64()))
-    return batch.set_column(place, batch.schema.field(place), lsns)
+    lsns = batch.column(place)
+    raised = pc.max_element_wise(lsns, pa.scalar(lsn, pa.int64()))
+    if replayed >= 0:
+        raised = pc.if_else(pc.less_equal(lsns, replayed), lsns, raised)
+    return batch.set_column(place, batch.schema.field(place), raised)

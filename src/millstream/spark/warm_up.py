@@ -59,12 +59,13 @@ class WarmUp:
 
     Attributes:
         begun_lsn: for the sink: all results are taken.
+        replayed_lsn: for the sink: none were shown before.
         rows: how many rows were sent.
         results: how many rows came back.
         is_complete: whether its batch has ended as that of a view does.
     """
 
-    begun_lsn = -1
+    begun_lsn = replayed_lsn = -1
 
     def __init__(self, query: SparkQuery, inputs: FeedInputs) -> None:
         self.rows = self.results = 0

@@ -284,6 +284,15 @@ def newest(batch: pa.RecordBatch, keys: Sequence[int]) -> Newest:
     return Newest(batch, order[is_last], hashes[is_last], last)
 
 
+def net(rows: pa.RecordBatch, weights: Places) -> tuple[Places, Places]:
+    """Where the rows are whose weights do not cancel, each at its last place, and their weights."""
+    found = newest(rows, range(rows.num_columns))
+    sums = np.zeros(rows.num_rows, np.int64)
+    np.add.at(sums, found.last, weights)
+    places = np.flatnonzero(sums)
+    return places, sums[places]
+
+
 def compare(new: Newest, runs: Sequence[Run], keys: Sequence[int]) -> Compared:
     """New results beside the old ones of the same groups, which are found in the runs."""
     old_places = np.full(new.batch.num_rows, -1, np.int64)

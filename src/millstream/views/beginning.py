@@ -4,6 +4,9 @@ What it reads that retracts, tables and views whose rows change, is folded up to
 were inserted and deleted cancel out, and nothing is computed from them. Append-only input is read
 as it is. The line of operators, or Spark's aggregate, is exact under any order of its input, so its
 result is that of the query over all rows up to that LSN; what leads there is not shown.
+
+A query that has failed goes on in the same way: with what the changes since its checkpoint come to,
+so that a row that it had no value for, and that is gone, is not computed again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from millstream.model.lsn import FIRST_LSN
 from millstream.spark.inputs import FeedInputs, FeedLogs, runs
 from millstream.sql.inputs import CLOCK
 from millstream.state.bags import Bag
+from millstream.state.runs import net
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,6 +95,50 @@ class Beginning:
         others = [n for n in range(len(inputs.topics)) if n not in self._retracting]
         if others:
             yield from FeedLogs(inputs, log).read(inputs.start, lsn, others)
+
+    def changes(
+        self, after: int, until: int, check: Callable[[], None]
+    ) -> Iterator[tuple[int, ChangeBatch]]:
+        """What its inputs have from one LSN to another, each batch with the number of its input.
+
+        Of those that retract it is what the changes come to: a row that was inserted and deleted in
+        between is left out. The others are read as they are.
+
+        Args:
+            after: the first LSN is the one after it.
+            until: the last LSN.
+            check: called now and then; raises when nobody wants them any more.
+        """
+        inputs = self._inputs
+        logs = FeedLogs(inputs, self._storage.log)
+        for place in sorted(self._retracting, key=lambda each: inputs.topics[each] != CLOCK):
+            schema = self._storage.schema_of(inputs.topics[place])
+            found = []
+            for _, batch in logs.read(after + 1, until, [place]):
+                check()
+                found.append(batch)
+            for batch in _netted(schema, found, until):
+                yield place, batch
+        others = [n for n in range(len(inputs.topics)) if n not in self._retracting]
+        if others:
+            yield from logs.read(after + 1, until, others)
+
+
+def _netted(schema: Schema, changes: list[ChangeBatch], lsn: int) -> Iterator[ChangeBatch]:
+    """What some changes of a log come to, in batches; each row has the LSN of its last change."""
+    if not any(map(len, changes)):
+        return
+    rows = pa.concat_batches([schema.conform(each.arrow) for each in changes])
+    weights = pa.concat_arrays([each.weights_arrow() for each in changes])
+    lsns = pa.concat_arrays([each.lsns_arrow() for each in changes])
+    found, counts = net(rows, weights.to_numpy())
+    places, signs = np.repeat(found, np.abs(counts)), np.repeat(np.sign(counts), np.abs(counts))
+    topic = changes[0].topic
+    for start in range(0, len(places), _FRAME_ROWS):
+        taken = pa.array(places[start : start + _FRAME_ROWS])
+        some = pa.array(signs[start : start + _FRAME_ROWS])
+        own = lsns.take(taken)
+        yield ChangeBatch(schema, None, rows.take(taken), some, topic=topic, lsn=lsn, lsns=own)
 
 
 def rows_at(

@@ -28,7 +28,8 @@ from millstream.spark.warm_up import WarmUp, can_warm_up
 from millstream.sql import plan_all
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.views.beginning import Beginning
-from millstream.views.running import LogHolds, RunningView, Stalled, unrepeatable
+from millstream.views.failures import unrepeatable
+from millstream.views.running import LogHolds, RunningView, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

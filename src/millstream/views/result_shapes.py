@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +21,7 @@ from millstream.state.bags import AppendOnlyRows, Bag
 from millstream.state.emission import Emission
 from millstream.state.result_reader import SHOWN, WEIGHT
 from millstream.state.rows import Rows
-from millstream.state.runs import newest
+from millstream.state.runs import net
 from millstream.state.saved import rows_lost
 from millstream.state.sets import Sets
 
@@ -340,15 +339,11 @@ class PlainRows:
 def _shown(batch: ChangeBatch, schema: Schema) -> ChangeBatch | None:
     """What changes of stored rows are in the columns that are shown; None when nothing."""
     rows = batch.arrow.select(list(schema.names))
-    weights = batch.weights_arrow().to_numpy()
-    found = newest(rows, range(rows.num_columns))
-    net = np.zeros(rows.num_rows, np.int64)
-    np.add.at(net, found.last, weights)
-    places = np.flatnonzero(net)
+    places, weights = net(rows, batch.weights_arrow().to_numpy())
     if not len(places):
         return None
     kept = schema.conform(rows.take(pa.array(places)))
-    return ChangeBatch(schema, None, kept, pa.array(net[places]))
+    return ChangeBatch(schema, None, kept, pa.array(weights))
 
 
 def topics_of(name: str, rows: Rows, emission: Emission) -> dict[str, Schema]:

@@ -47,6 +47,8 @@ class ViewProgress:
     Attributes:
         reached: everything up to this LSN was taken in, whether it changed anything or not.
         error: why its query cannot go on, or None.
+        failed_lsn: the error counts up to this LSN: nothing that the view reads was committed
+            between its failure and there. None: it counts whatever is committed.
         blocked_by: why its changes cannot be committed for now, such as a full disk; or None. It
             goes on by itself.
         is_over: whether the view was dropped.
@@ -58,6 +60,7 @@ class ViewProgress:
         self.reached = 0
         self.cuts: list[int] = []
         self.error: ViewFailedError | None = None
+        self.failed_lsn: int | None = None
         self.blocked_by: LogError | None = None
         self.is_over = False
         self._name = name
@@ -105,13 +108,36 @@ class ViewProgress:
         for place, function in passed:
             function(idle or place == lsn)
 
-    def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
-        """The query failed; hopeless: again at the same place, so its subscriptions end."""
+    def failed(self, error: ViewFailedError, *, hopeless: bool, lsn: int | None = None) -> None:
+        """Note that the query failed.
+
+        Args:
+            error: why.
+            hopeless: whether it was at the same place again, so that its subscriptions end.
+            lsn: the query has no value for what was committed up to there, and is tried again
+                after a later commit; None: nothing that is committed changes that.
+        """
         if hopeless:
+            self.failed_lsn = lsn
             self.error = error
             dispatcher, name = self._dispatcher, self._name
-            dispatcher.soon(lambda: dispatcher.fan_out.drop_routes(name, error))
+            dispatcher.soon(lambda: dispatcher.fan_out.fail_routes(name, error))
         self._moved.wake()
+
+    def still_failed(self, lsn: int) -> None:
+        """Nothing that the view reads was committed after its failure and up to an LSN."""
+        if self.failed_lsn is not None and lsn > self.failed_lsn:
+            self.failed_lsn = lsn
+            self._moved.wake()
+
+    def counts_at(self, lsn: int) -> bool:
+        """Whether the view has failed, and not only before what was committed up to an LSN."""
+        failed_lsn = self.failed_lsn
+        return self.error is not None and (failed_lsn is None or failed_lsn >= lsn)
+
+    def wait_retried(self, lsn: int, seconds: float) -> None:
+        """Wait until a view that has failed was tried again with all up to an LSN."""
+        self._moved.wait(lambda: self.error is None or self.is_over or self.counts_at(lsn), seconds)
 
     def started(self) -> None:
         """The query runs, perhaps again."""
@@ -138,7 +164,7 @@ class ViewProgress:
             LogFullError: the disk is full, and the view waits for room.
             ObjectNotFoundError: it was dropped or replaced.
         """
-        self._moved.wait(lambda: self._is_at(lsn) or self._cannot_go_on(), seconds)
+        self._moved.wait(lambda: self._is_at(lsn) or self._cannot_reach(lsn), seconds)
         if self._is_at(lsn):
             return True
         stopped_by = self.error or self.blocked_by
@@ -151,8 +177,8 @@ class ViewProgress:
     def _is_at(self, lsn: int) -> bool:
         return self._has_started and self.reached >= lsn
 
-    def _cannot_go_on(self) -> bool:
-        return self.is_over or self.error is not None or self.blocked_by is not None
+    def _cannot_reach(self, lsn: int) -> bool:
+        return self.is_over or self.blocked_by is not None or self.counts_at(lsn)
 
 
 class View:

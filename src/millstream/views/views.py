@@ -32,10 +32,12 @@ from millstream.views.definitions import (
     replan,
     undefine,
 )
+from millstream.views.failures import half_dropped, unopened, view_failed
+from millstream.views.follower import follow
 from millstream.views.on_spark import SparkViews
 from millstream.views.planning import ViewPlanner
 from millstream.views.result_shapes import PENDING, STATE
-from millstream.views.running import Stalled, follow, half_dropped, unopened, view_failed
+from millstream.views.running import Stalled
 from millstream.views.view import View
 
 if TYPE_CHECKING:
@@ -124,12 +126,15 @@ class Views:
         return self._running.get(name)
 
     def check(self, definition: Definition) -> None:
-        """Raise if a relation cannot be read: a view that failed, a broken definition."""
+        """Raise if a relation cannot be read: a view that failed, a broken definition.
+
+        A view that is about to be tried again, after a commit, is waited for a moment.
+        """
         definition.check_usable()
         name = definition.name
         error = self.failed.get(name)
         if error is None and name in self._running:
-            error = self._running[name].view.progress.error
+            error = self._running[name].error_at(self.storage.dispatcher.lsn)
         if error is not None:
             raise error.again()
 

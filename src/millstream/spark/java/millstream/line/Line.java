@@ -116,7 +116,11 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
 
   public void work() {
     long begun = System.nanoTime();
-    for (int i = 0; i < operators.length; i++) operators[i].workAll();
+    try {
+      for (int i = 0; i < operators.length; i++) operators[i].workAll();
+    } catch (RuntimeException e) {
+      throw Pipe.FailedRow.of(e, "");
+    }
     boolean advanced = entry.advance();
     for (int i = 0; i < operators.length; i++) {
       if (advanced || operators[i].isDue()) operators[i].expire(entry.watermark());

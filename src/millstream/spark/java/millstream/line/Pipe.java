@@ -4,6 +4,7 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import org.apache.spark.SparkThrowable;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -68,7 +69,40 @@ public class Pipe implements Serializable {
 
   /** Send a row. */
   void send(InternalRow in, long lsn, long weight) {
-    if (weight != 0L) send(0, in, lsn, weight);
+    if (weight == 0L) return;
+    try {
+      send(0, in, lsn, weight);
+    } catch (RuntimeException e) {
+      throw FailedRow.of(e, "millstream: at LSN " + lsn + ": ");
+    }
+  }
+
+  /** A row has no value: the database reads the row's LSN and Spark's error in the text. */
+  static final class FailedRow extends RuntimeException implements SparkThrowable {
+    private static final long serialVersionUID = 1L;
+    private final String condition;
+
+    private FailedRow(String text, String condition, RuntimeException error) {
+      super(text, error);
+      this.condition = condition;
+    }
+
+    /** What to throw for an error in the middle of the line: itself, unless a value has led to it. */
+    static RuntimeException of(RuntimeException error, String where) {
+      String text = error.getMessage();
+      if (error instanceof FailedRow) return error;
+      if (error instanceof SparkThrowable) {
+        return new FailedRow(where + text, ((SparkThrowable) error).getCondition(), error);
+      }
+      if (!(error instanceof ArithmeticException)) return error;
+      String overflow = "[ARITHMETIC_OVERFLOW] " + text + ". SQLSTATE: 22003";
+      return new FailedRow(where + overflow, "ARITHMETIC_OVERFLOW", error);
+    }
+
+    /** Spark passes on errors that have one, and says of any other only that there was one. */
+    public String getCondition() {
+      return condition;
+    }
   }
 
   private void send(int from, InternalRow in, long lsn, long weight) {
