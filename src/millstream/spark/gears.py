@@ -2,7 +2,8 @@
 
 Catch-up reads what has gathered in parallel and ends; live takes every row as it comes. A view that
 is far behind catches up first; one that falls behind in the live gear shifts down, and up again.
-A query that fails is started again, after a pause that grows while it gets nowhere.
+A query that fails is started again, after a pause that grows while it gets nowhere; one whose Java
+has died, at once, in another Java.
 """
 
 from __future__ import annotations
@@ -12,15 +13,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from millstream.errors import (
-    LogCorruptError,
-    LogError,
-    LogFailedError,
-    LsnNotKeptError,
-    RowTooLargeError,
-)
+from millstream.errors import Error
 from millstream.spark.failure import query_failure
 from millstream.spark.live import FAR_BEHIND
+from millstream.spark.setbacks import Setbacks
 from millstream.threads import thread
 
 if TYPE_CHECKING:
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.spark.query import Gear, RunningQuery, SparkQuery
     from millstream.spark.results import Results
 
-State = Literal["starting", "catching up", "live", "micro-batch", "failed", "stopped"]
+State = Literal["starting", "catching up", "live", "micro-batch", "restarting", "failed", "stopped"]
 
 SHIFT_UP: Final = 50_000
 """Live can take over with so many rows behind: a fraction of a second."""
@@ -45,11 +41,6 @@ _LOOK_SECONDS: Final = 0.25
 _PATIENCE: Final = 4  # looks
 _PARK_SECONDS: Final = 30.0
 _LITTLE: Final = 500_000
-_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
-_FULL_PAUSE: Final = 2.0
-_HOPELESS: Final = 2
-"""After so many failures at the same place subscribers get the error."""
-
 _NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
 
 
@@ -211,8 +202,8 @@ class Runner:
     Attributes:
         state: what it is doing.
         shifts: how often it has changed gear.
-        restarts: how often its query was started again after a failure.
-        error: why it failed the last time, until it has got further.
+        restarts: how often its query was started again after a failure, or after Java's death.
+        error: why it failed the last time, until it has got further; or why it restarts.
     """
 
     def __init__(
@@ -228,7 +219,7 @@ class Runner:
         self.state: State = "starting"
         self.shifts = 0
         self.restarts = 0
-        self.error: ViewFailedError | None = None
+        self.error: Error | None = None
         self._name = name
         self._query = query
         self._feed = feed
@@ -285,11 +276,12 @@ class Runner:
     # ---- the thread
 
     def _run(self) -> None:
-        failures, place = 0, -1
+        setbacks = Setbacks(self._query.spark)
         while not self._over.is_set():
             try:
+                setbacks.begin()
                 self._run_in_gear()
-                failures = 0
+                setbacks.clear()
             except Exception as raised:  # noqa: BLE001 - reported, and tried again
                 if self._over.is_set():
                     break
@@ -297,15 +289,12 @@ class Runner:
                     self._query.needs_exchange = True
                     continue
                 # Spark says only that a connection has ended; here is known why.
-                reason = self._tasks.error or raised
-                if _is_full(reason):
-                    failures, pause = 0, _FULL_PAUSE
+                setback = setbacks.add(self._tasks.error or raised, raised, self._watcher.reached)
+                if setback.is_failure:
+                    self._fail(setback.reason, hopeless=setback.is_hopeless)
                 else:
-                    failures = failures + 1 if self._watcher.reached == place else 1
-                    pause = _PAUSES[min(failures, len(_PAUSES)) - 1]
-                place = self._watcher.reached
-                self._fail(reason, hopeless=failures >= _HOPELESS)
-                self._wake.wait(pause)
+                    self._restart(setback.reason)
+                self._wake.wait(setback.pause)
                 self._wake.clear()
                 self.restarts += 1
         self.state = "stopped"
@@ -406,6 +395,8 @@ class Runner:
         if self._gear is not None and self._gear != gear:
             self.shifts += 1
         self._gear = gear
+        if self.state == "restarting":
+            self.error = None
         self.state = state
         self._ready.set()
         if gear != "live":  # which is, to whoever waits for it, when its task reads
@@ -416,19 +407,17 @@ class Runner:
     def _fail(self, raised: BaseException, *, hopeless: bool) -> None:
         self._feed.live.drop_tail()
         self.state = "failed"
-        self.error = query_failure(self._name, raised)
+        self.error = failure = query_failure(self._name, raised)
         self._ready.set()
-        self._watcher.failed(self.error, hopeless=hopeless)
+        self._watcher.failed(failure, hopeless=hopeless)
+
+    def _restart(self, reason: BaseException) -> None:
+        """Start again without a failure: the view's rows and its subscribers stay."""
+        self._feed.live.drop_tail()
+        self.state = "restarting"
+        self.error = reason if isinstance(reason, Error) else query_failure(self._name, reason)
 
 
 def _should_shift_down(lag: int) -> int:
     """How much speaks for the catch-up gear with so many rows behind, in looks."""
     return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
-
-
-def _is_full(raised: BaseException) -> bool:
-    """Whether the log, or Spark for its checkpoint, found no room: not the fault of any row."""
-    if isinstance(raised, LogError):
-        others = LogCorruptError | LogFailedError | LsnNotKeptError | RowTooLargeError
-        return not isinstance(raised, others)
-    return "No space left on device" in str(raised)

@@ -288,6 +288,22 @@ def forget_context(context: Any = None) -> None:  # noqa: ANN401 - a SparkContex
         SparkSession._instantiatedSession = None  # noqa: SLF001
 
 
+def is_disconnected(raised: BaseException | None) -> bool:
+    """Whether an error, or what has led to it, is that Java does not answer any more.
+
+    ``Py4JError``: that of a call which Java has answered with an error is ``Py4JJavaError``.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
+
+    while raised is not None:
+        if isinstance(raised, ConnectionError | EOFError):
+            return True
+        if isinstance(raised, Py4JError) and not isinstance(raised, Py4JJavaError):
+            return True
+        raised = raised.__cause__ or raised.__context__
+    return False
+
+
 def is_stopped(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
     """Whether its context has ended in Java, such as when a cluster has removed the application.
 

@@ -152,7 +152,7 @@ class SparkQuery:
             .outputMode("update")
             .trigger(**_TRIGGERS[gear])
         )
-        calls = _calls(self.session)
+        calls = _calls(result.sparkSession)  # Java may have died: not another one's
         return RunningQuery(calls, _value(calls.start(internals.java_writer(writer))))
 
     def streaming_result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame
