@@ -96,8 +96,11 @@ def line_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN40
 
 
 def jvm_of(session: Any) -> Any:  # noqa: ANN401 - a SparkSession, JavaNames
-    """The Java classes of a session's process, by name (``SparkContext._jvm``)."""
-    jvm = session.sparkContext._jvm  # noqa: SLF001
+    """The Java classes of a session's process, by name (``SparkSession._jvm``).
+
+    ``SparkContext._jvm`` is one for all contexts: of a session whose Java has died, another Java's.
+    """
+    jvm = session._jvm  # noqa: SLF001
     if "millstream_names" not in vars(jvm):
         jvm.millstream_names = JavaNames(jvm)
     return jvm.millstream_names
@@ -252,9 +255,18 @@ def launch_java(conf: Any, output: Any) -> Any:  # noqa: ANN401 - a SparkConf, a
     return gateway
 
 
-def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway
-    """The gateway to a session's Java (``SparkContext._gateway``)."""
-    return session.sparkContext._gateway  # noqa: SLF001
+def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway or None
+    """The gateway to a session's Java; None when that has died, and others have started it.
+
+    ``SparkContext._gateway`` is one for all contexts; the session's is that of its ``_jvm``.
+    """
+    client = session._jvm._gateway_client  # noqa: SLF001
+    if "millstream_gateway" not in vars(client):
+        gateway = session.sparkContext._gateway  # noqa: SLF001
+        if gateway is None or gateway._gateway_client is not client:  # noqa: SLF001
+            return None
+        client.millstream_gateway = gateway
+    return client.millstream_gateway
 
 
 def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401
