@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.errors import ViewNotReadyError
-from millstream.spark import live
+from millstream.errors import ViewFailedError, ViewNotReadyError
+from millstream.spark import live, setbacks
 from millstream.testing import Mirror, engine_of, wait_until
 
 from ..seed import SEED  # noqa: TID252 - tests have no name
@@ -234,9 +234,31 @@ def work(path, seed):
             site.check()
 
 
-def child(code, seconds):
+def work_without_java(path):
+    """The child: no other Java starts, and then one does."""
+    setbacks._PAUSES = (0.1,)
+    with ms.open(path) as db:
+        db.execute("CREATE SOURCE t (k BIGINT, v BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW sums AS SELECT k, SUM(v) AS s FROM t GROUP BY k")
+        db.insert("t", [(1, 2)])
+        db.wait_for("sums", timeout=SECONDS)
+        subscription = db.subscribe("SELECT * FROM sums")
+        options = runner_of(db, "sums")._query.spark._options
+        options["spark.driver.extraJavaOptions"] = "-XX:+NoSuchOption"
+        end(java())
+        db.insert("t", [(1, 3)])
+        for ask in (lambda: db.wait_for("sums", timeout=SECONDS), lambda: list(subscription)):
+            with pytest.raises(ViewFailedError, match="(?s)Spark did not start.*NoSuchOption"):
+                ask()
+        del options["spark.driver.extraJavaOptions"]
+        wait_until(lambda: db.metrics()["views"]["sums"]["state"] == "live", timeout=SECONDS)
+        wait_until(lambda: db.query("SELECT s FROM sums").fetchall() == [(5,)], timeout=SECONDS)
+
+
+def child(call, seconds=SECONDS):
+    """Run a function of this module in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"from tests.on_spark import test_java_dies as t; t.{call}"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -248,5 +270,8 @@ def child(code, seconds):
 
 @pytest.mark.timeout(SECONDS * (2 + ROUNDS))
 def test_every_kind_of_view_goes_on_in_a_new_java(tmp_path):
-    code = f"from tests.on_spark.test_java_dies import work; work({str(tmp_path / 'db')!r}, {SEED})"
-    child(code, SECONDS * (2 + ROUNDS))
+    child(f"work({str(tmp_path / 'db')!r}, {SEED})", SECONDS * (2 + ROUNDS))
+
+
+def test_a_java_that_never_starts_again_is_reported_with_its_last_words(tmp_path):
+    child(f"work_without_java({str(tmp_path / 'db')!r})")
