@@ -52,6 +52,9 @@ class Watcher(Protocol):
     def failed(self, error: ViewFailedError, *, hopeless: bool) -> None:
         """Its query failed; hopeless: again at the same place."""
 
+    def healed(self) -> None:
+        """Its query runs again after a failure that was none of its own."""
+
     def started(self) -> None:
         """Its query runs."""
 
@@ -220,6 +223,7 @@ class Runner:
         self.shifts = 0
         self.restarts = 0
         self.error: Error | None = None
+        self._awaits_java = False
         self._name = name
         self._query = query
         self._feed = feed
@@ -290,6 +294,7 @@ class Runner:
                     continue
                 # Spark says only that a connection has ended; here is known why.
                 setback = setbacks.add(self._tasks.error or raised, raised, self._watcher.reached)
+                self._awaits_java = setback.is_of_java
                 if setback.is_failure:
                     self._fail(setback.reason, hopeless=setback.is_hopeless)
                 else:
@@ -395,8 +400,9 @@ class Runner:
         if self._gear is not None and self._gear != gear:
             self.shifts += 1
         self._gear = gear
-        if self.state == "restarting":
-            self.error = None
+        if self._awaits_java:
+            self._awaits_java, self.error = False, None
+            self._watcher.healed()
         self.state = state
         self._ready.set()
         if gear != "live":  # which is, to whoever waits for it, when its task reads

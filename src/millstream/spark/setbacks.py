@@ -50,6 +50,11 @@ class Setback:
     is_failure: bool
     is_hopeless: bool = False
 
+    @property
+    def is_of_java(self) -> bool:
+        """Whether Java was missing, and the query has nothing to do with it."""
+        return not self.is_failure or isinstance(self.reason, SparkStartError)
+
 
 class Setbacks:
     """Counts the setbacks of one view's query.

@@ -113,6 +113,10 @@ class ViewProgress:
             dispatcher.soon(lambda: dispatcher.fan_out.drop_routes(name, error))
         self._moved.wake()
 
+    def healed(self) -> None:
+        """The query runs again after a failure that was none of its own."""
+        self.error = None
+
     def started(self) -> None:
         """The query runs, perhaps again."""
         self._has_started = True
