@@ -453,6 +453,18 @@ class JavaNotFoundError(PipelineError):
     code = "JAVA_NOT_FOUND"
 
 
+class SparkStartError(PipelineError):
+    """Spark's Java did not start, or ended before Spark was ready."""
+
+    code = "SPARK_START"
+
+
+class JavaDiedError(PipelineError):
+    """Spark's Java has ended while it was in use; the views go on in a new one by themselves."""
+
+    code = "JAVA_DIED"
+
+
 class ViewFailedError(Error):
     """A view's query cannot go on; its rows are those from before.
 

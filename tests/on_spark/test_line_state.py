@@ -8,7 +8,8 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import millstream as ms
-from millstream.testing import TIMEOUT
+from millstream.spark.internals import jvm_of
+from millstream.testing import TIMEOUT, wait_until
 
 from .observing import rows_of, settle
 
@@ -213,3 +214,29 @@ class TestSize:
             rows, size = size_of(db, "v")
             assert rows == 202
             assert size > 200 * 8
+
+
+def open_states(spark):
+    """How many lines share the memory for state."""
+    jvm = jvm_of(spark)
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    count = jvm.java.lang.Class.forName("millstream.line.State", True, loader).getDeclaredField(
+        "OPEN"
+    )
+    count.setAccessible(True)
+    return count.get(None)
+
+
+def test_a_view_that_is_dropped_gives_its_memory_back(db, spark):
+    db.execute("CREATE TABLE t (id INT PRIMARY KEY, k INT); INSERT INTO t VALUES (1, 1), (2, 2)")
+    wait_until(lambda: open_states(spark) == 0, lambda: f"open: {open_states(spark)}")
+    for number in range(2):
+        select = f"SELECT a.id, b.k + {number} AS k FROM t a JOIN t b ON a.id = b.k"
+        db.execute(f"CREATE OR REPLACE MATERIALIZED VIEW kept AS {select}")
+        db.execute(f"CREATE MATERIALIZED VIEW dropped AS {select}")
+        settle(db, "kept", "dropped")
+        assert open_states(spark) >= 2
+        db.execute("DROP VIEW dropped")
+    wait_until(lambda: open_states(spark) == 1, lambda: f"open: {open_states(spark)}")
+    db.execute("DROP VIEW kept")
+    wait_until(lambda: open_states(spark) == 0, lambda: f"open: {open_states(spark)}")

@@ -2,7 +2,8 @@
 
 Catch-up reads what has gathered in parallel and ends; live takes every row as it comes. A view that
 is far behind catches up first; one that falls behind in the live gear shifts down, and up again.
-A query that fails is started again, after a pause that grows while it gets nowhere.
+A query that fails is started again, after a pause that grows while it gets nowhere; one whose Java
+has died, at once, in another Java.
 """
 
 from __future__ import annotations
@@ -12,16 +13,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from millstream.errors import (
-    LogCorruptError,
-    LogError,
-    LogFailedError,
-    LsnNotKeptError,
-    RowTooLargeError,
-)
+from millstream.errors import Error
+from millstream.spark.corrections import Corrections
 from millstream.spark.failure import has_no_value, query_failure
 from millstream.spark.live import FAR_BEHIND
-from millstream.spark.retries import FULL_PAUSE, Retries
+from millstream.spark.setbacks import Setbacks
 from millstream.threads import thread
 
 if TYPE_CHECKING:
@@ -34,8 +30,9 @@ if TYPE_CHECKING:
     from millstream.spark.feed import ViewFeed
     from millstream.spark.query import Gear, RunningQuery, SparkQuery
     from millstream.spark.results import Results
+    from millstream.spark.setbacks import Setback
 
-State = Literal["starting", "catching up", "live", "micro-batch", "failed", "stopped"]
+State = Literal["starting", "catching up", "live", "micro-batch", "restarting", "failed", "stopped"]
 
 SHIFT_UP: Final = 50_000
 """Live can take over with so many rows behind: a fraction of a second."""
@@ -60,6 +57,9 @@ class Watcher(Protocol):
 
     def still_failed(self, lsn: int) -> None:
         """Nothing that the view reads was committed after its failure and up to an LSN."""
+
+    def healed(self) -> None:
+        """Its query runs again after a failure that was none of its own."""
 
     def started(self) -> None:
         """Its query runs."""
@@ -211,8 +211,8 @@ class Runner:
     Attributes:
         state: what it is doing.
         shifts: how often it has changed gear.
-        restarts: how often its query was started again after a failure.
-        error: why it failed the last time, until it has got further.
+        restarts: how often its query was started again after a failure, or after Java's death.
+        error: why it failed the last time, until it has got further; or why it restarts.
     """
 
     def __init__(
@@ -228,7 +228,8 @@ class Runner:
         self.state: State = "starting"
         self.shifts = 0
         self.restarts = 0
-        self.error: ViewFailedError | None = None
+        self.error: Error | None = None
+        self._awaits_java = False
         self._name = name
         self._query = query
         self._feed = feed
@@ -241,7 +242,8 @@ class Runner:
         self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
         self._wake = threading.Event()
         self._ready = threading.Event()
-        self._retries = Retries(feed.live, watcher, wakeup=self._wake, over=self._over)
+        self._setbacks = Setbacks(query.spark)
+        self._corrections = Corrections(feed.live, watcher, wakeup=self._wake, over=self._over)
         self._gear: Gear | None = None
         self._server: BridgeServer | None = None
         self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
@@ -288,11 +290,12 @@ class Runner:
     # ---- the thread
 
     def _run(self) -> None:
-        retries = self._retries
+        setbacks = self._setbacks
         while not self._over.is_set():
             try:
+                setbacks.begin()
                 self._run_in_gear()
-                retries.clear()
+                setbacks.clear()
             except Exception as raised:  # noqa: BLE001 - reported, and tried again
                 if self._over.is_set():
                     break
@@ -300,31 +303,27 @@ class Runner:
                     self._query.needs_exchange = True
                     continue
                 # Spark says only that a connection has ended; here is known why.
-                self._pause_after(self._tasks.error or raised)
+                reason = self._tasks.error or raised
+                self._pause_after(setbacks.add(reason, raised, self._watcher.reached))
                 self.restarts += 1
         self.state = "stopped"
         self._ready.set()
 
-    def _pause_after(self, reason: BaseException) -> None:
-        """Report a failure, and wait until there is a chance that another attempt does better."""
-        retries = self._retries
-        if _is_full(reason):
-            retries.clear()
-            self._fail(reason, hopeless=False)
-            self._over.wait(FULL_PAUSE)
-            return
-        retries.count()
-        hopeless = retries.is_hopeless
-        if not has_no_value(reason):
-            self._fail(reason, hopeless=hopeless)
-            retries.pause()
-            return
-        row = retries.row_of(str(reason))
-        self._fail(reason, row, hopeless=hopeless, lsn=retries.tried_lsn)
-        if hopeless:
-            retries.wait_for_commit(row)
+    def _pause_after(self, setback: Setback) -> None:
+        """Report why the query has ended, and wait until another attempt may do better."""
+        reason, self._awaits_java = setback.reason, setback.is_of_java
+        if not setback.is_failure:
+            self._restart(reason)
+        elif has_no_value(reason):
+            row = self._corrections.row_of(str(reason))
+            tried = self._corrections.tried_lsn
+            self._fail(reason, row, hopeless=setback.is_hopeless, lsn=tried)
+            if setback.is_hopeless:
+                self._corrections.wait_for_commit(row, setback.pause)
+                return
         else:
-            retries.pause()
+            self._fail(reason, hopeless=setback.is_hopeless)
+        self._over.wait(setback.pause)
 
     def _run_in_gear(self) -> None:
         """One gear, until there is reason for another one."""
@@ -339,7 +338,7 @@ class Runner:
             return
         wanted, self._wanted = self._wanted, None
         live = self._feed.live
-        live.nets = self._retries.failed and live.beginning is not None
+        live.nets = self._setbacks.failed and live.beginning is not None
         if self._query.plan.line:  # which is fast enough in one thread, and has only that
             self._follow("live", "live", lambda: 0)
             return
@@ -424,6 +423,9 @@ class Runner:
         if self._gear is not None and self._gear != gear:
             self.shifts += 1
         self._gear = gear
+        if self._awaits_java:
+            self._awaits_java, self.error = False, None
+            self._watcher.healed()
         self.state = state
         self._ready.set()
         if gear != "live":  # which is, to whoever waits for it, when its task reads
@@ -442,19 +444,17 @@ class Runner:
         self._feed.live.drop_tail()
         self.state = "failed"
         retracts = self._feed.live.beginning is not None
-        self.error = query_failure(self._name, raised, row, retracts=retracts)
+        self.error = failure = query_failure(self._name, raised, row, retracts=retracts)
         self._ready.set()
-        self._watcher.failed(self.error, hopeless=hopeless, lsn=lsn)
+        self._watcher.failed(failure, hopeless=hopeless, lsn=lsn)
+
+    def _restart(self, reason: BaseException) -> None:
+        """Start again without a failure: the view's rows and its subscribers stay."""
+        self._feed.live.drop_tail()
+        self.state = "restarting"
+        self.error = reason if isinstance(reason, Error) else query_failure(self._name, reason)
 
 
 def _should_shift_down(lag: int) -> int:
     """How much speaks for the catch-up gear with so many rows behind, in looks."""
     return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
-
-
-def _is_full(raised: BaseException) -> bool:
-    """Whether the log, or Spark for its checkpoint, found no room: not the fault of any row."""
-    if isinstance(raised, LogError):
-        others = LogCorruptError | LogFailedError | LsnNotKeptError | RowTooLargeError
-        return not isinstance(raised, others)
-    return "No space left on device" in str(raised)

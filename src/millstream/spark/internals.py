@@ -98,8 +98,11 @@ def line_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN40
 
 
 def jvm_of(session: Any) -> Any:  # noqa: ANN401 - a SparkSession, JavaNames
-    """The Java classes of a session's process, by name (``SparkContext._jvm``)."""
-    jvm = session.sparkContext._jvm  # noqa: SLF001
+    """The Java classes of a session's process, by name (``SparkSession._jvm``).
+
+    ``SparkContext._jvm`` is one for all contexts: of a session whose Java has died, another Java's.
+    """
+    jvm = session._jvm  # noqa: SLF001
     if "millstream_names" not in vars(jvm):
         jvm.millstream_names = JavaNames(jvm)
     return jvm.millstream_names
@@ -255,9 +258,18 @@ def launch_java(conf: Any, output: Any, umask: int) -> Any:  # noqa: ANN401 - Py
     return gateway
 
 
-def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway
-    """The gateway to a session's Java (``SparkContext._gateway``)."""
-    return session.sparkContext._gateway  # noqa: SLF001
+def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway or None
+    """The gateway to a session's Java; None when that has died, and others have started it.
+
+    ``SparkContext._gateway`` is one for all contexts; the session's is that of its ``_jvm``.
+    """
+    client = session._jvm._gateway_client  # noqa: SLF001
+    if "millstream_gateway" not in vars(client):
+        gateway = session.sparkContext._gateway  # noqa: SLF001
+        if gateway is None or gateway._gateway_client is not client:  # noqa: SLF001
+            return None
+        client.millstream_gateway = gateway
+    return client.millstream_gateway
 
 
 def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401
@@ -289,6 +301,22 @@ def forget_context(context: Any = None) -> None:  # noqa: ANN401 - a SparkContex
     if context is None or active_context() is context:
         SparkContext._active_spark_context = None  # noqa: SLF001
         SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def is_disconnected(raised: BaseException | None) -> bool:
+    """Whether an error, or what has led to it, is that Java does not answer any more.
+
+    ``Py4JError``: that of a call which Java has answered with an error is ``Py4JJavaError``.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
+
+    while raised is not None:
+        if isinstance(raised, ConnectionError | EOFError):
+            return True
+        if isinstance(raised, Py4JError) and not isinstance(raised, Py4JJavaError):
+            return True
+        raised = raised.__cause__ or raised.__context__
+    return False
 
 
 def is_stopped(session: Any) -> bool:  # noqa: ANN401 - a SparkSession

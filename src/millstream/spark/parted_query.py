@@ -203,9 +203,8 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
             hint="make the UNION or the join a view of its own, and this one a view over it",
         )
     if plan.line:
-        logs = query.logs
+        logs, frame = query.logs, query.line_result()  # which registers the logs, in each new Java
         leaves = {internals.rdd_id(session.table(log_relation(n))): n for n in range(len(logs))}
-        frame = query.line_result()
     else:
         logs, leaves = (query.columns,), {}
         internals.unknown_frame(session, columns_json(query.columns)).createOrReplaceTempView(FEED)

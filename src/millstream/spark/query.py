@@ -154,7 +154,7 @@ class SparkQuery:
             .outputMode("update")
             .trigger(**_TRIGGERS[gear])
         )
-        attempt = calls(self.session)
+        attempt = calls(result.sparkSession)  # Java may have died: not another one's
         return RunningQuery(attempt, value(attempt.start(internals.java_writer(writer))))
 
     def streaming_result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame

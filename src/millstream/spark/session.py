@@ -16,13 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
+from millstream.errors import (
+    ClosedError,
+    JavaDiedError,
+    JavaNotFoundError,
+    PipelineError,
+    SparkStartError,
+)
 from millstream.log.storage import PRIVATE_FILE, make_private
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
 from millstream.spark.failure import spark_message
+from millstream.spark.last_words import ended_by, last_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -172,6 +179,11 @@ class Spark:
         self._is_ready = False
         self._is_stopped = False
         self._lock = threading.Lock()
+        self._deaths = 0
+        self._burying = threading.Lock()
+        self._start_error: PipelineError | None = None
+        self._failed_starts = 0
+        self._log_start = 0  # where the log of this start begins
         self._server: BridgeServer | None = None
         self._serving = threading.Lock()
 
@@ -182,22 +194,56 @@ class Spark:
 
     @property
     def session(self) -> Any:  # noqa: ANN401
-        """The session, started if need be.
+        """The session, started if need be; anew when its Java has died.
+
+        Whoever waits while another thread tries to start it gets the error of that attempt.
 
         Raises:
             ClosedError: it was stopped.
             JavaNotFoundError: there is no Java for it.
-            PipelineError: it did not start.
+            SparkStartError: it did not start.
+            JavaDiedError: the Java of the user's own session has died.
+            PipelineError: it cannot run our queries.
         """
+        failed_starts = self._failed_starts
         with self._lock:
             self.check()
-            if self._is_ready and self._is_ours and not _is_alive(self._session):
+            if self._start_error is not None and self._failed_starts > failed_starts:
+                raise self._start_error.again()
+            if self._session is not None and not _is_alive(self._session):
                 self._forget()
             if not self._is_ready:
-                with progress("starting Spark (once per process)"):
-                    self._start()
+                try:
+                    with progress("starting Spark (once per process)"):
+                        self._start()
+                except PipelineError as error:
+                    self._start_error = error
+                    self._failed_starts += 1
+                    raise
                 self._is_ready = True
             return self._session
+
+    @property
+    def deaths(self) -> int:
+        """How many Javas have died under it so far, with that of now if nobody has noticed yet."""
+        with self._burying:
+            session, known = self._session, self._deaths
+        return known + (session is not None and _has_ended(_process_of(session)))
+
+    def has_died(self, deaths: int, raised: BaseException) -> bool:
+        """Whether Java has died, or ended Spark, since there were so many deaths.
+
+        Args:
+            deaths: how many there were before a call.
+            raised: what the call has raised. The connections to a Java that is killed end a moment
+                before its process does, which is waited for.
+        """
+        session = self._session
+        if self.deaths > deaths or session is None or isinstance(raised, JavaDiedError):
+            return self.deaths > deaths
+        if internals.is_disconnected(raised):
+            _await_end(_process_of(session))
+        return not _is_alive(session)
 
     def check(self) -> None:
         """Raise if it was stopped.
@@ -223,11 +269,22 @@ class Spark:
         return str(context.getConf().get("spark.driver.host"))
 
     def _forget(self) -> None:
-        """Let go of a Spark that has ended; PySpark would hold on to it."""
+        """Let go of a Spark that has ended; PySpark would hold on to it.
+
+        Raises:
+            JavaDiedError: it is the user's, who alone can start another one.
+        """
+        if not self._is_ours:
+            raise JavaDiedError(
+                "the Java of the Spark session that the database was given has ended",
+                hint="close the database, and open it again with a new session",
+            )
         gateway = internals.gateway_of(self._session)
         internals.forget_context(self._session.sparkContext)
         _end_java(gateway)
-        self._session, self._is_ready = None, False
+        with self._burying:
+            self._session, self._is_ready = None, False
+            self._deaths += 1
 
     def for_view(self, *, line: bool = False) -> Any:  # noqa: ANN401
         """A session for one view: its own settings and relations, the functions of the user's.
@@ -257,18 +314,22 @@ class Spark:
         if self._session is None:
             java = check_java()
             make_private(self._folder)
+            self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
             try:
                 with _LAUNCHING:
                     self._session = self._launch(java)
-            except (JavaNotFoundError, PipelineError):
+            except PipelineError:
                 raise
             except Exception as error:
                 raise self._unstarted(error) from error
+        deaths = self.deaths
         try:
             bridge.add_to(self._session)
         except PipelineError:
             raise
         except Exception as error:
+            if self.has_died(deaths, error):
+                raise self._unstarted(error, _process_of(self._session)) from error
             raise PipelineError(
                 f"Spark cannot load the bridge: {error}",
                 hint="is it Spark 4.3, with classic PySpark?",
@@ -299,7 +360,8 @@ class Spark:
             context.setLogLevel("WARN")
             session = SparkSession(context)
         except BaseException as error:  # Ctrl-C included: PySpark would forget the process
-            reason = self._unstarted(error)  # which Java says, while it runs
+            process = internals.java_process(gateway)
+            reason = self._unstarted(error, process)  # which Java says, while it runs
             internals.forget_context()
             _kill_java(gateway)
             if isinstance(error, Exception):
@@ -308,9 +370,18 @@ class Spark:
         _USERS.started(context, archive)
         return session
 
-    def _unstarted(self, error: BaseException) -> PipelineError:
-        what = spark_message(str(error)) or type(error).__name__
-        return PipelineError(f"Spark did not start: {what}", hint=f"{self.log_file} says more")
+    def _unstarted(
+        self, error: BaseException, process: subprocess.Popen[bytes] | None = None
+    ) -> SparkStartError:
+        """The error of a start that has failed, with what Java has said last."""
+        if internals.is_disconnected(error):
+            _await_end(process)
+        what = ended_by(process) or spark_message(str(error)) or type(error).__name__
+        said = last_words(self.log_file, self._log_start)
+        return SparkStartError(
+            f"Spark did not start: {what}" + (f"; Java's last words: {said}" if said else ""),
+            hint=f"{self.log_file} says more",
+        )
 
     def stop(self) -> None:
         """Stop what was started here; the user's own session goes on. All views have ended."""
@@ -426,13 +497,29 @@ def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
     internals.forget_java(gateway)
 
 
+def _process_of(session: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401 - a SparkSession
+    """Its Java; None when others have started it."""
+    return internals.java_process(internals.gateway_of(session))
+
+
+def _has_ended(process: subprocess.Popen[bytes] | None) -> bool:
+    return process is not None and process.poll() is not None
+
+
+def _await_end(process: subprocess.Popen[bytes] | None) -> None:
+    """Wait for the end of a Java whose connections have ended, should it come soon."""
+    if process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+
+
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
     """Whether its Java runs and has not ended it; of one that others started, nothing is known."""
-    process = internals.java_process(internals.gateway_of(session))
+    process = _process_of(session)
     if process is None:
         return True
     try:
-        return process.poll() is None and not internals.is_stopped(session)
+        return not _has_ended(process) and not internals.is_stopped(session)
     except Exception:  # noqa: BLE001 - py4j's: Java has ended just now
         return False
 

@@ -72,7 +72,7 @@ class ViewRunner(Protocol):
 
     Attributes:
         shifts: how often it has changed gear.
-        restarts: how often its query was started again after a failure.
+        restarts: how often its query was started again, after a failure or after Java's death.
     """
 
     shifts: int
@@ -83,8 +83,8 @@ class ViewRunner(Protocol):
         """What it is doing."""
 
     @property
-    def error(self) -> ViewFailedError | None:
-        """Why it failed the last time, until it has got further."""
+    def error(self) -> Error | None:
+        """Why it failed the last time, until it has got further; or why it restarts."""
 
     def start(self) -> None:
         """Start its thread."""
@@ -130,7 +130,7 @@ class RunningView:
 
     @property
     def error(self) -> Error | None:
-        """Why it failed the last time, or waits."""
+        """Why it failed the last time, restarts, or waits."""
         return self.view.progress.blocked_by or self.runner.error
 
     @property

@@ -139,6 +139,10 @@ class ViewProgress:
         """Wait until a view that has failed was tried again with all up to an LSN."""
         self._moved.wait(lambda: self.error is None or self.is_over or self.counts_at(lsn), seconds)
 
+    def healed(self) -> None:
+        """The query runs again after a failure that was none of its own."""
+        self.error = self.failed_lsn = None
+
     def started(self) -> None:
         """The query runs, perhaps again."""
         self._has_started = True

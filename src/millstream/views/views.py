@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from millstream.errors import (
     ClosedError,
     Error,
+    JavaDiedError,
     ObjectChangedError,
     ObjectNotFoundError,
+    SparkStartError,
     SubscriptionEndedError,
     WrongObjectError,
 )
@@ -192,12 +194,20 @@ class Views:
 
         Raises:
             SqlError: it cannot be answered exactly; it says why, and what to write instead.
+            JavaDiedError: Spark's Java has died meanwhile.
         """
+        spark = self.spark_views.spark
+        deaths = spark.deaths
         try:
             return self.planner.plan(statement, name, tenant)
-        except Exception:
-            self.spark_views.spark.check()  # raises when Spark is being stopped just now
-            raise
+        except Exception as error:
+            spark.check()  # raises when Spark is being stopped just now
+            if isinstance(error, SparkStartError) or not spark.has_died(deaths, error):
+                raise
+            raise JavaDiedError(
+                "Spark's Java has ended while the query was planned",
+                hint="run the statement again: another Java is started",
+            ) from error
 
     @uninterrupted
     def create(self, planned: PlannedView) -> RunningView:

@@ -13,6 +13,7 @@ export function trouble({ kind, state, error, lag_rows: lag }) {
   if (state === "broken") return `This ${kind} cannot be opened. ${sentence(error)}`;
   if (state === "damaged") return `A part of its log is damaged. ${sentence(error)}`;
   if (state === "waiting") return "It waits: the disk is full.";
+  if (state === "restarting") return `It restarts. ${sentence(error)}`;
   if (error) return `It is tried again. ${sentence(error)}`;
   return lag > 100_000 ? `It is ${plural(lag, "row")} behind.` : "";
 }

@@ -4,9 +4,11 @@ import java.util.ArrayDeque;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import millstream.functions.Bytes;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker$;
 import org.apache.spark.sql.streaming.ValueState;
+import org.apache.spark.util.TaskCompletionListener;
 
 /**
  * The state of a line. What was used of late is at hand as objects; what has changed is written to
@@ -20,7 +22,7 @@ import org.apache.spark.sql.streaming.ValueState;
  * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
  * setting the key where Spark keeps it.
  */
-final class State {
+final class State implements TaskCompletionListener {
   /** Changed pieces that are not written yet: so many, at most, between two commits. */
   private static final int MOST_CHANGED = 1 << 18;
 
@@ -30,6 +32,7 @@ final class State {
   /** What a change that waits takes of memory, with what comes of it. */
   private static final int CHANGE_BYTES = 400;
 
+  /** How many states are open in this process, which share the memory. */
   private static final AtomicInteger OPEN = new AtomicInteger();
 
   /** The slot of what the state says of itself. */
@@ -51,11 +54,17 @@ final class State {
   private int mostChanges;
   private int holds;
   private boolean isCrowded;
+  private boolean isClosed;
 
   State(String feed, ValueState stored) {
     this.feed = feed;
     this.stored = stored;
-    OPEN.incrementAndGet();
+    TaskContext task = TaskContext.get();
+    isClosed = task == null; // the driver only looks which state there is
+    if (task != null) {
+      OPEN.incrementAndGet();
+      task.addTaskCompletionListener(this); // Spark does not close what a stopped task has opened
+    }
     setMost();
   }
 
@@ -64,7 +73,13 @@ final class State {
     isNew = stored(Key.NOTHING, TOTALS, 0) == null;
   }
 
+  public void onTaskCompletion(TaskContext task) {
+    close();
+  }
+
   void close() {
+    if (isClosed) return;
+    isClosed = true;
     OPEN.decrementAndGet();
   }
 

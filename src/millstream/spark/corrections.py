@@ -1,8 +1,7 @@
-"""Retries: when a query that has failed is started again, and on which row it has failed.
+"""Corrections: which row a query has no value for, and the wait until the row is corrected.
 
-A query that has no value for a row fails again on the same row. So it waits for a commit to what it
-reads, and begins with what the changes come to: a row that was corrected or deleted is gone from
-them. Any other failure, such as that of a Python function, may go away by itself.
+Such a query fails again on the same row. So it waits for a commit to what it reads, and begins with
+what the changes come to: a row that was corrected or deleted is gone from them.
 """
 
 from __future__ import annotations
@@ -21,13 +20,6 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.spark.live import LiveGear
 
-PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
-"""From a failure to the next attempt, while the query gets nowhere."""
-
-FULL_PAUSE: Final = 2.0
-_HOPELESS: Final = 2
-"""After so many failures at the same place subscribers get the error."""
-
 _FEW: Final = 1000
 
 
@@ -44,8 +36,8 @@ class Progress(Protocol):
         """Nothing that the view reads was committed after its failure and up to an LSN."""
 
 
-class Retries:
-    """The failures of one query at the same place, and the wait after each.
+class Corrections:
+    """Finds the row that one query has no value for, and waits for its correction.
 
     Args:
         live: what it reads.
@@ -66,45 +58,20 @@ class Retries:
         self._progress = progress
         self._wakeup = wakeup
         self._over = over
-        self._place = -1
-        self._failures = 0
-
-    @property
-    def failed(self) -> bool:
-        """Whether the next attempt is one after a failure."""
-        return self._failures > 0
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether it has failed at the same place again."""
-        return self._failures >= _HOPELESS
 
     @property
     def tried_lsn(self) -> int:
         """The last attempt has failed on what there was up to this LSN."""
         return max(self._live.tried_lsn, self._progress.reached)
 
-    def count(self) -> None:
-        """Count a failure."""
-        reached = self._progress.reached
-        self._failures = self._failures + 1 if reached == self._place else 1
-        self._place = reached
-
-    def clear(self) -> None:
-        """Forget the failures: the query has ended without one."""
-        self._failures = 0
-
-    def pause(self) -> None:
-        """Wait a while, longer after each failure at the same place."""
-        self._over.wait(PAUSES[min(self._failures, len(PAUSES)) - 1])
-
-    def wait_for_commit(self, row: FailedRow | None) -> None:
-        """Wait for a commit to what the query reads, and no shorter than ``pause``.
+    def wait_for_commit(self, row: FailedRow | None, pause: float) -> None:
+        """Wait for a commit to what the query reads.
 
         Args:
             row: the row that it has no value for; once that is retracted, there is no pause.
+            pause: wait at least so many seconds, unless the row is retracted.
         """
-        until = time.monotonic() + PAUSES[min(self._failures, len(PAUSES)) - 1]
+        until = time.monotonic() + pause
         is_due = False
         tail = self._live.tail_after(self.tried_lsn)
         try:
@@ -124,7 +91,7 @@ class Retries:
                 if self._is_quiet(tail):
                     self._wakeup.wait(left if is_due else None)
         except Error:  # retention has removed rows, say: the query itself reports that
-            self.pause()
+            self._over.wait(pause)
         finally:
             tail.close()
 
