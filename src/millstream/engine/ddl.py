@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.catalog import Definition, options_of
 from millstream.engine import connect, show
@@ -23,6 +23,8 @@ from millstream.threads import uninterrupted
 from millstream.views.replacement import build_beside, take_over
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.catalog import SinkDefinition
     from millstream.engine.context import Context
     from millstream.engine.engine import Engine
@@ -194,6 +196,10 @@ def _replace(engine: Engine, old: Definition, new: PlannedView) -> None:
 
 @uninterrupted
 def _replace_at_once(engine: Engine, old: Definition, new: PlannedView) -> None:
+    _check_unread(engine, old)
+    for name in _dropped_with(engine, old):
+        if sinks := connect.sinks_of(engine, name):
+            raise _in_use_by(name, sinks, or_else="")
     _drop(engine, old)
     engine.views.create(new)
 
@@ -230,7 +236,7 @@ def _check_unread(engine: Engine, definition: Definition) -> None:
         if reader != definition.name
     ]
     if readers:
-        raise _in_use(engine, definition, readers)
+        raise _in_use(engine, definition, readers, or_else="")
 
 
 # ---- dropping
@@ -312,10 +318,7 @@ def _drop_sinks(engine: Engine, names: list[str], *, cascade: bool) -> None:
     """Drop the sinks that read what is dropped, if they are to go with it."""
     sinks = [sink for name in names for sink in connect.sinks_of(engine, name)]
     if sinks and not cascade:
-        raise InUseError(
-            f"{names[0]} is read by the sink {', '.join(sinks)}",
-            hint=f"DROP SINK {sinks[0]} first, or write CASCADE",
-        )
+        raise _in_use_by(names[0], sinks)
     for name in sinks:
         sink = engine.catalog.sink(name)
         connect.drop_sink(engine, name)
@@ -330,10 +333,7 @@ def _check_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> No
         raise _in_use(engine, letters, list(readers))
     sinks = [] if letters is None else connect.sinks_of(engine, letters.name)
     if letters is not None and sinks and not cascade:
-        raise InUseError(
-            f"{letters.name} is read by the sink {', '.join(sinks)}",
-            hint=f"DROP SINK {sinks[0]} first, or write CASCADE",
-        )
+        raise _in_use_by(letters.name, sinks)
 
 
 def _drop_letters(engine: Engine, sink: SinkDefinition, *, cascade: bool) -> None:
@@ -352,7 +352,22 @@ def _dropped_with(engine: Engine, definition: Definition) -> list[str]:
     return [definition.name, engine.catalog[late].name]
 
 
-def _in_use(engine: Engine, definition: Definition, readers: list[str]) -> InUseError:
+_CASCADE: Final = ", or write CASCADE"
+"""What a DROP may do instead; a statement that replaces something does not take it."""
+
+
+def _in_use_by(name: str, sinks: Sequence[str], *, or_else: str = _CASCADE) -> InUseError:
+    """The error of dropping or replacing what sinks read."""
+    return InUseError(
+        f"{name} is read by the sink {', '.join(sinks)}",
+        hint=f"DROP SINK {sinks[0]} first{or_else}",
+    )
+
+
+def _in_use(
+    engine: Engine, definition: Definition, readers: list[str], *, or_else: str = _CASCADE
+) -> InUseError:
+    """The error of dropping or replacing what views read."""
     named = [engine.catalog[name] for name in readers if name in engine.catalog]
     first = [f"DROP {each.kind.upper()} {each.name}" for each in named]
     shown = [each.name for each in named]
@@ -361,5 +376,5 @@ def _in_use(engine: Engine, definition: Definition, readers: list[str]) -> InUse
         shown.append("a query that is subscribed to")
     return InUseError(
         f"{definition.name} is read by {', '.join(shown)}",
-        hint=f"{'; '.join(first)} first, or write CASCADE",
+        hint=f"{'; '.join(first)} first{or_else}",
     )

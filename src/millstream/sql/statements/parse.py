@@ -171,16 +171,12 @@ def _no_statement(reader: StatementReader) -> SqlError:
         return reader.unsupported(f"{word} is not supported", hint=_UNSUPPORTED[word])
     known = ["SELECT", "WITH", *_READERS, *_UNSUPPORTED]
     left = reader.tokens_left
-    if _is_name(left) and not nearest(word, known, cutoff=0.75):
+    is_name = len(left) == 1 and left[0].token_type is TokenType.VAR
+    if is_name and not nearest(word, known, cutoff=0.75):
         name = reader.sql[left[0].start : left[0].end + 1]
         return reader.expected("a statement", hint=f"Write SELECT * FROM {name}.")  # noqa: S608
     otherwise = f"Statements begin with SELECT, {', '.join(_READERS)}."
     return reader.expected("a statement", hint=did_you_mean(word, known, otherwise))
-
-
-def _is_name(tokens: list[Token]) -> bool:
-    """Whether a text has nothing but one name, as of a table."""
-    return len(tokens) == 1 and tokens[0].token_type is TokenType.VAR
 
 
 def _chunks(sql: str) -> list[list[Token]]:
