@@ -150,7 +150,7 @@ class Http:
             f"no answer from {self._client.base_url}: {error or type(error).__name__}",
             hint="whether the statement has run is not known: look before you repeat it"
             if was_sent
-            else "is the server running there?",
+            else "start a server there: millstream serve DIR --http HOST:PORT",
         )
         failure.__cause__ = error
         if was_sent and not again:

@@ -155,7 +155,9 @@ def _cast_map(array: pa.Array, of: SqlType) -> pa.Array:
 def _cast_struct(array: pa.Array, of: SqlType) -> pa.Array:
     names = [each.name for each in array.type]
     if len(set(names)) != len(names) or not set(names) <= set(of.names):
-        raise SchemaMismatchError(f"the fields ({', '.join(names)}) are others")
+        raise SchemaMismatchError(
+            f"expected the fields ({', '.join(of.names)}), got ({', '.join(names)})"
+        )
     given = dict(zip(names, array.flatten(), strict=True))
     children = [
         _cast(given[name], child) if name in given else pa.nulls(len(array), child.arrow)
