@@ -75,7 +75,14 @@ ACCEPTED = [
     *("CAST(name AS BIGINT)", "name::BIGINT", "TRY_CAST(name AS INT)"),
     *("BIGINT(name) + 1", "DATE(name)", "DOUBLE(name)", "INT(name)"),
     *("TO_DATE(name)", "TO_TIMESTAMP(name)", "TO_NUMBER(name, '999')"),
-    *("ts > '2026-01-01'", "d = '2026-01-31'", "id = '1'", "CONCAT(name, id)", "UPPER(id)"),
+    *(
+        "ts > '2026-01-01'",
+        "d = '2026-01-31'",
+        "id = '1'",
+        "CONCAT(name, id)",
+        "MD5(name)",
+        "UPPER(id)",
+    ),
 ]
 
 

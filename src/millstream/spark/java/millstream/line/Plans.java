@@ -22,6 +22,7 @@ import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import scala.collection.Iterator;
@@ -128,7 +129,8 @@ public final class Plans {
 
   private static boolean isImplicit(Cast cast) {
     boolean ofText = cast.child().dataType() instanceof StringType;
-    if (!ofText || cast.dataType() instanceof StringType) return false;
+    DataType type = cast.dataType();
+    if (!ofText || type instanceof StringType || type instanceof BinaryType) return false;
     if (cast.getTagValue(Cast$.MODULE$.USER_SPECIFIED_CAST()).isDefined()) return false;
     return !isCall(cast) && !isValid(cast);
   }
