@@ -244,7 +244,7 @@ def _hint_of_many(value: object) -> str:
     """The method that takes many rows, if that is what was given instead of one; else nothing."""
     if hasattr(value, "__arrow_c_stream__"):
         return "One row is expected; push_arrow(data) takes a frame, a table or a record batch."
-    if isinstance(value, list) and value and all(map(_may_be_row, value)):
+    if isinstance(value, (list, tuple)) and value and all(map(_may_be_row, value)):
         return "One row is expected; push_batch(rows) takes a list of rows."
     return ""
 
