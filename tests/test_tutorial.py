@@ -65,7 +65,7 @@ class Tutorial:
         return done.stdout
 
     @contextmanager
-    def serve(self):
+    def serve(self, end=subprocess.Popen.terminate):
         words = [self.text(word) for word in command("millstream serve")]
         running = subprocess.Popen(
             [sys.executable, "-m", *words], cwd=self.folder, stdout=subprocess.PIPE, text=True
@@ -77,7 +77,7 @@ class Tutorial:
                 assert said == f"millstream serves market.db at http://{self.server}\n"
                 yield
             finally:
-                running.terminate()
+                end(running)
 
     @contextmanager
     def market(self):
@@ -135,6 +135,25 @@ def changes(page, table):
         "([table, before]) => document.querySelector(table).innerText !== before",
         arg=[table, before],
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [subprocess.Popen.terminate, subprocess.Popen.kill])
+def test_the_market_goes_on_after_the_server_has_ended(tutorial, end):
+    with ExitStack() as running:
+        with tutorial.serve(end):
+            market = running.enter_context(tutorial.market())
+            all_symbols(tutorial)
+        for _ in range(3):
+            with tutorial.serve(end), ms.connect(f"http://{tutorial.server}") as db:
+                before = db.query("SELECT COUNT(*) AS n FROM trades").fetchall()
+                wait_until(
+                    lambda before=before, db=db: (
+                        db.query("SELECT COUNT(*) AS n FROM trades").fetchall() > before
+                    ),
+                    "market.py pushes",
+                )
+            assert market.poll() is None
 
 
 @pytest.mark.slow

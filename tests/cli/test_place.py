@@ -24,6 +24,16 @@ def test_commands_on_a_server(cli, url):
     assert json.loads(done.stdout)["row"] == {"a": 7}
 
 
+def test_a_port_that_is_refused_is_reported_at_once():
+    command = [*COMMAND, "sql", "http://127.0.0.1:9", "-c", "SHOW TABLES"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        said = process.stderr.readline()
+        assert process.poll() is None  # it tries for a while
+        process.kill()
+    assert said.startswith("no answer from http://127.0.0.1:9")
+    assert said.endswith("; trying for 10 s\n")
+
+
 def test_a_key_is_for_a_url(quick):
     assert (
         "--key is for the URL" in quick("sql", "db", "--key", "k", "-c", "SELECT 1", check=1).stderr

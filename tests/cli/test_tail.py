@@ -59,4 +59,4 @@ def test_ctrl_c_on_a_terminal(terminal, trades):
 
 
 def test_no_directory_is_refused(quick):
-    assert "which database?" in quick("tail", "trades", check=1).stderr
+    assert "no database is given" in quick("tail", "trades", check=1).stderr

@@ -114,6 +114,13 @@ class TestConnecting:
         with pytest.raises(errors.DisconnectedError, match="no answer from"):
             ms.connect("http://127.0.0.1:9", timeout=0)
 
+    def test_the_first_attempt_that_fails_is_reported_at_once(self, caplog):
+        with pytest.raises(errors.DisconnectedError):
+            ms.connect("http://127.0.0.1:9", timeout=0.1)
+        (said,) = [each.message for each in caplog.records if each.name == "millstream.client"]
+        assert "http://127.0.0.1:9" in said
+        assert said.endswith("; trying for 0.1 s")
+
     def test_closed(self, shared):
         with ms.connect(shared.url) as db:
             assert "open" in repr(db)

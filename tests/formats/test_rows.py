@@ -7,6 +7,8 @@ from decimal import Decimal
 from types import MappingProxyType
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -230,3 +232,33 @@ def test_a_record_that_does_not_fit(hints, ddl, message):
 def test_what_is_no_record():
     with pytest.raises(SchemaError, match="not a dataclass"):
         check_record(dict, TRADES)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("A", 1.0, 1), ("B", 2.0, 2)],
+        [("A", 1.0, 1), ("B", 2.0, 2), ("C", 3.0, 3)],
+        [{"symbol": "A"}],
+        [Trade("A", 1.0, 1)],
+    ],
+)
+def test_many_rows_where_one_is_expected(rows):
+    with pytest.raises(RowError) as caught:
+        RowShape(TRADES).row(rows)
+    assert "push_batch(rows)" in caught.value.hint
+
+
+def test_a_frame_where_a_row_is_expected():
+    with pytest.raises(RowError) as caught:
+        RowShape(TRADES).row(pa.table({"symbol": ["A"]}))
+    assert "push_arrow(data)" in caught.value.hint
+
+
+def test_integers_that_pandas_has_made_floats():
+    with pytest.raises(SchemaMismatchError) as caught:
+        as_batches(pd.DataFrame({"symbol": ["A", "B"], "size": [1, None]}), TRADES)
+    assert "frame.astype({'size': 'Int64'})" in caught.value.hint
+    frame = pd.DataFrame({"symbol": ["A", "B"], "size": [1, None]}).astype({"size": "Int64"})
+    (batch,) = as_batches(frame, TRADES)
+    assert [row[2] for row in batch.rows] == [1, None]

@@ -271,10 +271,18 @@ def test_what_is_neither_text_nor_a_file_is_refused(read_rows, tmp_path, monkeyp
     with pytest.raises(SchemaMismatchError) as caught:
         read_rows("rows", TRADES)
     assert "pathlib.Path('rows')" in caught.value.hint
+
     for text in ("no file", "x" * 5000):
         with pytest.raises(SchemaMismatchError) as caught:
             read_rows(text, TRADES)
         assert "pathlib" not in caught.value.hint
+
+
+@pytest.mark.parametrize("read", [csv_rows, json_rows])
+def test_what_looks_like_the_name_of_a_file(read):
+    with pytest.raises(SchemaMismatchError) as caught:
+        read("data/orders.csv", Schema.of(n="INT"))
+    assert "pathlib.Path('data/orders.csv')" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "symbol,price", "symbol,price\n", "symbol\n\n\r\n"])

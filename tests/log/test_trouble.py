@@ -306,6 +306,8 @@ class TestLock:
         with Log(tmp_path):
             result = in_child(lambda: _attempt(tmp_path))
         assert f"pid {os.getpid()}" in result
+        assert "millstream serve" in result
+        assert "ms.connect(url)" in result
 
     def test_is_not_given_away_by_a_failed_attempt_or_a_backup(self, tmp_path):
         with Log(tmp_path / "log"):

@@ -595,3 +595,13 @@ def test_help_says_what_a_push_takes_and_does(options, said):
         db.execute("ALTER SOURCE s ADD COLUMN more DOUBLE")
         assert "more DOUBLE" in source.push.__doc__
         assert inspect.signature(source.push).parameters.keys() == {"row"}
+
+
+def test_push_of_many_rows_names_the_method_for_them():
+    with ms.open() as db:
+        db.execute("CREATE SOURCE s (n BIGINT, name VARCHAR)")
+        push = db.source("s").push
+        for rows in ([(1, "a"), (2, "b")], [(1, "a"), (2, "b"), (3, "c")], [{"n": 1}]):
+            with pytest.raises(RowError) as caught:
+                push(rows)
+            assert "push_batch(rows)" in caught.value.hint

@@ -52,6 +52,6 @@ def required(place: str | None) -> str:
     """
     if place is None:
         raise InvalidOptionError(
-            "which database?", hint=f"give its directory, or set {DIRECTORY} once"
+            "no database is given", hint=f"name its directory or URL, or set {DIRECTORY}"
         )
     return place

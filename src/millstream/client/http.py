@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from millstream.errors import Error
     from millstream.sql import ParameterValues
+
+_logger = logging.getLogger("millstream.client")
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _TIMES: Final = httpx.Timeout(connect=5.0, read=120.0, write=60.0, pool=None)
@@ -67,6 +70,7 @@ class Http:
     def __init__(self, url: str, key: str | None, timeout: float) -> None:
         self._client = httpx.Client(base_url=url, headers=bearer(key), timeout=_TIMES)
         self._timeout = timeout
+        self._reached = False  # whether the server has ever answered
 
     def sql(self, sql: str, parameters: ParameterValues, *, again: bool) -> bytes:
         """Run statements; returns Arrow. With ``again``, they may be run more than once."""
@@ -114,13 +118,14 @@ class Http:
                 connection broke after the request was sent.
             Error: what the server has answered.
         """
-        deadline = time.monotonic() + self._timeout
+        deadline, waits = time.monotonic() + self._timeout, False
         for delay in delays():
             try:
                 answer = self._client.request(method, path, headers=headers, content=content)
             except (httpx.TransportError, RuntimeError) as error:
                 failure = self._failure(error, again=again)
             else:
+                self._reached = True
                 if answer.is_success:
                     return answer.content
                 failure = _refusal(answer, sql)
@@ -128,6 +133,9 @@ class Http:
                     raise failure
             if time.monotonic() + delay > deadline:
                 raise failure
+            if not (self._reached or waits):
+                waits = True
+                _logger.warning("%s; trying for %g s", failure.message, self._timeout)
             time.sleep(delay)
         raise AssertionError("there is always a further delay")
 
@@ -142,7 +150,7 @@ class Http:
             f"no answer from {self._client.base_url}: {error or type(error).__name__}",
             hint="whether the statement has run is not known: look before you repeat it"
             if was_sent
-            else "is the server running there?",
+            else "start a server there: millstream serve DIR --http HOST:PORT",
         )
         failure.__cause__ = error
         if was_sent and not again:

@@ -314,6 +314,8 @@ class ListenerInbox(RemoteInbox):
         self.put([batch])
         if self._rows > _MESSAGES:
             error = SlowConsumerError(
-                f"more than {_MESSAGES:,} messages were not read", token="", hint="read them faster"
+                f"more than {_MESSAGES:,} messages wait to be read",
+                token="",
+                hint="read messages faster, or in a thread of their own",
             )
             self.end(error)

@@ -165,8 +165,8 @@ class Link:
         self._acks.pop(inbox.number, None)
         if not is_answered:
             raise DisconnectedError(
-                "the server is away, and has not confirmed the acknowledgement",
-                hint="acknowledge again; what is not acknowledged comes again after a restart",
+                "the server cannot be reached, and has not confirmed the acknowledgement",
+                hint="acknowledge again; batches without an acknowledgement are delivered again",
             )
         if ack.error is not None:
             raise ack.error

@@ -346,7 +346,7 @@ class RemoteSubscribing:
     def _listen(self, style: type[S], channels: tuple[str, ...]) -> S:
         self._check()
         if not channels:
-            raise InvalidOptionError("there is no channel", hint='db.listen("orders")')
+            raise InvalidOptionError("name at least one channel", hint='db.listen("orders")')
         for channel in channels:
             check_name(channel, "channel")
         return self._made(style, self._link.listen(tuple(dict.fromkeys(channels))))
@@ -404,7 +404,8 @@ class RemoteSubscribing:
         if unknown:
             subscription.cancel()
             raise InvalidOptionError(
-                f"{collection} has no column {unknown[0]!r}", hint=f"it has {', '.join(known)}"
+                f"{collection} has no column {unknown[0]!r}",
+                hint=f"available columns: {', '.join(known)}",
             )
         return subscription, maker
 

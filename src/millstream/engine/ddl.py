@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.catalog import Definition, options_of
 from millstream.engine import connect, show
@@ -294,9 +294,9 @@ def _check_unread(engine: Engine, definition: Definition) -> None:
     names = _dropped_with(engine, definition)
     readers = _readers_of(engine, definition, names)
     if readers:
-        raise _in_use(engine, definition, readers)
+        raise _in_use(engine, definition, readers, or_else="")
     for name in names[1:]:
-        _check_no_sinks(engine, name)
+        _check_no_sinks(engine, name, or_else="")
 
 
 # ---- dropping
@@ -384,13 +384,13 @@ def _readers_of(engine: Engine, definition: Definition, names: list[str]) -> lis
     ]
 
 
-def _check_no_sinks(engine: Engine, name: str) -> None:
+def _check_no_sinks(engine: Engine, name: str, *, or_else: str = _CASCADE) -> None:
     """Raise if sinks read a relation."""
     sinks = connect.sinks_of(engine, name)
     if sinks:
         raise InUseError(
             f"{name} is read by the sink {', '.join(sinks)}",
-            hint=f"DROP SINK {sinks[0]} first, or write CASCADE",
+            hint=f"DROP SINK {sinks[0]} first{or_else}",
         )
 
 
@@ -430,7 +430,14 @@ def _dropped_with(engine: Engine, definition: Definition) -> list[str]:
     return [definition.name, engine.catalog[late].name]
 
 
-def _in_use(engine: Engine, definition: Definition, readers: list[str]) -> InUseError:
+_CASCADE: Final = ", or write CASCADE"
+"""What a DROP may do instead; a statement that replaces something does not take it."""
+
+
+def _in_use(
+    engine: Engine, definition: Definition, readers: list[str], *, or_else: str = _CASCADE
+) -> InUseError:
+    """The error of dropping or replacing what views read."""
     named = [engine.catalog[name] for name in readers if name in engine.catalog]
     first = [f"DROP {each.kind.upper()} {each.name}" for each in named]
     shown = [each.name for each in named]
@@ -444,5 +451,5 @@ def _in_use(engine: Engine, definition: Definition, readers: list[str]) -> InUse
         shown.append("a query that is subscribed to")
     return InUseError(
         f"{definition.name} is read by {', '.join(shown)}",
-        hint=f"{'; '.join(first)} first, or write CASCADE",
+        hint=f"{'; '.join(first)} first{or_else}",
     )

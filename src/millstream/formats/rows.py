@@ -63,7 +63,11 @@ class RowShape:
         Raises:
             RowError: not a row, an unknown name, or a value that does not fit.
         """
-        return self.schema.check_rows(self._without_records([self._ordered_row(0, value)]))[0]
+        try:
+            return self.schema.check_rows(self._without_records([self._ordered_row(0, value)]))[0]
+        except RowError as error:
+            error.hint = _hint_of_many(value) or error.hint
+            raise
 
     def rows(self, values: Iterable[object]) -> list[Row]:
         """Many rows in canonical form, all of them or none.
@@ -234,6 +238,19 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of any type
     if isinstance(value, list):
         return list(map(_plain, value))
     return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def _hint_of_many(value: object) -> str:
+    """The method that takes many rows, if that is what was given instead of one; else nothing."""
+    if hasattr(value, "__arrow_c_stream__"):
+        return "One row is expected; push_arrow(data) takes a frame, a table or a record batch."
+    if isinstance(value, (list, tuple)) and value and all(map(_may_be_row, value)):
+        return "One row is expected; push_batch(rows) takes a list of rows."
+    return ""
+
+
+def _may_be_row(value: object) -> bool:
+    return isinstance(value, (tuple, Mapping)) or is_dataclass(value)
 
 
 def no_rows(data: object) -> SchemaMismatchError:

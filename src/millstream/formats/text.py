@@ -65,13 +65,18 @@ def read_input(data: TextInput) -> str | bytes:
 
 
 def path_hint(data: object) -> str:
-    """What to say of text that cannot be read and is the name of a file."""
+    """What to say of text that cannot be read and is, or looks like, the name of a file."""
     if not isinstance(data, str) or not _names_a_file(data):
         return ""
     return f"A str is the text itself; for the file of that name give pathlib.Path({data!r})."
 
 
+_FILE_NAME = re.compile(r"[^\n,;\"{]*\.(csv|tsv|txt|json|jsonl|ndjson)(\.gz)?", re.IGNORECASE)
+
+
 def _names_a_file(text: str) -> bool:
+    if _FILE_NAME.fullmatch(text):
+        return True
     try:
         return Path(text).is_file()
     except (OSError, ValueError):  # too long, or with a NUL

@@ -226,7 +226,8 @@ def _locked(directory: Path, other: str) -> LogLockedError:
         )
     return LogLockedError(
         f"{directory} is open in another process ({other})",
-        hint="a directory is open in one process at a time: stop the other one first",
+        hint="one process at a time opens a directory: stop the other one; or let it serve, with "
+        "millstream serve, and call ms.connect(url) in all others",
     )
 
 

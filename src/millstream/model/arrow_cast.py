@@ -51,13 +51,23 @@ def cast_column(data: pa.RecordBatch, name: str, of: SqlType, *, nullable: bool)
             reason = error.message if isinstance(error, Error) else error
             raise SchemaMismatchError(
                 f"column {name!r}: {array.type} does not fit {of.sql}: {reason}",
-                hint="Nothing is cast that would lose or guess; cast the column yourself first.",
+                hint=_hint(name, array.type, of),
             ) from error
     if nullable:
         return pa.nulls(data.num_rows, of.arrow)
     raise SchemaMismatchError(
         f"the column {name!r} is missing, and it is NOT NULL", hint="Give its values."
     )
+
+
+def _hint(name: str, given: pa.DataType, of: SqlType) -> str:
+    """How a column of another type can be cast."""
+    if pa.types.is_floating(given) and _FAMILIES.get(of.kind, of.kind) == "integer":
+        return (
+            "pandas makes integers float64 where values are missing: "
+            f"frame.astype({{{name!r}: 'Int64'}})."
+        )
+    return "Only casts without loss are done; cast the column yourself first."
 
 
 def _cast(array: pa.Array, of: SqlType) -> pa.Array:
@@ -75,7 +85,7 @@ def _cast(array: pa.Array, of: SqlType) -> pa.Array:
         return _cast(plain, of)
     cast = _CASTS.get((_arrow_family(array.type), _FAMILIES.get(of.kind, of.kind)))
     if cast is None:
-        raise SchemaMismatchError("they mean different things")
+        raise SchemaMismatchError("there is no cast without loss")
     return cast(array, of)
 
 
@@ -145,7 +155,9 @@ def _cast_map(array: pa.Array, of: SqlType) -> pa.Array:
 def _cast_struct(array: pa.Array, of: SqlType) -> pa.Array:
     names = [each.name for each in array.type]
     if len(set(names)) != len(names) or not set(names) <= set(of.names):
-        raise SchemaMismatchError(f"the fields ({', '.join(names)}) are others")
+        raise SchemaMismatchError(
+            f"expected the fields ({', '.join(of.names)}), got ({', '.join(names)})"
+        )
     given = dict(zip(names, array.flatten(), strict=True))
     children = [
         _cast(given[name], child) if name in given else pa.nulls(len(array), child.arrow)

@@ -376,7 +376,7 @@ class Schema:
 
     def _check_row(self, number: int, row: Row) -> Row:
         if not isinstance(row, (tuple, list)) or len(row) != len(self.columns):
-            count = f"{len(row)} values" if isinstance(row, (tuple, list)) else type(row).__name__
+            count = str(len(row)) if isinstance(row, (tuple, list)) else type(row).__name__
             raise RowError(
                 f"row {number}: expected {len(self.columns)} values, got {count}",
                 row=number,

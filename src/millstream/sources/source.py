@@ -344,7 +344,10 @@ class Writer:
 
     def __init__(self, source: Source, batch_rows: int = 1024) -> None:
         if type(batch_rows) is not int or batch_rows < 1:
-            raise InvalidOptionError(f"batch_rows is {batch_rows!r}", hint="a number from 1 on")
+            raise InvalidOptionError(
+                f"batch_rows must be an int of at least 1, got {batch_rows!r}",
+                hint="Leave it out for 1,024.",
+            )
         self._source = source
         self._batch_rows = batch_rows
         self._rows: list[Any] = []

@@ -6,7 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from millstream.errors import Error, SqlColumnError, SqlError, ViewFailedError
+from millstream.errors import (
+    Error,
+    SqlColumnError,
+    SqlError,
+    SqlUnsupportedError,
+    ViewFailedError,
+)
 from millstream.model.display import shown_values
 from millstream.sql.statements.cursor import did_you_mean
 
@@ -23,6 +29,9 @@ _UNRESOLVED = re.compile(
     r"\[UNRESOLVED_COLUMN\.[A-Z_]+\] .*? name (`.+?`) cannot be resolved\."
     r"(?: Did you mean one of the following\? \[(.*?)\])?"
 )
+_NO_ROUTINE = re.compile(r"\[UNRESOLVED_ROUTINE\] Cannot resolve routine (`.+?`) on search path")
+_MISUSED = re.compile(r'Cannot resolve "(\w+)\(')
+_REFERENCE = "Spark SQL's functions: https://spark.apache.org/docs/latest/api/sql/"
 _PART = re.compile(r"`((?:[^`]|``)*)`")
 
 
@@ -143,14 +152,37 @@ def sql_error(raised: BaseException, sql: str) -> Error:
     if isinstance(raised, Error):
         return raised
     text = str(raised).strip()
-    missing = unresolved_column(text)
+    missing, function = unresolved_column(text), unknown_function(text)
     if missing is not None:
         name, known = missing
         hint = did_you_mean(name, known, f"Available columns: {', '.join(known)}.")
         return SqlColumnError(f"there is no column {name}", sql=sql, hint=hint)
-    first = text.split("\n", 1)[0].split(" SQLSTATE:")[0]
-    hint = "the Spark SQL of the view: " + " ".join(sql.split())
-    return SqlError(first or type(raised).__name__, sql=sql, line=0, column=0, hint=hint)
+    if function is not None:
+        return SqlColumnError(f"there is no function {function.upper()}", sql=sql)
+    said = spark_message(text) or type(raised).__name__
+    if _CONDITION.search(text):
+        return SqlError(said, sql=sql, hint=_REFERENCE)
+    kind = said.partition(":")[0].rpartition(".")[2]
+    hint = f"Spark failed with {kind}: write it in another way, or as several views."
+    return SqlUnsupportedError("Spark cannot plan this query", sql=sql, hint=hint)
+
+
+def unknown_function(text: str) -> str | None:
+    """The function that Spark does not find; None when it says something else.
+
+    >>> unknown_function(
+    ...     "[UNRESOLVED_ROUTINE] Cannot resolve routine `foobar` on search path [`system`]."
+    ... )
+    'foobar'
+    """
+    found = _NO_ROUTINE.search(text)
+    return None if found is None else _plain(found[1])
+
+
+def refused_function(text: str) -> str:
+    """The function whose arguments Spark refuses; empty when it says something else."""
+    found = _MISUSED.search(text)
+    return "" if found is None else found[1]
 
 
 def unresolved_column(text: str) -> tuple[str, list[str]] | None:

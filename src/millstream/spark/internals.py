@@ -225,6 +225,23 @@ def depends_on_clock(frame: Any) -> bool:  # noqa: ANN401
     return not all(rule.apply(plan).fastEquals(plan) for rule in clocks)
 
 
+def function_names(session: Any) -> list[str]:  # noqa: ANN401 - a SparkSession
+    """The names of Spark's functions and the user's own (``SessionState.functionRegistry``)."""
+    known = java_session(session).sessionState().functionRegistry().listFunction()
+    names = str(known.mkString("\n")).splitlines()
+    return [each.rpartition(".")[2].upper() for each in names if each[-1:].isalnum()]
+
+
+def implicit_casts(frame: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a DataFrame
+    """The casts of text that Spark has inserted in a result's plan: types, and columns in the text.
+
+    ``Cast.USER_SPECIFIED_CAST``, a tag of those that were written.
+    """
+    plans = jvm_of(frame.sparkSession).millstream.line.Plans
+    found = str(plans.implicitCasts(analyzed_plan(frame))).splitlines()
+    return [(kind, column) for kind, _, column in (each.partition("\t") for each in found)]
+
+
 def analyzed_plan(frame: Any) -> Any:  # noqa: ANN401
     """The analyzed logical plan of a result (``queryExecution``)."""
     return java_frame(frame).queryExecution().analyzed()

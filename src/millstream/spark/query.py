@@ -372,6 +372,14 @@ class SparkQuery:
         """Whether its value depends on the time of day, by a function or by a text like 'now'."""
         return internals.depends_on_clock(self._empty_result())
 
+    def implicit_casts(self) -> list[tuple[str, str]]:
+        """The casts of text that Spark has added: to which type, and a column in the text."""
+        return internals.implicit_casts(self._empty_result())
+
+    def functions(self) -> list[str]:
+        """The names of the functions that it may call."""
+        return internals.function_names(self.session)
+
     def _empty_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The view's result over a feed without rows."""
         if self.plan.line:

@@ -71,6 +71,9 @@ _START: Final = {
 
 _UMASK: Final = 0o077
 """What Spark writes, checkpoints and state, only its owner may read."""
+_WAREHOUSE: Final = "spark.sql.warehouse.dir"
+"""Where Spark keeps tables of its own; it makes the folder when a function is not found."""
+
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _JARS: Final = ("spark.jars", "spark.driver.extraClassPath")
 _STREAMING: Final = "spark.sql.streaming."
@@ -347,6 +350,7 @@ class Spark:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
         conf = SparkConf().setMaster(self._master).setAppName("millstream")
         settings = settings_for(self._options)
+        settings.setdefault(_WAREHOUSE, str(self._folder.resolve() / "warehouse"))
         archive = ClassArchive(java, settings[_JAVA_OPTIONS])
         settings[_JAVA_OPTIONS] += f" {archive.option}"
         is_local = self._master.startswith("local")  # on a cluster, others write files, too
@@ -546,9 +550,11 @@ def check_java() -> str:
 def progress(what: str) -> Iterator[None]:
     """Report something that takes seconds.
 
-    On a terminal, a line that is gone when it is done; elsewhere, an INFO line of logging.
+    Where the main thread waits for it, on a terminal, a line that is gone when it is done. Else an
+    INFO line of logging: behind a prompt the terminal belongs to the prompt.
     """
-    if not sys.stderr.isatty():
+    waits = threading.current_thread() is threading.main_thread()
+    if not (waits and sys.stderr.isatty()):
         _logger.info("%s", what)
         yield
         return

@@ -55,7 +55,7 @@ from millstream.sql.statements.statement import (
 from millstream.sql.views.line import plan_query
 from millstream.sql.views.order import hidden_of
 from millstream.sql.views.plan import FEED, Lookup, SortKey, ViewPlan, Window
-from millstream.sql.views.view import clock_place, column_place
+from millstream.sql.views.view import clock_place, column_place, function_place
 
 __all__ = [
     "FEED",
@@ -104,6 +104,7 @@ __all__ = [
     "create_source",
     "create_table",
     "duration_text",
+    "function_place",
     "hidden_of",
     "parameter_types",
     "parse",

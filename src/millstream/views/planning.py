@@ -19,13 +19,11 @@ from millstream.errors import (
 from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
-from millstream.spark.failure import unresolved_column
 from millstream.spark.parted_query import keys_of
 from millstream.sql import (
     Input,
     Select,
     clock_place,
-    column_place,
     hidden_of,
     plan_query,
     plan_select,
@@ -33,6 +31,7 @@ from millstream.sql import (
 from millstream.sql.expressions import Projection
 from millstream.sql.inputs import CLOCK
 from millstream.views.result_shapes import GroupedRows, PlainRows
+from millstream.views.spark_refusals import check_casts, located
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -296,13 +295,7 @@ class ViewPlanner:
         try:
             found = query.result_of_nothing(rows=query.plan.is_global)
         except SqlError as error:
-            missing = unresolved_column(str(error.__cause__))
-            line, column = statement.line, statement.column
-            if missing is not None:
-                line, column = column_place(statement, missing[0])
-            raise type(error)(
-                error.message, sql=statement.sql, line=line, column=column, hint=error.hint
-            ) from error
+            raise located(error, statement, query) from error
         if query.reads_clock():
             line, column = clock_place(statement)
             raise SqlUnsupportedError(
@@ -312,6 +305,7 @@ class ViewPlanner:
                 column=column,
                 hint="A view is a function of its log: push the time as a column.",
             )
+        check_casts(query, statement, self.input)
         return found
 
     def _split(

@@ -24,9 +24,10 @@ AGGREGATE_NAMES = frozenset({"EVERY", "SOME", "MEAN", "STD"})
 """Aggregates that sqlglot leaves to the names that were written."""
 
 TIME_WINDOWS = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
-_TIME_FUNCTIONS = TIME_WINDOWS | {
+TIME_FUNCTIONS = TIME_WINDOWS | {
     f"{kind}_{side}" for kind in (*TIME_WINDOWS, "WINDOW") for side in ("START", "END")
 }
+"""Windows over event time, their starts and their ends."""
 
 
 def is_aggregate(tree: exp.Expr) -> bool:
@@ -41,7 +42,7 @@ def is_aggregate(tree: exp.Expr) -> bool:
 def time_function(tree: exp.Expr) -> str:
     """Return the name of a window over event time, or of its start or end; else nothing."""
     name = tree.name.upper() if isinstance(tree, exp.Anonymous) else ""
-    return name if name in _TIME_FUNCTIONS else ""
+    return name if name in TIME_FUNCTIONS else ""
 
 
 def beyond_rows(tree: exp.Expr) -> Iterator[exp.Expr]:

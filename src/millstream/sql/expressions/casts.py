@@ -330,7 +330,7 @@ def _store_op(source: SqlType, target: SqlType) -> Op | None:
 
 def _assign_hint(target: SqlType) -> str:
     if target.kind in {"DATE", "TIMESTAMP"}:
-        return "Write '2026-01-31' or '2026-01-31 12:30:00'."
+        return literals.time_hint(target)
     if target == VARCHAR:
         return "A text is written in single quotes: '...'; of a number, CAST(... AS VARCHAR)."
     return f"Write a value of {target.sql}, or CAST(... AS {target.sql})."

@@ -75,22 +75,29 @@ def _by_name(binder: Binder, tree: exp.Anonymous) -> Node:
 _ELSEWHERE = (
     "docs/sql.md lists the functions that run in this process; views may have all of Spark's."
 )
+_PARAMETER = "Give the value as a parameter: write ?, and pass it in a list after the SQL."
+_CLOCKS = frozenset({"NOW", "CURDATE", "CURRENT_TIME"})
+_NESTED = frozenset({"ARRAY", "MAP", "NAMED_STRUCT", "STRUCT"})
 _ROUNDED = (
     "Java rounds its last digit in a way of its own; a view, which runs on Spark, may have it."
 )
 
 
 def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
-    near = difflib.get_close_matches(name, FUNCTIONS, n=1)
+    near = difflib.get_close_matches(name, (*FUNCTIONS, *AGGREGATES), n=1)
     hint = f"Did you mean {near[0]}?" if near else _ELSEWHERE
     if name in JAVA_ROUNDED:
         hint = _ROUNDED
+    elif name in _CLOCKS:
+        hint = _PARAMETER
     binder.error(SqlColumnError, tree, f"there is no function {name}", hint)
 
 
 def _other(binder: Binder, tree: exp.Expr) -> Node:
     name = str(tree.meta.get(WRITTEN) or binder.describe(tree)).upper()
     hint = _ROUNDED if name in JAVA_ROUNDED else _ELSEWHERE
+    if name in _NESTED:
+        hint = _PARAMETER
     return binder.refuse(tree, f"the function {name} is not supported here", hint)
 
 

@@ -98,6 +98,13 @@ def parse_date(text: str) -> date | None:
         return None
 
 
+def time_hint(target: SqlType) -> str:
+    """Return how values of DATE or TIMESTAMP are written."""
+    if target.kind == "DATE":
+        return "Write '2026-01-31'."
+    return "Write '2026-01-31', '2026-01-31 12:30:00' or '2026-01-31 12:30:00+01:00'."
+
+
 def parse_timestamp(text: str) -> datetime | None:
     """Return the time of a text such as ``2026-01-31 12:30:00.5``, in UTC if it names no zone.
 
@@ -227,7 +234,7 @@ def text_as(binder: Binder, tree: exp.Expr, node: Literal, target: SqlType) -> L
         binder.mismatch(
             tree,
             f"{node.sql} is not a valid {target.sql}",
-            "Write '2026-01-31' or '2026-01-31 12:30:00'.",
+            time_hint(target),
         )
     return Literal(value, target)
 

@@ -14,7 +14,7 @@ from millstream.sql.dialect import Millstream, MisreadError
 from millstream.sql.positions import place_at
 from millstream.sql.statements.copy import read_copy
 from millstream.sql.statements.create import read_alter, read_create, read_drop, read_explain
-from millstream.sql.statements.cursor import did_you_mean
+from millstream.sql.statements.cursor import did_you_mean, nearest
 from millstream.sql.statements.parameters import Parameters
 from millstream.sql.statements.query import QUERY_WORDS, read_live, read_query
 from millstream.sql.statements.reader import StatementReader
@@ -170,6 +170,11 @@ def _no_statement(reader: StatementReader) -> SqlError:
     if word in _UNSUPPORTED:
         return reader.unsupported(f"{word} is not supported", hint=_UNSUPPORTED[word])
     known = ["SELECT", "WITH", *_READERS, *_UNSUPPORTED]
+    left = reader.tokens_left
+    is_name = len(left) == 1 and left[0].token_type is TokenType.VAR
+    if is_name and not nearest(word, known, cutoff=0.75):
+        name = reader.sql[left[0].start : left[0].end + 1]
+        return reader.expected("a statement", hint=f"Write SELECT * FROM {name}.")  # noqa: S608
     otherwise = f"Statements begin with SELECT, {', '.join(_READERS)}."
     return reader.expected("a statement", hint=did_you_mean(word, known, otherwise))
 

@@ -110,6 +110,21 @@ def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
         _check_name(each, _UNREPEATABLE, errors)
 
 
+def check_calls(tree: exp.Expr, errors: ErrorReporter) -> None:
+    """Refuse an ORDER BY among the arguments of a function, which Spark cannot read.
+
+    Raises:
+        SqlUnsupportedError: at the function.
+    """
+    for call in tree.find_all(exp.Anonymous):
+        if any(isinstance(each, exp.Order) for each in call.expressions):
+            name = call.name.upper()
+            hint = "Write SORT_ARRAY(COLLECT_LIST(STRUCT(key, value))), which sorts by the key."
+            if name in {"LISTAGG", "STRING_AGG"}:
+                hint = f"Write {name}(...) WITHIN GROUP (ORDER BY ...)."
+            errors.refuse(call, f"ORDER BY within {name}(...) is not supported", hint)
+
+
 def _check_name(
     tree: exp.Expr, refused: Sequence[tuple[frozenset[str], str]], errors: ErrorReporter
 ) -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from millstream.sql.function_names import COUNTS
+from millstream.sql.statements.cursor import nearest
 from millstream.sql.views.aggregates import plain, read_aggregate
 from millstream.sql.views.flow import WATERMARK, WEIGHT, Flow, Ground, Groups
-from millstream.sql.views.functions import has_aggregate, is_aggregate
+from millstream.sql.views.functions import AGGREGATES, has_aggregate, is_aggregate
 from millstream.sql.views.sessions import SESSION, Sessions
 from millstream.sql.views.trees import (
     alias,
@@ -236,6 +238,7 @@ class Grouping:
         origin = self.below.ground.origins.get(tree.name)
         name = next(iter(origin.of.values()), "a column") if origin else "a column"
         hint = f"Add it to GROUP BY, or aggregate it: MAX({name}), FIRST({name})."
+        hint = _misspelt_aggregate(tree) or hint
         what = f"{name} is not the same for all rows of a group"
         return self.errors.column_error(tree, what, hint)
 
@@ -268,6 +271,14 @@ class Grouping:
         if made not in self.made:
             self.made.append(made)
         return moved(column(f"_a{self.made.index(made)}"), tree)
+
+
+def _misspelt_aggregate(tree: exp.Column) -> str:
+    """Return a hint with the aggregate that the function around a column may be meant to be."""
+    call = tree.find_ancestor(exp.Anonymous)
+    name = "" if call is None else call.name.upper()
+    near = nearest(name, map(str.upper, AGGREGATES), cutoff=0.75) if name not in COUNTS else ""
+    return f"Did you mean {near} instead of {name}?" if near else ""
 
 
 def _closing(time: exp.Expr, source: exp.Expr, condition: exp.Expr | None = None) -> exp.Expr:

@@ -22,6 +22,7 @@ from millstream.sql.views.errors import ErrorReporter
 from millstream.sql.views.faithful_reader import read_tree
 from millstream.sql.views.functions import (
     NOW_HINT,
+    check_calls,
     check_repeatable,
     function_name,
     has_aggregate,
@@ -144,6 +145,7 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     errors = ErrorReporter(query.sql, query.line, query.column)
     tree = lift_having(read_tree(query))
     rewrite_now(tree, errors)
+    check_calls(tree, errors)
     check_repeatable(tree, errors)
     rewrite_ordered(tree, errors)
     tree = rewrite_qualify(tree)

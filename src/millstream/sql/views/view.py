@@ -26,6 +26,7 @@ from millstream.sql.statements.statement import CreateView, Emit, Query, Select
 from millstream.sql.views.checks import check_emit
 from millstream.sql.views.errors import ErrorReporter
 from millstream.sql.views.faithful_reader import read_tree
+from millstream.sql.views.functions import check_calls
 from millstream.sql.views.output import output
 from millstream.sql.views.queries import Planner
 from millstream.sql.views.relations import read_logs
@@ -55,6 +56,7 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
     query = view.query
     errors = ErrorReporter(query.sql, query.line, query.column)
     tree = read_tree(query)
+    check_calls(tree, errors)
     logs = read_logs(tree, inputs, errors)
     flow = Planner(logs, errors, view.lateness // _MICROSECOND).flow(tree)
     check_emit(view, flow, errors)
@@ -88,6 +90,20 @@ def column_place(view: CreateView, name: str) -> tuple[int, int]:
         if ".".join(part.name for part in each.parts).lower() == name.lower()
     ]
     return min((place_of(each, query.sql) for each in named), default=(view.line, view.column))
+
+
+def function_place(view: CreateView, name: str) -> tuple[int, int]:
+    """Return line and column of the first call of a function in a view's query.
+
+    That of the query when there is none: then a view that it reads calls the function.
+    """
+    query = view.query
+    calls = [
+        place_of(each, query.sql)
+        for each in read_tree(query).find_all(exp.Func)
+        if each.name.lower() == name.lower()
+    ]
+    return min(calls, default=(view.line, view.column))
 
 
 _CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow|epoch)\b.*", re.IGNORECASE | re.DOTALL)

@@ -4,8 +4,13 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.TreeSet;
+import org.apache.spark.QueryContext;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.expressions.SortArray;
 import org.apache.spark.sql.catalyst.expressions.WindowExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
@@ -17,6 +22,9 @@ import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StringType;
 import scala.collection.Iterator;
 
 /** What is asked of a plan, in one call each. */
@@ -87,6 +95,63 @@ public final class Plans {
     while (inputs.hasNext()) add((Expression) inputs.next(), names);
     Iterator each = window.windowSpec().children().iterator();
     while (each.hasNext()) add((Expression) each.next(), names);
+  }
+
+  /**
+   * The casts of text to another type that Spark has inserted in a plan, and that may fail: a line
+   * for each, with the type, a tab, and the first column in the text, if there is one.
+   */
+  public static String implicitCasts(LogicalPlan plan) {
+    TreeSet found = new TreeSet();
+    ArrayList plans = all(plan);
+    for (int i = 0; i < plans.size(); i++) {
+      Iterator each = ((LogicalPlan) plans.get(i)).expressions().iterator();
+      while (each.hasNext()) addCasts((Expression) each.next(), found);
+    }
+    return String.join("\n", found);
+  }
+
+  private static void addCasts(Expression expression, TreeSet found) {
+    if (expression instanceof Cast && isImplicit((Cast) expression)) {
+      Expression text = ((Cast) expression).child();
+      Iterator columns = text.references().iterator();
+      String column = columns.hasNext() ? ((Attribute) columns.next()).name() : "";
+      found.add(expression.dataType().sql() + "\t" + column);
+    }
+    Iterator each = expression.children().iterator();
+    while (each.hasNext()) {
+      Expression child = (Expression) each.next();
+      // TO_DATE(text) is a cast, which its author has written.
+      boolean written = expression instanceof RuntimeReplaceable && child instanceof Cast;
+      addCasts(written ? ((Cast) child).child() : child, found);
+    }
+  }
+
+  private static boolean isImplicit(Cast cast) {
+    boolean ofText = cast.child().dataType() instanceof StringType;
+    DataType type = cast.dataType();
+    if (!ofText || type instanceof StringType || type instanceof BinaryType) return false;
+    if (cast.getTagValue(Cast$.MODULE$.USER_SPECIFIED_CAST()).isDefined()) return false;
+    return !isCall(cast) && !isValid(cast);
+  }
+
+  /** Whether a cast was written as a function: INT(text). */
+  private static boolean isCall(Cast cast) {
+    QueryContext written = cast.origin().context();
+    if (written == null) return false;
+    String name = cast.dataType().sql().split("\\(")[0];
+    return written.fragment().matches("(?is)`?" + name + "`?\\s*\\(.*\\)");
+  }
+
+  /** Whether a cast is of a constant that the type has. */
+  private static boolean isValid(Cast cast) {
+    if (!(cast.child() instanceof Literal)) return cast.child().foldable();
+    try {
+      cast.eval(null);
+      return true;
+    } catch (RuntimeException error) {
+      return false;
+    }
   }
 
   /** Which columns of each RDD of a plan are used: in a line for each its id and their places. */
