@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from millstream.views.planning import PlannedView
     from millstream.views.running import RunningView
 
+_CASCADE: Final = ", or write CASCADE"
+"""What a DROP may do instead; a statement that replaces something does not take it."""
 
 # ---- sources and tables
 
@@ -428,10 +430,6 @@ def _dropped_with(engine: Engine, definition: Definition) -> list[str]:
     if late is None or late not in engine.catalog:
         return [definition.name]
     return [definition.name, engine.catalog[late].name]
-
-
-_CASCADE: Final = ", or write CASCADE"
-"""What a DROP may do instead; a statement that replaces something does not take it."""
 
 
 def _in_use(
