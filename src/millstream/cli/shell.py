@@ -21,7 +21,7 @@ from millstream.cli.statements import is_complete, is_copy, split, subscribed
 from millstream.errors import Error
 
 if TYPE_CHECKING:
-    from millstream import Database, Result, Subscription
+    from millstream import Database, Result
     from millstream.cli.formats import Format
     from millstream.client.client import Client
 
@@ -64,9 +64,9 @@ class Runner:
             self._follow(query)
             return
         result = self._copy(statement) if is_copy(statement) else self.database.execute(statement)
-        print_result(self.out, cast("Result", result), self._form)
+        print_result(self.out, result, self._form)
 
-    def _copy(self, statement: str) -> Result | Subscription:
+    def _copy(self, statement: str) -> Result:
         """Run a COPY, with a bar of its progress on a terminal."""
         database = cast("Database | Client", self.database)
         if not isinstance(database, millstream.Database):  # a server's, which does not say

@@ -24,6 +24,7 @@ from millstream.sql import (
     Update,
     plan_select,
 )
+from millstream.views.readiness import READ_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,12 +61,14 @@ class Context:
         tenant: whose rows it sees and changes; None: all.
         channels: the channels of SQL's LISTEN; None in the context of one call.
         progress: is told how far a COPY is; None: nobody wants to know.
+        reads: whether reads wait for views that are late.
     """
 
     engine: Engine
     tenant: str | None = None
     channels: Channels | None = None
     progress: Callable[[CopyProgress], None] | None = None
+    reads: ReadOptions = READ_OPTIONS
 
     # ---- what a tenant may see
 

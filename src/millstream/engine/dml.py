@@ -166,8 +166,8 @@ def select(context: Context, statement: Select) -> Result:
         plan = context.plan(definition, statement)
     except SqlUnsupportedError as refused:
         planned = plan_on_spark(context, as_query(statement), refused)
-        return context.engine.relations.on_spark(planned, moment)
-    return context.engine.relations.select(definition, plan, moment)
+        return context.engine.relations.on_spark(planned, moment, context.reads)
+    return context.engine.relations.select(definition, plan, moment, context.reads)
 
 
 def wait_for(context: Context, view: str, lsn: int | None, timeout: float | None) -> int:
@@ -208,8 +208,9 @@ def query(context: Context, statement: Query) -> Result:
     try:
         plan = plan_adhoc(statement, context.inputs())
     except SqlUnsupportedError as refused:
-        return relations.on_spark(plan_on_spark(context, statement, refused), moment)
-    return relations.adhoc(plan, context.tenant, moment)
+        planned = plan_on_spark(context, statement, refused)
+        return relations.on_spark(planned, moment, context.reads)
+    return relations.adhoc(plan, context.tenant, moment, context.reads)
 
 
 def plan_on_spark(context: Context, query: Query, refused: SqlUnsupportedError) -> PlannedView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.engine import connect, copying, ddl, dml, notifications, show, subscribe
+from millstream.engine import connect, copying, ddl, dml, notifications, show
 from millstream.engine.explain import explain
 from millstream.errors import SqlUnsupportedError
 from millstream.sql import (
@@ -35,11 +35,10 @@ from millstream.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.engine.context import Context
     from millstream.model.result import Result
-    from millstream.subscriptions import Subscription
 
 _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     CreateSource: ddl.create_source,
@@ -67,14 +66,12 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
 _QUERIES: Final = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
 
 
-def run(context: Context, statement: Statement) -> Result | Subscription:
-    """Run one statement; LIVE SELECT gives a Subscription, every other one a Result.
+def run(context: Context, statement: Statement) -> Result:
+    """Run one statement, which is no LIVE SELECT.
 
     Raises:
         TenantError: it is not for tenants.
     """
-    if isinstance(statement, Select | Query) and statement.live:
-        return subscribe.live(context, statement)
     if isinstance(statement, Listen):
         return notifications.listen(context, statement)
     if isinstance(statement, Unlisten):
@@ -86,18 +83,35 @@ def run(context: Context, statement: Statement) -> Result | Subscription:
         return _RUN[type(statement)](context, statement)
 
 
+def check_not_live(statements: Sequence[Statement], sql: str) -> None:
+    """Raise if one of some statements is a LIVE SELECT, whose changes never end.
+
+    Raises:
+        SqlUnsupportedError: one is.
+    """
+    for statement in statements:
+        if isinstance(statement, Select | Query) and statement.live:
+            raise SqlUnsupportedError(
+                "LIVE SELECT is a subscription, and has no result",
+                sql=sql,
+                line=statement.line,
+                column=statement.column,
+                hint='db.subscribe("SELECT ...") gives its changes',
+            )
+
+
 def check_query(statement: Statement, sql: str) -> None:
     """Raise unless a statement only reads, and reads once.
 
     Raises:
         SqlUnsupportedError: it changes something, or it is a LIVE SELECT.
     """
-    is_live = isinstance(statement, Select | Query) and statement.live
-    if is_live or not isinstance(statement, _QUERIES):
+    check_not_live((statement,), sql)
+    if not isinstance(statement, _QUERIES):
         raise SqlUnsupportedError(
             "query is for SELECT, SHOW, DESCRIBE and EXPLAIN",
             sql=sql,
             line=statement.line,
             column=statement.column,
-            hint="use db.subscribe" if is_live else "use db.execute",
+            hint="use db.execute",
         )

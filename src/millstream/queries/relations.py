@@ -18,9 +18,10 @@ from millstream.sql import plan_all
 from millstream.state.bags import Bag
 from millstream.state.order import ordered
 from millstream.views.past import Past
+from millstream.views.readiness import READ_OPTIONS, Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.catalog import Catalog, Definition
     from millstream.catalog.tenants import OwnRows
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.sql.adhoc import AdhocPlan
     from millstream.tables import Table, Tables
     from millstream.views.planning import PlannedView
+    from millstream.views.readiness import ReadOptions
     from millstream.views.running import RunningView
     from millstream.views.views import Views
 
@@ -50,6 +52,9 @@ class Relations:
         catalog: what exists.
         tables: the rows of tables.
         views: the rows of views.
+
+    Attributes:
+        readiness: waits for views that do not count yet what was committed before a read.
     """
 
     def __init__(
@@ -62,18 +67,26 @@ class Relations:
         self._views = views
         self._adhoc = AdhocRunner()
         self._past = Past(views)
+        self.readiness = Readiness(views, dispatcher)
 
     # ---- queries
 
-    def select(self, definition: Definition, plan: SelectPlan, as_of: int | None = None) -> Result:
+    def select(
+        self,
+        definition: Definition,
+        plan: SelectPlan,
+        as_of: int | None = None,
+        options: ReadOptions = READ_OPTIONS,
+    ) -> Result:
         """The rows that a SELECT of one relation gives now, those just pushed included.
 
         Args:
             definition: the relation.
             plan: the SELECT.
             as_of: the LSN at which it has the rows that are read; None: now.
+            options: whether to wait for a view that is late.
         """
-        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        lsn = self._reached((definition.name,), options) if as_of is None else as_of
         if as_of is None:
             stored = self._stored(definition, lsn, plan.predicate)
         else:
@@ -93,7 +106,13 @@ class Relations:
                     break
         return Result(plan.schema, batches, lsn=lsn)
 
-    def adhoc(self, plan: AdhocPlan, tenant: str | None, as_of: int | None = None) -> Result:
+    def adhoc(
+        self,
+        plan: AdhocPlan,
+        tenant: str | None,
+        as_of: int | None = None,
+        options: ReadOptions = READ_OPTIONS,
+    ) -> Result:
         """The rows that a query with joins, groups or an order gives now.
 
         Args:
@@ -101,8 +120,13 @@ class Relations:
             tenant: the relations have the rows of this tenant only, so no SQL can read others;
                 None: all rows.
             as_of: the LSN at which the relations have the rows that are read; None: now.
+            options: whether to wait for views that are late.
         """
-        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        if as_of is None:
+            names = [find(self._catalog, name, tenant)[0].name for name in plan.tables]
+            lsn = self._reached(names, options)
+        else:
+            lsn = as_of
         relations = {
             name: self._relation(name, plan.columns[name], tenant, lsn, is_past=as_of is not None)
             for name in plan.tables
@@ -111,7 +135,8 @@ class Relations:
         return Result(plan.schema, table.to_batches(), lsn=lsn)
 
     def interrupt(self, thread: int) -> None:
-        """End the query with joins, groups or an order that a thread runs, if it runs one."""
+        """End the query with joins, groups or an order, or the wait for views, of a thread."""
+        self.readiness.interrupt(thread)
         self._adhoc.interrupt(thread)
         self._past.interrupt(thread)
 
@@ -127,17 +152,26 @@ class Relations:
         """
         return self._past.plan(query, tenant)
 
-    def on_spark(self, planned: PlannedView, as_of: int | None = None) -> Result:
+    def on_spark(
+        self, planned: PlannedView, as_of: int | None = None, options: ReadOptions = READ_OPTIONS
+    ) -> Result:
         """The rows that such a query gives now, those just pushed included.
 
         Args:
             planned: the query.
             as_of: the LSN at which what it reads has the rows that are read; None: now.
+            options: whether to wait for views that are late.
         """
-        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        lsn = self._reached(planned.inputs, options) if as_of is None else as_of
         stored = partial(self._stored, lsn=lsn) if as_of is None else None
         table = self._past.answer(planned, lsn, stored)
         return Result(planned.definition.schema, table.to_batches(), lsn=lsn)
+
+    def _reached(self, names: Iterable[str], options: ReadOptions) -> int:
+        """The newest LSN, once what was pushed so far is committed and counts in some relations."""
+        lsn = self._dispatcher.barrier()
+        self.readiness.wait(names, options)
+        return lsn
 
     def _relation(
         self, name: str, columns: Sequence[str], tenant: str | None, lsn: int, *, is_past: bool

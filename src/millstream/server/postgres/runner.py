@@ -12,7 +12,6 @@ from millstream.engine import points
 from millstream.engine.prepare import columns, prepare
 from millstream.errors import QueryTimeoutError
 from millstream.model.names import quote_name
-from millstream.model.result import Result
 from millstream.model.types import array_type
 from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, columns_of, of_result, of_texts
@@ -206,11 +205,7 @@ class Runner:
 
     def _execute(self, sql: str, given: Sequence[Any] | None) -> Answer:
         self.check_role(sql, given)
-        made = self.session.execute(sql, given)
-        if not isinstance(made, Result):
-            made.cancel()
-            raise PostgresError("LIVE SELECT is SUBSCRIBE here", sqlstate="0A000")
-        answer = of_result(made)
+        answer = of_result(self.session.execute(sql, given, stale_ok=self.settings.stale_ok))
         # What Arrow holds becomes Python values here, and not in the event loop.
         first = list(islice(answer.rows, _FETCHED))
         answer.rows = chain(first, answer.rows)
