@@ -430,9 +430,9 @@ def test_show_subscriptions(users):
 
 @pytest.mark.parametrize("query", ["SELECT * FROM users", "SELECT COUNT(*) AS n FROM users"])
 def test_live_select_is_no_query(users, query):
-    with pytest.raises(errors.SqlUnsupportedError, match="query is for SELECT, SHOW") as caught:
+    with pytest.raises(errors.SqlUnsupportedError, match="LIVE SELECT is a subscription") as caught:
         users.query(f"LIVE {query}")
-    assert caught.value.hint == "use db.subscribe"
+    assert "db.subscribe" in caught.value.hint
 
 
 def test_listen_and_notify(db):
