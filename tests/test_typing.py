@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAM = '''
+PROGRAM = """
 from __future__ import annotations
 
 import asyncio
@@ -46,7 +46,7 @@ def remote(client: ms.Client) -> None:
 
 with ms.open() as opened:
     asyncio.run(follow(opened))
-'''
+"""
 
 WRONG = {
     'db.subscribe("SELECT 1", backpressure="drp")': "No overload variant",

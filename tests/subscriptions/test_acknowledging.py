@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 
@@ -26,7 +27,7 @@ def again(db, style="subscribe", **options):
     ids = []
     with db.subscribe("SELECT id FROM t", name="n", **options) as subscription:
         while 1000 not in ids:
-            ids += [id for (id,) in subscription.recv(TIMEOUT).rows]
+            ids += [row[0] for row in subscription.recv(TIMEOUT).rows]
     return ids[:-1]
 
 
@@ -177,7 +178,8 @@ def on_change(batch):
 subscription = db.subscribe_callback("SELECT id FROM t", on_change, name="n", max_rows=10)
 def acknowledged():
     return subscription.metrics.acknowledged
-db.execute("INSERT INTO t VALUES " + ", ".join(f"({n})" for n in range(*map(int, os.environ["IDS"].split()))))
+first, end = map(int, os.environ["IDS"].split())
+db.insert("t", [(n,) for n in range(first, end)])
 wait_until(lambda: acknowledged() >= db.lsn - 1)
 db.close()
 """
@@ -190,9 +192,8 @@ def test_a_kill_gives_again_what_was_not_acknowledged(tmp_path):
 
     def run(ids, *more):
         command = [sys.executable, "-c", PROGRAM, str(tmp_path), *more]
-        done = subprocess.run(
-            command, env={**__import__("os").environ, "IDS": ids}, capture_output=True, text=True
-        )
+        environment = {**os.environ, "IDS": ids}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         return done.returncode, [int(line) for line in done.stdout.split()]
 
     code, first = run("1 101", "kill")

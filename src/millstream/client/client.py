@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -434,4 +435,6 @@ def _result(body: bytes) -> Result:
     lsn, status = int(facts.get(b"lsn", 0)), facts.get(b"status", b"").decode()
     if status:
         return Result.of_status(status, lsn=lsn, rowcount=int(facts.get(b"rowcount", 0)))
-    return Result(Schema.from_arrow(table.schema), table.to_batches(), lsn=lsn)
+    late = tuple(json.loads(facts.get(b"catching_up", b"[]")))
+    schema = Schema.from_arrow(table.schema)
+    return Result(schema, table.to_batches(), lsn=lsn, catching_up=late)

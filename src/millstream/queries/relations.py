@@ -86,7 +86,7 @@ class Relations:
             as_of: the LSN at which it has the rows that are read; None: now.
             options: whether to wait for a view that is late.
         """
-        lsn = self._reached((definition.name,), options) if as_of is None else as_of
+        lsn, late = self._reached((definition.name,), options, as_of)
         if as_of is None:
             stored = self._stored(definition, lsn, plan.predicate)
         else:
@@ -104,7 +104,7 @@ class Relations:
                 left -= arrow.num_rows
                 if left <= 0:
                     break
-        return Result(plan.schema, batches, lsn=lsn)
+        return Result(plan.schema, batches, lsn=lsn, catching_up=late)
 
     def adhoc(
         self,
@@ -122,17 +122,14 @@ class Relations:
             as_of: the LSN at which the relations have the rows that are read; None: now.
             options: whether to wait for views that are late.
         """
-        if as_of is None:
-            names = [find(self._catalog, name, tenant)[0].name for name in plan.tables]
-            lsn = self._reached(names, options)
-        else:
-            lsn = as_of
+        names = (find(self._catalog, name, tenant)[0].name for name in plan.tables)
+        lsn, late = self._reached(names, options, as_of)
         relations = {
             name: self._relation(name, plan.columns[name], tenant, lsn, is_past=as_of is not None)
             for name in plan.tables
         }
         table = self._adhoc.run(plan, relations)
-        return Result(plan.schema, table.to_batches(), lsn=lsn)
+        return Result(plan.schema, table.to_batches(), lsn=lsn, catching_up=late)
 
     def interrupt(self, thread: int) -> None:
         """End the query with joins, groups or an order, or the wait for views, of a thread."""
@@ -162,16 +159,23 @@ class Relations:
             as_of: the LSN at which what it reads has the rows that are read; None: now.
             options: whether to wait for views that are late.
         """
-        lsn = self._reached(planned.inputs, options) if as_of is None else as_of
+        lsn, late = self._reached(planned.inputs, options, as_of)
         stored = partial(self._stored, lsn=lsn) if as_of is None else None
         table = self._past.answer(planned, lsn, stored)
-        return Result(planned.definition.schema, table.to_batches(), lsn=lsn)
+        schema = planned.definition.schema
+        return Result(schema, table.to_batches(), lsn=lsn, catching_up=late)
 
-    def _reached(self, names: Iterable[str], options: ReadOptions) -> int:
-        """The newest LSN, once what was pushed so far is committed and counts in some relations."""
+    def _reached(
+        self, names: Iterable[str], options: ReadOptions, as_of: int | None
+    ) -> tuple[int, tuple[str, ...]]:
+        """The LSN to read at, once what was pushed so far is committed and counts in relations.
+
+        And the views in which it does not, but that are to be read.
+        """
+        if as_of is not None:
+            return as_of, ()
         lsn = self._dispatcher.barrier()
-        self.readiness.wait(names, options)
-        return lsn
+        return lsn, self.readiness.wait(names, options)
 
     def _relation(
         self, name: str, columns: Sequence[str], tenant: str | None, lsn: int, *, is_past: bool

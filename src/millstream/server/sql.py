@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "status": f"SELECT {len(result)}",
         "rowcount": len(result),
         "lsn": result.lsn,
+        **({"catching_up": result.catching_up} if result.catching_up else {}),
     }
 
 
@@ -124,6 +126,8 @@ def arrow_of(result: Result) -> bytes:
     """A result as an Arrow IPC stream; status, count of rows and LSN are in its metadata."""
     table = pa.table({}) if result.status else result.to_arrow()
     facts = {"status": result.status, "rowcount": str(result.rowcount), "lsn": str(result.lsn)}
+    if result.catching_up:
+        facts["catching_up"] = json.dumps(result.catching_up)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **facts})
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as writer:

@@ -72,21 +72,25 @@ class Readiness:
         running = self._views.get(name)
         return running is None or self._is_ready(running)
 
-    def _is_ready(self, running: RunningView) -> bool:
+    def _is_ready(self, running: RunningView, *, as_saved: bool = True) -> bool:
+        """Whether a view counts everything; ``as_saved``: or may be read as it was saved."""
         progress, views = running.view.progress, self._views
         if progress.shows_saved_rows:
-            return True
+            return as_saved
         newest = self._dispatcher.fan_out.newest
         for each in running.planned.inputs:
             lower = views.get(each)
-            if lower is not None and not self._is_ready(lower):
+            if lower is not None and not self._is_ready(lower, as_saved=as_saved):
                 return False
             if not progress.is_at(newest(each)):
                 return False
         return True
 
-    def wait(self, names: Iterable[str], options: ReadOptions) -> None:
+    def wait(self, names: Iterable[str], options: ReadOptions) -> tuple[str, ...]:
         """Wait until relations count everything committed before this call.
+
+        Returns:
+            The views that are to be read although they do not.
 
         Raises:
             ViewNotReadyError: the time is up.
@@ -94,16 +98,21 @@ class Readiness:
             LogFullError: the disk is full, and a view waits for room.
             ClosedError: the database is being closed.
         """
-        if options.stale_ok:
-            return
-        late = [name for name in names if not self.is_ready(name)]
+        views = [(name, self._views.get(name)) for name in names]
+        late = [name for name, each in views if each and not self._is_ready(each, as_saved=False)]
         if not late:
-            return
+            return ()
+        awaited = [] if options.stale_ok else [name for name in late if not self.is_ready(name)]
+        if awaited:
+            self._wait_for(awaited, options)
+        return tuple(name for name in late if name not in awaited)
+
+    def _wait_for(self, names: Iterable[str], options: ReadOptions) -> None:
         thread, wait = threading.get_ident(), _Wait()
         deadline = deadline_of(options.timeout)
         self._waiting[thread] = wait
         try:
-            for name in late:
+            for name in names:
                 while not self._wait_through(name, deadline, wait):
                     pass
         finally:
