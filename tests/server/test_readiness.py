@@ -18,13 +18,13 @@ SQL = "SELECT id FROM v"
 
 @pytest.fixture
 def served(serve):
-    served = serve()
-    served.db.execute(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t VALUES (1);"
-        "CREATE MATERIALIZED VIEW v AS SELECT id FROM t WHERE id > 0"
-    )
-    served.db.wait_for("v", timeout=TIMEOUT)
-    return served
+    with serve() as served:
+        served.db.execute(
+            "CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t VALUES (1);"
+            "CREATE MATERIALIZED VIEW v AS SELECT id FROM t WHERE id > 0"
+        )
+        served.db.wait_for("v", timeout=TIMEOUT)
+        yield served
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, columns_of, of_result, of_texts
 from millstream.server.postgres.catalog import reads_catalog
 from millstream.server.postgres.errors import PostgresError, cancelled, notice
-from millstream.server.postgres.settings import Settings, assignment
+from millstream.server.postgres.settings import Settings, assignment, reset_name
 from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
 from millstream.server.roles import check_sql
@@ -310,7 +310,7 @@ class Runner:
         return Answer("SET")
 
     def _reset(self, text: Text) -> Answer:
-        self.settings.reset(text.tail(1).tokens[0].identifier)
+        self.settings.reset(reset_name(text))
         return Answer("RESET")
 
     def _discard(self, text: Text) -> Answer:

@@ -202,6 +202,11 @@ def assignment(text: Text) -> tuple[str, str]:
     raise PostgresError("SET name TO value is expected", sqlstate="42601", position=text.start + 1)
 
 
+def reset_name(text: Text) -> str:
+    """The name of ``RESET name``."""
+    return _name(list(text.tokens[1:]))[0]
+
+
 def _name(tokens: list[Token]) -> tuple[str, int]:
     parts, place = [], 0
     while place < len(tokens) and tokens[place].identifier:
