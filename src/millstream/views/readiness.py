@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ClosedError, QueryTimeoutError, ViewNotReadyError
-from millstream.threads import deadline_of, time_left
+from millstream.threads import deadline_of, time_left, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -167,7 +167,7 @@ class Readiness:
         for running, lsn in self._steps(shown):
             progress = running.view.progress
             wait.wake = progress.wake
-            running.runner.probe(lsn)
+            uninterrupted(running.runner.probe)(lsn)
             try:
                 is_there = progress.wait_for(
                     lsn, time_left(deadline, None), lambda: wait.is_interrupted
