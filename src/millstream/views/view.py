@@ -149,7 +149,7 @@ class ViewProgress:
     @property
     def shows_saved_rows(self) -> bool:
         """Whether its rows are still those of the last run of the database."""
-        return self.saved_until > 0 and self.reached < self.saved_until
+        return self.saved_until > 0 and not self.is_at(self.saved_until)
 
     def when_at(self, lsn: int, call: Callable[[], None]) -> bool:
         """Register a one-shot callback for when the query runs and an LSN was taken in.
