@@ -79,7 +79,7 @@ class SubscribeOptions:
                 raise InvalidOptionError(
                     f"{name} is {value!r}", hint=f"an integer, at least {least}"
                 )
-        if self.ack not in {"auto", "manual"}:
+        if not isinstance(self.ack, str) or self.ack not in {"auto", "manual"}:
             raise InvalidOptionError(f"ack is {self.ack!r}", hint='"auto" or "manual"')
         if self.max_delay is not None:
             check_seconds(self.max_delay, "max_delay")
