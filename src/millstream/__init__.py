@@ -28,18 +28,27 @@ if TYPE_CHECKING:
     from millstream.model.cut import Cut as Cut
     from millstream.model.result import Result as Result
     from millstream.sources import Source as Source
+    from millstream.subscriptions import Ack as Ack
     from millstream.subscriptions import AsyncCutSubscription as AsyncCutSubscription
     from millstream.subscriptions import AsyncSubscription as AsyncSubscription
+    from millstream.subscriptions import Backpressure as Backpressure
+    from millstream.subscriptions import CallbackSubscription as CallbackSubscription
     from millstream.subscriptions import ChangeEvent as ChangeEvent
     from millstream.subscriptions import CutSubscription as CutSubscription
+    from millstream.subscriptions import InlineSubscription as InlineSubscription
     from millstream.subscriptions import Notification as Notification
+    from millstream.subscriptions import Sample as Sample
+    from millstream.subscriptions import Start as Start
     from millstream.subscriptions import Subscription as Subscription
 
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
+    "Ack": "millstream.subscriptions",
     "AsyncCutSubscription": "millstream.subscriptions",
     "AsyncSubscription": "millstream.subscriptions",
+    "Backpressure": "millstream.subscriptions",
+    "CallbackSubscription": "millstream.subscriptions",
     "Change": "millstream.model",
     "ChangeBatch": "millstream.model",
     "ChangeEvent": "millstream.subscriptions",
@@ -49,20 +58,26 @@ _HOMES = {
     "CutSubscription": "millstream.subscriptions",
     "Database": "millstream.database",
     "Error": "millstream.errors",
+    "InlineSubscription": "millstream.subscriptions",
     "Log": "millstream.log",
     "Notification": "millstream.subscriptions",
     "Result": "millstream.model.result",
     "Retention": "millstream.log",
+    "Sample": "millstream.subscriptions",
     "Schema": "millstream.model",
     "Session": "millstream.engine.session",
     "Source": "millstream.sources",
+    "Start": "millstream.subscriptions",
     "Subscription": "millstream.subscriptions",
     "Unreadable": "millstream.model",
 }
 
 __all__ = [
+    "Ack",
     "AsyncCutSubscription",
     "AsyncSubscription",
+    "Backpressure",
+    "CallbackSubscription",
     "Change",
     "ChangeBatch",
     "ChangeEvent",
@@ -72,13 +87,16 @@ __all__ = [
     "CutSubscription",
     "Database",
     "Error",
+    "InlineSubscription",
     "Log",
     "Notification",
     "Result",
     "Retention",
+    "Sample",
     "Schema",
     "Session",
     "Source",
+    "Start",
     "Subscription",
     "Unreadable",
     "__version__",

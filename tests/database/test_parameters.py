@@ -47,7 +47,7 @@ def test_every_style_takes_them(db, rows_of):
     sql = "SELECT n FROM s WHERE b = ? AND n > 1"
     channel = db.subscribe(sql, ["x"])
     callback = db.subscribe_callback(sql, lambda batch: seen.extend(batch.rows), parameters=["x"])
-    live = db.execute("LIVE SELECT n FROM s WHERE b = :b", {"b": "y"})
+    live = db.subscribe("LIVE SELECT n FROM s WHERE b = :b", {"b": "y"})
     db.subscribe_callback(
         sql, lambda batch: inline.extend(batch.rows), parameters=["x"], inline=True
     )

@@ -205,7 +205,6 @@ def test_what_retention_has_removed(quotes):
         ("SELECT * FROM s AS OF LSN '1'", "an LSN or a time after AS OF"),
         ("SELECT * FROM s AS OF 'yesterday'", "is not a time"),
         ("SELECT * FROM s AS OF NOW() - INTERVAL '-1 day'", "lies in the future"),
-        ("LIVE SELECT * FROM s AS OF 1", "a subscription has no AS OF"),
         ("CREATE MATERIALIZED VIEW v AS SELECT * FROM s AS OF 1", "has no AS OF"),
     ],
 )
@@ -218,6 +217,7 @@ def test_refused(quotes, sql, message):
 def test_refused_in_subscriptions(quotes):
     for run in (
         lambda: quotes.subscribe("SELECT * FROM t AS OF 1"),
+        lambda: quotes.subscribe("LIVE SELECT * FROM s AS OF 1"),
         lambda: quotes.subscribe(["SELECT * FROM t AS OF 1"]),
         lambda: quotes.subscribe_callback("SELECT * FROM s AS OF 1", print, inline=True),
     ):

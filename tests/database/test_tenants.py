@@ -244,7 +244,7 @@ def test_a_query_of_a_tenant_cannot_look_elsewhere(two):
     assert len(watching.recv(60)) == 1
     two.execute("INSERT INTO t VALUES (5, 'b', 2); INSERT INTO t VALUES (6, 'a', 3)")
     assert len(watching.recv(60)) == 1
-    two.execute("LIVE SELECT * FROM t", tenant="a").cancel()
+    two.subscribe("LIVE SELECT * FROM t", tenant="a").cancel()
 
 
 def test_refused_without_a_tenant_column(two):
@@ -497,7 +497,7 @@ def test_every_way_to_read_in_a_session(two, acme):
     called, inline = [], []
     readers = [
         acme.subscribe("SELECT * FROM s", start="earliest"),
-        acme.execute("LIVE SELECT * FROM s"),
+        acme.subscribe("LIVE SELECT * FROM s"),
         acme.subscribe("SELECT * FROM v"),
         acme.subscribe("SELECT n FROM t WHERE id = ?", [2]),
     ]

@@ -91,6 +91,9 @@ class World:
     def snapshot(self):
         return None
 
+    def when_ready(self, call):
+        return False
+
     def is_current(self, replay):
         return True
 
@@ -101,7 +104,27 @@ class World:
 
 
 class TableWorld(World):
-    """A world with a table, whose current rows are changed when a commit has its LSN."""
+    """A world with a table, whose current rows are changed when a commit has its LSN.
+
+    Of a view, the rows may be late: they count some time later what was committed before.
+    """
+
+    def __init__(self, dice, commits, *, late=False):
+        super().__init__(dice, commits)
+        self.late = late
+        self.on_ready = None
+
+    def when_ready(self, call):
+        if self.late:
+            self.on_ready = call
+            self.meanwhile()
+        return self.late
+
+    def meanwhile(self):
+        super().meanwhile()
+        if self.on_ready is not None and (not self.steps or self.dice.randint(0, 3) == 0):
+            call, self.on_ready = self.on_ready, None
+            call()
 
     def snapshot(self):
         self.meanwhile()
@@ -192,13 +215,16 @@ def test_everything_from_an_lsn_on_comes_once(commits, limit, first, dice):
 
 
 @settings(max_examples=500)
-@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), dices)
-def test_a_snapshot_and_what_follows_are_complete(commits, limit, most, dice):
-    world = TableWorld(dice, commits)
+@given(commit_sizes, st.integers(1, 6), st.none() | st.integers(1, 3), dices, st.booleans())
+def test_a_snapshot_and_what_follows_are_complete(commits, limit, most, dice, late):
+    world = TableWorld(dice, commits, late=late)
     world.meanwhile()
     inbox = Inbox(world, Policy("block"), limit)
     world.inbox = inbox
     inbox.start("snapshot")
+    if world.on_ready is not None:
+        assert inbox.has_more_ahead
+        assert inbox.take(most) is None
     batches = drain(inbox, world, most)
     assert [n for batch in batches for n, _ in batch.rows] == list(range(1, world.newest + 1))
     kinds = [batch.kind for batch in batches]

@@ -51,3 +51,40 @@ def test_a_view_over_one_that_has_no_rows_yet(db):
     db.insert("s", [(1,)])
     db.wait_for("different", timeout=TIMEOUT)
     assert db.query("SELECT * FROM different").fetchall() == [(None,)]
+
+
+def test_reads_right_after_create(db):
+    """A query, and a snapshot, count what was committed before, though no view has started yet."""
+    db.execute("CREATE SOURCE o (cust VARCHAR)")
+    db.insert("o", [("a",), ("b",), ("a",)])
+    db.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT cust, COUNT(*) AS n FROM o GROUP BY cust;"
+        "CREATE MATERIALIZED VIEW w AS SELECT MAX(n) AS m FROM v"
+    )
+    subscription = db.subscribe("SELECT * FROM w")
+    assert db.query("SELECT * FROM v ORDER BY cust", timeout=TIMEOUT).fetchall() == [
+        ("a", 2),
+        ("b", 1),
+    ]
+    assert db.query("SELECT m FROM w", timeout=TIMEOUT).fetchall() == [(2,)]
+    assert subscription.recv(TIMEOUT).rows == [(2,)]
+    db.insert("o", [("a",)])
+    assert db.query("SELECT m FROM w", timeout=TIMEOUT).fetchall() == [(3,)]
+
+
+def test_saved_rows_are_readable_at_once(tmp_path, spark):
+    path = tmp_path / "db"
+    with ms.open(path, spark=spark) as db:
+        db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
+        db.insert("s", [("a", 1)])
+        db.wait_for("v", timeout=TIMEOUT)
+    with ms.open(path, spark=spark) as db:
+        first = db.query("SELECT * FROM v", timeout=0.0)
+        assert first.fetchall() == [("a", 1)]
+        assert first.catching_up in {("v",), ()}
+        assert db.subscribe("SELECT * FROM v").try_recv().rows == [("a", 1)]
+        db.wait_for("v", timeout=TIMEOUT)
+        db.insert("s", [("a", 2)])
+        again = db.query("SELECT * FROM v", timeout=TIMEOUT)
+        assert (again.fetchall(), again.catching_up) == ([("a", 3)], ())

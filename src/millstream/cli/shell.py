@@ -21,13 +21,14 @@ from millstream.cli.statements import is_complete, is_copy, split, subscribed
 from millstream.errors import Error
 
 if TYPE_CHECKING:
-    from millstream import Database, Result, Subscription
+    from millstream import Database, Result
     from millstream.cli.formats import Format
     from millstream.client.client import Client
 
 _HELP: Final = r"""Statements end with a semicolon and may have several lines.
   \d          sources, tables and views; \dt and \dv only some of them
   \d NAME     the columns of one of them
+  \stale      read views as they are, without waiting until they have caught up; again: wait
   \? or \h    this help
   \q          leave; so does Ctrl-D
   SUBSCRIBE TO NAME; LIVE SELECT ...;    changes as they happen, until Ctrl-C
@@ -49,6 +50,7 @@ class Runner:
         self.database = database
         self.out = console()
         self._form = form
+        self._stale_ok = False
 
     def run(self, statement: str) -> None:
         """Run one statement; one that subscribes prints changes until Ctrl-C.
@@ -63,10 +65,15 @@ class Runner:
         if query is not None:
             self._follow(query)
             return
-        result = self._copy(statement) if is_copy(statement) else self.database.execute(statement)
-        print_result(self.out, cast("Result", result), self._form)
+        if is_copy(statement):
+            result = self._copy(statement)
+        else:
+            result = self.database.execute(statement, stale_ok=self._stale_ok)
+        print_result(self.out, result, self._form)
+        if result.catching_up and self.out.is_terminal:
+            self.out.print(Text(f"catching up: {', '.join(result.catching_up)}", "yellow"))
 
-    def _copy(self, statement: str) -> Result | Subscription:
+    def _copy(self, statement: str) -> Result:
         """Run a COPY, with a bar of its progress on a terminal."""
         database = cast("Database | Client", self.database)
         if not isinstance(database, millstream.Database):  # a server's, which does not say
@@ -79,6 +86,10 @@ class Runner:
         word, _, name = text.rstrip(";").strip().partition(" ")
         if word in _LISTED:
             self._describe(name.strip(), _LISTED[word])
+        elif word == "\\stale":
+            self._stale_ok = not self._stale_ok
+            how = "as they are" if self._stale_ok else "once they have caught up"
+            self.out.print(Text(f"views are read {how}", "dim"))
         elif word in {"\\?", "\\h"}:
             self.out.print(Text(_HELP))
         else:
@@ -99,7 +110,9 @@ class Runner:
         printer = ChangePrinter(self.out, self._form)
         with self.database.subscribe(query) as subscription:
             if self.out.is_terminal:
-                self.out.print(Text("waiting for changes; Ctrl-C ends it", "dim"))
+                view = f"{subscription.target} is catching up; "
+                what = view if subscription.awaits_snapshot else ""
+                self.out.print(Text(f"{what}waiting for changes; Ctrl-C ends it", "dim"))
             try:
                 for batch in subscription:
                     printer.print(batch)

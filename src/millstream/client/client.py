@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from millstream.model.result import Result
 from millstream.model.schema import Column, Schema
 from millstream.sources import Writer
 from millstream.threads import deadline_of, time_left
+from millstream.views.readiness import READ_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +51,8 @@ _READS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _POLL_SECONDS = 0.1
+_NO_LIMIT = 1e9
+"""Seconds: longer than any statement may take."""
 
 
 class Client(RemoteSubscribing):
@@ -80,12 +84,21 @@ class Client(RemoteSubscribing):
 
     # ---- SQL
 
-    def execute(self, sql: str, parameters: ParameterValues = None) -> Result:
+    def execute(
+        self,
+        sql: str,
+        parameters: ParameterValues = None,
+        *,
+        stale_ok: bool = False,
+        timeout: float | None = READ_SECONDS,
+    ) -> Result:
         """Run statements; returns the last one's Result.
 
         Args:
             sql: the statements, separated by semicolons.
             parameters: a list for each ``?``, or a dict for ``:name``.
+            stale_ok: read the rows that a view has now, as for ``query``.
+            timeout: for how many seconds to wait for views, as for ``query``.
 
         Raises:
             SqlError: a statement is refused; the error says where, why, and what to write instead.
@@ -93,22 +106,53 @@ class Client(RemoteSubscribing):
                 run, or not.
         """
         self._check()
-        return _result(self._http.sql(sql, parameters, again=False))
+        return self._sql(sql, parameters, stale_ok, timeout, again=False)
 
-    def query(self, sql: str, parameters: ParameterValues = None) -> Result:
+    def query(
+        self,
+        sql: str,
+        parameters: ParameterValues = None,
+        *,
+        stale_ok: bool = False,
+        timeout: float | None = READ_SECONDS,
+    ) -> Result:
         """The rows that a query gives now.
+
+        A view counts everything committed before the call: one that is still starting, or is late,
+        is waited for.
 
         Args:
             sql: a SELECT, SHOW, DESCRIBE or EXPLAIN.
             parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            stale_ok: read the rows that a view has now, without waiting for it.
+            timeout: for how many seconds to wait for views; None: as long as the server allows a
+                statement to take.
+
+        Raises:
+            ViewNotReadyError: a view has not processed what was committed before, within the time.
         """
         self._check()
         if not _READS.match(sql):
             raise SqlUnsupportedError("query() takes a SELECT", sql=sql, hint="use execute()")
         is_one = ";" not in sql.rstrip("; \n\t")  # else a write may follow
-        return _result(self._http.sql(sql, parameters, again=is_one))
+        return self._sql(sql, parameters, stale_ok, timeout, again=is_one)
 
     sql = query
+
+    def _sql(
+        self,
+        sql: str,
+        parameters: ParameterValues,
+        stale_ok: bool,
+        timeout: float | None,
+        *,
+        again: bool,
+    ) -> Result:
+        deadline_of(timeout)  # raises if it is no number of seconds
+        reads: dict[str, Any] = {"stale_ok": True} if stale_ok else {}
+        if timeout != READ_SECONDS:
+            reads["timeout"] = _NO_LIMIT if timeout is None else timeout
+        return _result(self._http.sql(sql, parameters, reads, again=again))
 
     def explain(self, sql: str, parameters: ParameterValues = None) -> str:
         """How a query runs, as text."""
@@ -391,4 +435,6 @@ def _result(body: bytes) -> Result:
     lsn, status = int(facts.get(b"lsn", 0)), facts.get(b"status", b"").decode()
     if status:
         return Result.of_status(status, lsn=lsn, rowcount=int(facts.get(b"rowcount", 0)))
-    return Result(Schema.from_arrow(table.schema), table.to_batches(), lsn=lsn)
+    late = tuple(json.loads(facts.get(b"catching_up", b"[]")))
+    schema = Schema.from_arrow(table.schema)
+    return Result(schema, table.to_batches(), lsn=lsn, catching_up=late)

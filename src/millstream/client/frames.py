@@ -82,6 +82,8 @@ class FrameReader:
     def read(self, frame: dict[str, Any], rows: pa.RecordBatch | None) -> list[ChangeBatch]:
         """The batches that are whole with a further frame; mostly one or none."""
         kind = frame["type"]
+        if kind == "waiting":
+            return []
         if kind in {"gap", "reset"}:
             self._gap = merge_gaps(self._gap, gap_from(frame if kind == "gap" else frame["gap"]))
             if kind == "reset":

@@ -72,9 +72,18 @@ class Http:
         self._timeout = timeout
         self._reached = False  # whether the server has ever answered
 
-    def sql(self, sql: str, parameters: ParameterValues, *, again: bool) -> bytes:
-        """Run statements; returns Arrow. With ``again``, they may be run more than once."""
-        body: dict[str, Any] = {"sql": sql}
+    def sql(
+        self, sql: str, parameters: ParameterValues, reads: dict[str, Any], *, again: bool
+    ) -> bytes:
+        """Run statements; returns Arrow. With ``again``, they may be run more than once.
+
+        Args:
+            sql: the statements.
+            parameters: the values of their parameters.
+            reads: whether they wait for views: ``stale_ok`` and ``timeout``.
+            again: whether they may be sent again.
+        """
+        body: dict[str, Any] = {"sql": sql, **reads}
         if parameters is not None:
             body["params"] = parameters
         headers = {"Accept": ARROW, "Content-Type": "application/json"}

@@ -73,7 +73,7 @@ class RemoteInbox:
         error: why it has ended.
     """
 
-    has_more_ahead = is_reading_log = False
+    has_more_ahead = is_reading_log = awaits_snapshot = False
 
     def __init__(
         self,

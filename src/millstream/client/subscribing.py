@@ -40,7 +40,15 @@ if TYPE_CHECKING:
     from millstream.model.result import Result
     from millstream.notebook import LiveTable
     from millstream.sql import ParameterValues
-    from millstream.subscriptions import AsyncListener, ChangeEvent, Include, Listener, Start
+    from millstream.subscriptions import (
+        Ack,
+        AsyncListener,
+        Backpressure,
+        ChangeEvent,
+        Include,
+        Listener,
+        Start,
+    )
 
 _DEFAULTS = SubscribeOptions()
 S = TypeVar("S", bound=SubscriptionBase)
@@ -66,7 +74,7 @@ class RemoteSubscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -87,7 +95,7 @@ class RemoteSubscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -139,12 +147,13 @@ class RemoteSubscribing:
         on_error: Callable[[BaseException], object] | None = None,
         on_complete: Callable[[], object] | None = None,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
         max_rows: int | None = None,
         max_delay: float | None = None,
         demand: int | None = None,
         name: str | None = None,
+        ack: Ack = "auto",
     ) -> CallbackSubscription: ...
     @overload
     def subscribe_callback(
@@ -166,12 +175,13 @@ class RemoteSubscribing:
         on_error: Callable[[BaseException], object] | None = None,
         on_complete: Callable[[], object] | None = None,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
         max_rows: int | None = None,
         max_delay: float | None = None,
         demand: int | None = None,
         name: str | None = None,
+        ack: Ack = "auto",
     ) -> CallbackSubscription:
         """Call back with every batch of changes, on a thread of its own.
 
@@ -187,7 +197,8 @@ class RemoteSubscribing:
             max_rows: at most so many rows in a batch.
             max_delay: wait so many seconds for ``max_rows`` rows.
             demand: call only with what ``request(n)`` asks for, and so many rows to begin with.
-            name: makes it durable.
+            name: makes it durable: it resumes after the last batch that was acknowledged.
+            ack: of a durable one, ``"auto"`` or ``"manual"``, as for ``Database``.
         """
         given = checked_callbacks(on_change, on_error, on_complete)
         options = SubscribeOptions(
@@ -198,6 +209,7 @@ class RemoteSubscribing:
             max_delay=max_delay,
             demand=demand,
             name=name,
+            ack=ack,
         )
         if isinstance(query, str):
             made = self._open(CallbackSubscription, query, parameters, options, **given)
@@ -213,7 +225,7 @@ class RemoteSubscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -234,7 +246,7 @@ class RemoteSubscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -266,7 +278,7 @@ class RemoteSubscribing:
         *,
         limit: int = 100,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
     ) -> LiveTable:
         """A table in a notebook that changes as the result of a query does.
 
@@ -297,7 +309,7 @@ class RemoteSubscribing:
         fields: Sequence[str] | None = None,
         include: Include = "keys",
         start: Start = "now",
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
     ) -> Events[ChangeEvent]:
         """Every committed mutation, one by one, in LSN order; those that the key may see.
@@ -320,7 +332,7 @@ class RemoteSubscribing:
         fields: Sequence[str] | None = None,
         include: Include = "keys",
         start: Start = "now",
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
     ) -> AsyncEvents[ChangeEvent]:
         """Every committed mutation, for ``async for``; arguments are those of ``changes``."""

@@ -33,9 +33,12 @@ class LogFeed:
         snapshot: the current rows that the query gives, and the LSN at which they hold; None when
             the log has no current rows.
         past: the same for an LSN of the past.
+        when_ready: registers a one-shot callback for when the current rows count everything that
+            was committed before; returns False, and does not call it, when they do now. None: they
+            always do.
     """
 
-    __slots__ = ("_past", "_snapshot", "dispatcher", "log", "plan")
+    __slots__ = ("_past", "_snapshot", "_when_ready", "dispatcher", "log", "plan")
 
     def __init__(
         self,
@@ -44,12 +47,15 @@ class LogFeed:
         plan: SelectPlan,
         snapshot: Callable[[], tuple[list[ChangeBatch], int]] | None = None,
         past: Callable[[int], tuple[list[ChangeBatch], int]] | None = None,
+        *,
+        when_ready: Callable[[Callable[[], None]], bool] | None = None,
     ) -> None:
         self.log = log
         self.dispatcher = dispatcher
         self.plan = plan
         self._snapshot = snapshot
         self._past = past
+        self._when_ready = when_ready
 
     def join(self, subscriber: Subscriber) -> None:
         """Have the dispatcher offer what is committed from now on."""
@@ -93,6 +99,14 @@ class LogFeed:
     def snapshot(self) -> tuple[list[ChangeBatch], int] | None:
         """The current rows and their LSN; None when there is nothing but the log."""
         return None if self._snapshot is None else self._snapshot()
+
+    def when_ready(self, call: Callable[[], None]) -> bool:
+        """Register a one-shot callback for when the current rows count what was committed before.
+
+        Returns:
+            False, and the callback is not called, when they do now.
+        """
+        return self._when_ready is not None and self._when_ready(call)
 
     def snapshot_at(self, lsn: int) -> tuple[list[ChangeBatch], int]:
         """The rows that it had at an LSN, and that LSN; for a log that has current rows."""

@@ -100,6 +100,7 @@ class Inbox:
         Args:
             start: with an LSN; ``now``, with what is committed from now on; ``earliest``, with the
                 oldest row that is kept; ``snapshot``, with the current rows, then their changes.
+                The rows of a view are waited for until they count what was committed before.
             gap: to be reported with the first batch of a snapshot.
         """
         if isinstance(start, int):
@@ -109,7 +110,7 @@ class Inbox:
         elif start == "earliest":
             self.log_side.start_earliest()
         else:
-            self.log_side.start_snapshot(gap)
+            self.log_side.start_when_ready(gap)
 
     def start_past(self, lsn: int, gap: Gap | None = None) -> None:
         """Have the reader begin with the rows that there were at an LSN, then their changes.
@@ -169,19 +170,27 @@ class Inbox:
             or log.replay is not None
             or bool(log.ahead)
             or log.gap is not None
+            or log.is_snapshot_due
             or self.backlog.has_news
         )
 
     @property
+    def awaits_snapshot(self) -> bool:
+        """Whether the rows to begin with do not count yet what was committed before."""
+        return self.log_side.awaits_snapshot
+
+    @property
     def has_more_ahead(self) -> bool:
-        """Whether a part of a batch that was taken is still to come."""
-        return bool(self.log_side.ahead)
+        """Whether the rows to begin with, or a part of a batch, are still to come."""
+        return bool(self.log_side.ahead) or self.log_side.awaits_snapshot
 
     @property
     def is_reading_log(self) -> bool:
         """Whether taking a batch may mean reading from the disk."""
-        return self.log_side.replay is not None or (
-            self.live.spilled_at is not None and not self.backlog.has_news
+        return (
+            self.log_side.replay is not None
+            or self.log_side.is_snapshot_due
+            or (self.live.spilled_at is not None and not self.backlog.has_news)
         )
 
     def lag(self) -> tuple[int, int | None]:
@@ -228,6 +237,7 @@ class Inbox:
                 or live.spilled_at is not None
                 or log.replay is not None
                 or log.gap is not None
+                or log.awaits_snapshot
                 or log.ahead
             ):
                 return False

@@ -5,6 +5,7 @@ It is written by the dispatcher's thread and read by the reader's, hence the loc
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -150,9 +151,16 @@ class LiveSide:
         """
         with self.lock:
             self.held = []
+            self._after = 0
             self.spilled_at = None
             if clear:
                 self.backlog.clear()
+
+    def refuse_offers(self) -> None:
+        """Accept no offers until ``hold_offers``: the rows that are read then count them."""
+        with self.lock:
+            self.held = []
+            self._after = sys.maxsize
 
     def admit(self, lsn: int) -> None:
         """Accept offers after an LSN, those that were held included."""

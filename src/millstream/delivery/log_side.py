@@ -44,15 +44,24 @@ class LogSide:
         ahead: batches of a snapshot, or the rest of a batch, to be taken before anything else.
         gap: to be reported with the next batch, or None.
         snapshot_until: what is read up to this LSN counts as a snapshot.
+        awaits_snapshot: the rows to start with do not count yet what was committed before.
+        is_snapshot_due: they do now, and are to be read.
     """
 
-    __slots__ = ("_feed", "_live", "_progress", "ahead", "gap", "replay", "snapshot_until")
+    __slots__ = (
+        *("_feed", "_gap_of_snapshot", "_live", "_progress", "ahead", "awaits_snapshot", "gap"),
+        "is_snapshot_due",
+        *("replay", "snapshot_until"),
+    )
 
     def __init__(self, feed: LogFeed, live: LiveSide, progress: Progress) -> None:
         self.replay: Replay | None = None
         self.ahead: deque[ChangeBatch] = deque()
         self.gap: Gap | None = None
         self.snapshot_until = 0
+        self.awaits_snapshot = False
+        self.is_snapshot_due = False
+        self._gap_of_snapshot: Gap | None = None
         self._feed = feed
         self._live = live
         self._progress = progress
@@ -82,6 +91,23 @@ class LogSide:
         self._report(gap)
         self.start_at(first)
 
+    def start_when_ready(self, gap: Gap | None = None) -> None:
+        """Start with the current rows, once they count everything that was committed before.
+
+        Args:
+            gap: to be reported with the first batch.
+        """
+        self.awaits_snapshot = True
+        self._gap_of_snapshot = gap
+        self._live.refuse_offers()
+        if not self._feed.when_ready(self._snapshot_is_due):
+            self.start_snapshot(gap)
+
+    def _snapshot_is_due(self) -> None:
+        """Have the reader read the current rows; called by a thread of the view."""
+        self.is_snapshot_due = True
+        self._live.wake_up()
+
     def start_snapshot(self, gap: Gap | None = None, first: int | None = None) -> None:
         """Start with the current rows, followed by their changes.
 
@@ -89,6 +115,7 @@ class LogSide:
             gap: to be reported with the first batch.
             first: where a log without current rows starts; None: with all that is kept of it.
         """
+        self.awaits_snapshot = self.is_snapshot_due = False
         self._live.hold_offers(clear=True)
         self.gap = merge_gaps(self.gap, gap)
         snapshot = self._feed.snapshot()
@@ -111,7 +138,9 @@ class LogSide:
     @property
     def is_idle(self) -> bool:
         """Whether it has nothing to give, and reads nothing."""
-        return self.replay is None and not self.ahead and self.gap is None
+        return (
+            self.replay is None and not self.ahead and self.gap is None and not self.is_snapshot_due
+        )
 
     def next(self) -> ChangeBatch | None:
         """The next batch of the replay; None when there is none at the moment, or it has ended."""
@@ -134,7 +163,9 @@ class LogSide:
     def advance(self) -> bool:
         """Begin to read the log, or return to the live side; False when neither is due."""
         replay, live = self.replay, self._live
-        if replay is None:
+        if self.is_snapshot_due and not live.is_discarded:
+            self.start_snapshot(self._gap_of_snapshot)
+        elif replay is None:
             with live.lock:
                 first = live.spilled_at
                 if first is None or live.is_discarded or live.backlog.has_news:

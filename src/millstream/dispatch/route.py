@@ -301,6 +301,8 @@ class FanOut:
 
     def __init__(self, lsn: int) -> None:
         self.lsn = self.offered_lsn = lsn
+        self._opened_at = lsn
+        self._newest: dict[str, int] = {}
         self.published = 0
         self.everything = Routes()
         self.wakes: list[Callable[[], None]] = []
@@ -322,6 +324,14 @@ class FanOut:
         if routes is not None:
             routes.fail(error)
 
+    def newest(self, topic: str) -> int:
+        """The last LSN committed to a topic; at most the LSN of opening if none was since then."""
+        return self._newest.get(topic, self._opened_at)
+
+    def forget(self, topic: str) -> None:
+        """Forget the last LSN of a topic that was dropped."""
+        self._newest.pop(topic, None)
+
     def drop_routes(self, topic: str, error: Error) -> None:
         """End the subscribers of a topic; another topic of that name begins with none."""
         routes = self._routes.pop(topic, None)
@@ -335,6 +345,7 @@ class FanOut:
         everything = self.everything
         for topic, batch in batches:
             self.published += len(batch)
+            self._newest[topic] = batch.lsn
             if batch.schema.is_nested:
                 _ = batch.arrow  # what the log will write: a reader may change lists and dicts
             routes = self._routes.get(topic)

@@ -13,6 +13,7 @@ from millstream.errors import FileRefusedError, ViewFailedError
 from millstream.files.place import is_local
 from millstream.model.result import Result
 from millstream.sql import plan_select
+from millstream.views.readiness import READ_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,6 +51,7 @@ class Context:
         progress: is told how far a COPY is; None: nobody wants to know.
         role: what it may do, as ``permissions.TABLE`` says.
         directories: the only directories whose files a statement may name; None: any file.
+        reads: whether reads wait for views that are late.
     """
 
     engine: Engine
@@ -58,6 +60,7 @@ class Context:
     progress: Callable[[CopyProgress], None] | None = None
     role: Role = "admin"
     directories: tuple[Path, ...] | None = None
+    reads: ReadOptions = READ_OPTIONS
 
     # ---- what a tenant may see
 

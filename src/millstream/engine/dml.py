@@ -182,8 +182,8 @@ def _select(context: Context, statement: Select) -> Result:
         plan = context.plan(definition, statement)
     except SqlUnsupportedError as refused:
         planned = plan_on_spark(context, as_query(statement), refused)
-        return context.engine.relations.on_spark(planned, moment)
-    return context.engine.relations.select(definition, plan, moment)
+        return context.engine.relations.on_spark(planned, moment, context.reads)
+    return context.engine.relations.select(definition, plan, moment, context.reads)
 
 
 def _unchanged(answer: Callable[[], Result]) -> Result:
@@ -235,8 +235,9 @@ def _query(context: Context, statement: Query) -> Result:
     try:
         plan = plan_adhoc(statement, inputs)
     except SqlUnsupportedError as refused:
-        return relations.on_spark(plan_on_spark(context, statement, refused), moment)
-    return relations.adhoc(plan, context.tenant, moment, inputs.read)
+        planned = plan_on_spark(context, statement, refused)
+        return relations.on_spark(planned, moment, context.reads)
+    return relations.adhoc(plan, context.tenant, moment, context.reads, inputs.read)
 
 
 def plan_on_spark(context: Context, query: Query, refused: SqlUnsupportedError) -> PlannedView:

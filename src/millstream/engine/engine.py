@@ -90,6 +90,7 @@ class Engine:
         self.connections.forget(name)
         self.positions.drop_target(name)
         self.dispatcher.fan_out.drop_routes(name, error)
+        self.dispatcher.fan_out.forget(name)
 
     def check(self) -> None:
         """Raise unless it is open.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from millstream.engine import cause, dml, notifications, points
 from millstream.engine.context import Context
-from millstream.engine.statements import check_query, run
+from millstream.engine.statements import check_not_live, check_query, run
 from millstream.engine.subscribing import Subscribing
 from millstream.errors import ClosedError, TenantError
 from millstream.formats.batches import as_batches
@@ -16,6 +16,8 @@ from millstream.formats.json_text import json_rows
 from millstream.model.display import public_names
 from millstream.sources import Writer
 from millstream.sql import parse
+from millstream.threads import deadline_of
+from millstream.views.readiness import READ_SECONDS, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
     from millstream.sources import Source
     from millstream.sql import ParameterValues
-    from millstream.subscriptions import ChangeEvent, Subscription
+    from millstream.subscriptions import ChangeEvent
 
 
 class Session(Subscribing):
@@ -81,9 +83,11 @@ class Session(Subscribing):
         parameters: ParameterValues = None,
         *,
         tenant: str | None = None,
+        stale_ok: bool = False,
+        timeout: float | None = READ_SECONDS,
         progress: Callable[[CopyProgress], None] | None = None,
-    ) -> Result | Subscription:
-        """Run statements; returns the last one's Result, or Subscription if it is a LIVE SELECT.
+    ) -> Result:
+        """Run statements; returns the last one's Result.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -97,32 +101,45 @@ class Session(Subscribing):
             parameters: the values of the parameters: a list for each ``?`` in the order of the
                 text, or a dict for ``:name``. A list in ``IN (?)`` stands for all its values.
             tenant: run them as this tenant.
+            stale_ok: read the rows that a view has now, as for ``query``.
+            timeout: for how many seconds to wait for views, as for ``query``.
             progress: called by COPY now and then with the rows so far and how much of all is done.
 
         Raises:
             SqlError: a statement is refused; the error says where, why, and what to write instead.
                 If the text cannot be parsed, or a statement in it is not allowed, nothing was run;
                 else the statements before it were.
+            SqlUnsupportedError: LIVE SELECT, which ``subscribe`` takes.
             RoleError: the role of the session is too low for a statement.
             TenantError: a statement is not for tenants.
         """
-        context = self._context_of(tenant)
+        context = self._reading(tenant, stale_ok=stale_ok, timeout=timeout)
         if progress is not None:
             context = replace(context, progress=progress)
         known = points.run(context, sql, parameters)
         if known is not None:
             return known
         statements = parse(sql, parameters)
+        check_not_live(statements, sql)
         result = run(context, statements)
         points.remember(context, statements, parameters)
         return result
 
     def query(
-        self, sql: str, parameters: ParameterValues = None, *, tenant: str | None = None
+        self,
+        sql: str,
+        parameters: ParameterValues = None,
+        *,
+        tenant: str | None = None,
+        stale_ok: bool = False,
+        timeout: float | None = READ_SECONDS,
     ) -> Result:
         """The rows that a query gives now, those pushed before by this thread included.
 
-        With ``AS OF`` an LSN or a time at its end, the rows that it gives over what was there then.
+        A view counts everything committed before the call: one that is still starting, or is late,
+        is waited for. A view that was opened with saved rows is readable at once, until it has
+        caught up for the first time. With ``AS OF`` an LSN or a time at its end, the rows that the
+        query gives over what was there then.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -135,15 +152,20 @@ class Session(Subscribing):
             sql: a SELECT, SHOW, DESCRIBE or EXPLAIN.
             parameters: the values of ``?`` or ``:name``, as for ``execute``.
             tenant: only this tenant's rows.
+            stale_ok: read the rows that a view has now, without waiting for it.
+            timeout: for how many seconds to wait for views; None: as long as it takes.
+
+        Raises:
+            ViewNotReadyError: a view has not processed what was committed before, within the time.
         """
-        context = self._context_of(tenant)
+        context = self._reading(tenant, stale_ok=stale_ok, timeout=timeout)
         known = points.run(context, sql, parameters, reads=True)
         if known is not None:
             return known
         statements = parse(sql, parameters)
         for statement in statements:
             check_query(statement, sql)
-        result = cast("Result", run(context, statements))
+        result = run(context, statements)
         points.remember(context, statements, parameters)
         return result
 
@@ -388,6 +410,14 @@ class Session(Subscribing):
         self._engine.check()
         if self._is_closed:
             raise ClosedError("the session is closed", hint="db.session(...) opens another one")
+
+    def _reading(self, tenant: str | None, *, stale_ok: bool, timeout: float | None) -> Context:
+        """What a call runs in that reads, and may wait for views."""
+        context = self._context_of(tenant)
+        if stale_ok or timeout != READ_SECONDS:
+            deadline_of(timeout)  # raises if it is no number of seconds
+            return replace(context, reads=ReadOptions(bool(stale_ok), timeout))
+        return context
 
     def _context_of(self, tenant: str | None) -> Context:
         """What a call runs in; raises when the session is closed, or the tenant is another one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.engine import connect, copying, ddl, dml, notifications, show, subscribe
+from millstream.engine import connect, copying, ddl, dml, notifications, show
 from millstream.engine.explain import explain
 from millstream.errors import SqlUnsupportedError
 from millstream.model.result import Result
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.engine.context import Context
-    from millstream.subscriptions import Subscription
 
 _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     CreateSource: ddl.create_source,
@@ -69,29 +68,44 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
 _QUERIES: Final = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
 
 
-def run(context: Context, statements: Sequence[Statement]) -> Result | Subscription:
+def run(context: Context, statements: Sequence[Statement]) -> Result:
     """Run statements, once all of them are known to be allowed; returns what the last one gives.
 
-    LIVE SELECT gives a Subscription, every other one a Result.
+    None of them is a LIVE SELECT.
 
     Raises:
         RoleError: the role is too low for one of them.
         TenantError: one of them is not for tenants.
     """
     context.check_statements(statements)
-    result: Result | Subscription = Result.of_status("")
+    result = Result.of_status("")
     for each in statements:
         result = _run(context, each)
     return result
 
 
-def _run(context: Context, statement: Statement) -> Result | Subscription:
-    if isinstance(statement, Select | Query) and statement.live:
-        return subscribe.live(context, statement)
+def _run(context: Context, statement: Statement) -> Result:
     if isinstance(statement, Show) and statement.kind == "channels":
         return notifications.show_channels(context)
     with context.filtered_errors():
         return _RUN[type(statement)](context, statement)
+
+
+def check_not_live(statements: Sequence[Statement], sql: str) -> None:
+    """Raise if one of some statements is a LIVE SELECT, whose changes never end.
+
+    Raises:
+        SqlUnsupportedError: one is.
+    """
+    for statement in statements:
+        if isinstance(statement, Select | Query) and statement.live:
+            raise SqlUnsupportedError(
+                "LIVE SELECT is a subscription, and has no result",
+                sql=sql,
+                line=statement.line,
+                column=statement.column,
+                hint='db.subscribe("SELECT ...") gives its changes',
+            )
 
 
 def check_query(statement: Statement, sql: str) -> None:
@@ -100,12 +114,12 @@ def check_query(statement: Statement, sql: str) -> None:
     Raises:
         SqlUnsupportedError: it changes something, or it is a LIVE SELECT.
     """
-    is_live = isinstance(statement, Select | Query) and statement.live
-    if is_live or not isinstance(statement, _QUERIES):
+    check_not_live((statement,), sql)
+    if not isinstance(statement, _QUERIES):
         raise SqlUnsupportedError(
             "query is for SELECT, SHOW, DESCRIBE and EXPLAIN",
             sql=sql,
             line=statement.line,
             column=statement.column,
-            hint="use db.subscribe" if is_live else "use db.execute",
+            hint="use db.execute",
         )

@@ -25,7 +25,6 @@ from millstream.subscriptions import (
     InlineSubscription,
     SubscribedQuery,
     SubscribeOptions,
-    Subscription,
     SubscriptionBase,
     check_callback,
     check_options,
@@ -57,11 +56,6 @@ def cancel(subscription: SubscriptionBase | InlineSubscription) -> None:
 
 
 # ---- queries
-
-
-def live(context: Context, statement: Select | Query) -> Subscription:
-    """LIVE SELECT."""
-    return query(context, Subscription, statement)
 
 
 @uninterrupted(undo=cancel)
@@ -155,7 +149,7 @@ def cut(
         try:
             for text, select in _selects(context, queries).items():
                 _check_no_past(select, _DEFAULTS)
-                feeds[text] = _followed(context, select, None)
+                feeds[text] = _followed(context, select, None, waits=False)
             views = [query.target for _, query in feeds.values() if query.is_view]
             cuts = ViewCuts(engine.views, views, engine.dispatcher)
             engine.dispatcher.barrier()  # rows pushed before by this thread are before it
@@ -189,9 +183,16 @@ def _release(feeds: list[LogFeed]) -> None:
 
 
 def _followed(
-    context: Context, select: Select | Query, name: str | None
+    context: Context, select: Select | Query, name: str | None, *, waits: bool = True
 ) -> tuple[LogFeed, SubscribedQuery]:
-    """What a subscription to a query reads; a hidden view, if need be, is shared by one more."""
+    """What a subscription to a query reads; a hidden view, if need be, is shared by one more.
+
+    Args:
+        context: what it runs in.
+        select: the query.
+        name: of a durable subscription.
+        waits: whether a snapshot waits until the view counts what was committed before.
+    """
     engine = context.engine
     if isinstance(select, Query):
         hidden, plan = _hidden_view(context, select, name)
@@ -215,7 +216,11 @@ def _followed(
         check_exists=lambda: _check_exists(engine, definition),
         is_view=definition.name in engine.views,
     )
-    return feed_of(engine.log, engine.dispatcher, plan, snapshot, past), subscribed
+    ready = None
+    if waits and subscribed.is_view:
+        ready = partial(engine.relations.readiness.when_ready, definition.name)
+    feed = feed_of(engine.log, engine.dispatcher, plan, snapshot, past, when_ready=ready)
+    return feed, subscribed
 
 
 def _hidden_view(
@@ -395,8 +400,14 @@ class SharedFeed(LogFeed):
 
     __slots__ = ("_release",)
 
-    def __init__(self, views: Views, running: RunningView, *more: Any) -> None:  # noqa: ANN401
-        super().__init__(*more)
+    def __init__(
+        self,
+        views: Views,
+        running: RunningView,
+        *more: Any,  # noqa: ANN401 - those of a LogFeed
+        when_ready: Callable[[Callable[[], None]], bool] | None,
+    ) -> None:
+        super().__init__(*more, when_ready=when_ready)
         self._release: Callable[[], None] | None = lambda: views.shared.release(running)
 
     def leave(self, subscriber: Subscriber) -> None:

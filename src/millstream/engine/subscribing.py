@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from millstream.engine import notifications, subscribe
 from millstream.errors import InvalidOptionError
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from millstream.notebook import LiveTable
     from millstream.sql import ParameterValues
     from millstream.subscriptions import (
+        Ack,
         AsyncListener,
+        Backpressure,
         ChangeEvent,
         Channels,
         Include,
@@ -81,7 +83,7 @@ class Subscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -104,7 +106,7 @@ class Subscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -156,16 +158,29 @@ class Subscribing:
         parameters: ParameterValues = None,
         on_error: Callable[[BaseException], object] | None = None,
         on_complete: Callable[[], object] | None = None,
-        inline: bool = False,
+        inline: Literal[False] = False,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
         max_rows: int | None = None,
         max_delay: float | None = None,
         demand: int | None = None,
         name: str | None = None,
+        ack: Ack = "auto",
         tenant: str | None = None,
-    ) -> CallbackSubscription | InlineSubscription: ...
+    ) -> CallbackSubscription: ...
+    @overload
+    def subscribe_callback(
+        self,
+        query: str,
+        on_change: Callable[[ChangeBatch], object],
+        *,
+        parameters: ParameterValues = None,
+        on_error: Callable[[BaseException], object] | None = None,
+        on_complete: Callable[[], object] | None = None,
+        inline: Literal[True],
+        tenant: str | None = None,
+    ) -> InlineSubscription: ...
     @overload
     def subscribe_callback(
         self,
@@ -188,12 +203,13 @@ class Subscribing:
         on_complete: Callable[[], object] | None = None,
         inline: bool = False,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
         max_rows: int | None = None,
         max_delay: float | None = None,
         demand: int | None = None,
         name: str | None = None,
+        ack: Ack = "auto",
         tenant: str | None = None,
     ) -> CallbackSubscription | InlineSubscription:
         """Call back with every batch of changes, on a thread of its own.
@@ -213,7 +229,10 @@ class Subscribing:
             max_rows: at most so many rows in a batch.
             max_delay: wait so many seconds for ``max_rows`` rows.
             demand: call only with what ``request(n)`` asks for, and so many rows to begin with.
-            name: makes it durable.
+            name: makes it durable: it resumes after the last batch that was acknowledged.
+            ack: of a durable one: ``"auto"`` acknowledges a batch when the callback has returned,
+                and stops to do so when it has raised, so that the batch is given again when the
+                subscription is opened the next time; ``"manual"`` leaves it to ``batch.ack()``.
             tenant: only this tenant's rows.
         """
         context = self._context_of(tenant)
@@ -226,6 +245,7 @@ class Subscribing:
             max_delay=max_delay,
             demand=demand,
             name=name,
+            ack=ack,
         )
         if not isinstance(query, str):
             check_queries(query, parameters, inline=inline)
@@ -242,7 +262,7 @@ class Subscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -265,7 +285,7 @@ class Subscribing:
         parameters: ParameterValues = None,
         *,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
         max_rows: int | None = None,
         max_delay: float | None = None,
@@ -296,7 +316,7 @@ class Subscribing:
         *,
         limit: int = 100,
         start: Start = None,
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         tenant: str | None = None,
     ) -> LiveTable:
         """A table in a notebook that changes as the result of a query does.
@@ -332,7 +352,7 @@ class Subscribing:
         fields: Sequence[str] | None = None,
         include: Include = "keys",
         start: Start = "now",
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
     ) -> Events[ChangeEvent]:
         """Every committed mutation, one by one, in LSN order.
@@ -367,7 +387,7 @@ class Subscribing:
         fields: Sequence[str] | None = None,
         include: Include = "keys",
         start: Start = "now",
-        backpressure: str = "block",
+        backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
     ) -> AsyncEvents[ChangeEvent]:
         """Every committed mutation, for ``async for``; arguments are those of ``changes``."""

@@ -12,12 +12,13 @@ import pyarrow as pa
 from millstream.errors import InvalidOptionError
 from millstream.model.arguments import check_watermark, check_weights
 from millstream.model.change import Change, Commits, Gap, changes, ops
-from millstream.model.display import pandas_frame, polars_frame, public_names
+from millstream.model.display import PublicNames, pandas_frame, polars_frame, public_names
 from millstream.model.lsn import NO_LSN, ResumeToken
 from millstream.model.weighted_rows import MaskedRows, Row, RowLsns, WeightedRows
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
     from uuid import UUID
 
@@ -29,7 +30,7 @@ Causes = tuple[tuple[int, int], ...] | None
 
 _MAKERS = {"of_row", "keep_mask", "keep_places", "netted", "piece", "placed", "put_at", "take"}
 _INTERNAL = _MAKERS | {"each", "held_rows", "is_arrow", "is_counted", "copy"}
-_INTERNAL |= {"causes", "commits", "with_columns", "with_watermark"}
+_INTERNAL |= {"acknowledged_by", "causes", "commits", "with_columns", "with_watermark"}
 _HIDDEN = (
     pa.field("_op", pa.string(), nullable=False),
     pa.field("_weight", pa.int64(), nullable=False),
@@ -37,7 +38,7 @@ _HIDDEN = (
 )
 
 
-class ChangeBatch(WeightedRows):
+class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
     """Some consecutive changes of one log: rows, their weights, and the LSN range they stand for.
 
     A batch does not change once it was handed on: many subscribers read the same one, from many
@@ -67,6 +68,7 @@ class ChangeBatch(WeightedRows):
     """
 
     __slots__ = (
+        "_acknowledge",
         "_causes",
         "_commits",
         "_origin",
@@ -98,6 +100,7 @@ class ChangeBatch(WeightedRows):
         cause: int = 0,
         commits: Commits | None = None,
         causes: Causes = None,
+        acknowledge: Callable[[int], None] | None = None,
     ) -> None:
         self.schema = schema
         self._rows = rows
@@ -115,6 +118,7 @@ class ChangeBatch(WeightedRows):
         self.cause = cause
         self._commits = commits  # None: one commit
         self._causes = causes  # None: one cause
+        self._acknowledge = acknowledge  # None: not of a durable subscription
 
     @classmethod
     def of_row(cls, schema: Schema, topic: str, row: Row) -> ChangeBatch:
@@ -123,7 +127,7 @@ class ChangeBatch(WeightedRows):
         batch.schema = schema
         batch._rows = [row]
         batch._arrow = batch._weights = batch._lsns = batch._origin = batch._commits = None
-        batch.watermark = batch.gap = batch._causes = None
+        batch.watermark = batch.gap = batch._causes = batch._acknowledge = None
         batch.first_lsn = batch.lsn = batch.committed_at = batch.cause = 0
         batch.topic = topic
         batch.kind = "changes"
@@ -214,6 +218,28 @@ class ChangeBatch(WeightedRows):
             return ""
         database, epoch = self._origin
         return str(ResumeToken(database, epoch, self.lsn))
+
+    @uninterrupted
+    def ack(self) -> None:
+        """Acknowledge everything up to this batch, for the durable subscription that gave it.
+
+        The subscription goes on after it when it is opened the next time.
+
+        Raises:
+            InvalidOptionError: no durable subscription gave the batch.
+        """
+        if self._acknowledge is None:
+            raise InvalidOptionError(
+                "only a batch of a durable subscription can be acknowledged",
+                hint="subscribe with name='...'",
+            )
+        self._acknowledge(self.lsn)
+
+    def acknowledged_by(self, acknowledge: Callable[[int], None]) -> ChangeBatch:
+        """The batch as a durable subscription gives it: ``ack`` calls a function with its LSN."""
+        own = self._with(self.schema, self._rows, self._arrow, self._weights, self._lsns)
+        own._acknowledge = acknowledge
+        return own
 
     def to_arrow(self) -> pa.RecordBatch:
         """The user's columns followed by ``_op``, ``_weight`` and ``_lsn``.
@@ -432,6 +458,7 @@ class ChangeBatch(WeightedRows):
             cause=self.cause,
             commits=self._commits,
             causes=self._causes,
+            acknowledge=self._acknowledge,
         )
 
     def _ops(self) -> pa.Array:

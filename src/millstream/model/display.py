@@ -61,6 +61,24 @@ def public_names(thing: object, internal: Collection[str] = ()) -> list[str]:
     return sorted(name for name in names if not name.startswith("_") and name not in internal)
 
 
+class PublicNames(type):
+    """A metaclass: ``dir()`` of the class shows no names that are for us alone."""
+
+    _internal: Collection[str] = ()
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], names: dict[str, Any], internal: Collection[str]
+    ) -> PublicNames:
+        """A class without some names in its ``dir()``."""
+        made = super().__new__(cls, name, bases, names)
+        made._internal = internal
+        return made
+
+    def __dir__(cls) -> list[str]:
+        names = type.__dir__(cls)
+        return sorted(each for each in names if each[0] != "_" and each not in cls._internal)
+
+
 def one_line(text: str, width: int = _WIDTH) -> str:
     r"""Return a text in one line, cut where it is too long.
 

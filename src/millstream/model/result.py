@@ -55,6 +55,8 @@ class Result:
         rowcount: the number of rows in it, or of those that the statement changed.
         status: what a statement that gives no rows has done, such as ``"CREATE TABLE"`` or
             ``"INSERT 3"``; empty when the result has rows to give.
+        catching_up: the views whose rows did not count yet everything committed before: those read
+            with ``stale_ok``, or with the rows that they had when the database was opened.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class Result:
         "_fetched",
         "_rows",
         "_show_all",
+        "catching_up",
         "lsn",
         "rowcount",
         "schema",
@@ -74,9 +77,11 @@ class Result:
         batches: Sequence[pa.RecordBatch],
         *,
         lsn: int = NO_LSN,
+        catching_up: tuple[str, ...] = (),
     ) -> None:
         self.schema = schema
         self.lsn = lsn
+        self.catching_up = catching_up
         self._rows: list[Row] | None = None
         self._batches: list[pa.RecordBatch] | None = [schema.conform(each) for each in batches]
         self._fetched: Iterator[Row] | None = None

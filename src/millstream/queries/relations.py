@@ -19,6 +19,7 @@ from millstream.sql import plan_all
 from millstream.state.bags import Bag
 from millstream.state.order import ordered
 from millstream.views.past import Past
+from millstream.views.readiness import READ_OPTIONS, Readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from millstream.sql.adhoc import AdhocPlan
     from millstream.tables import Table, Tables
     from millstream.views.planning import PlannedView
+    from millstream.views.readiness import ReadOptions
     from millstream.views.running import RunningView
     from millstream.views.views import Views
 
@@ -51,6 +53,9 @@ class Relations:
         catalog: what exists.
         tables: the rows of tables.
         views: the rows of views.
+
+    Attributes:
+        readiness: waits for views that do not count yet what was committed before a read.
     """
 
     def __init__(
@@ -63,18 +68,26 @@ class Relations:
         self._views = views
         self._adhoc = AdhocRunner()
         self._past = Past(views)
+        self.readiness = Readiness(views, dispatcher)
 
     # ---- queries
 
-    def select(self, definition: Definition, plan: SelectPlan, as_of: int | None = None) -> Result:
+    def select(
+        self,
+        definition: Definition,
+        plan: SelectPlan,
+        as_of: int | None = None,
+        options: ReadOptions = READ_OPTIONS,
+    ) -> Result:
         """The rows that a SELECT of one relation gives now, those just pushed included.
 
         Args:
             definition: the relation.
             plan: the SELECT.
             as_of: the LSN at which it has the rows that are read; None: now.
+            options: whether to wait for a view that is late.
         """
-        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        lsn, late = self._reached((definition.name,), options, as_of)
         if as_of is None:
             stored = self._stored(definition, lsn, plan.predicate)
         else:
@@ -92,13 +105,14 @@ class Relations:
                 left -= arrow.num_rows
                 if left <= 0:
                     break
-        return Result(plan.schema, batches, lsn=lsn)
+        return Result(plan.schema, batches, lsn=lsn, catching_up=late)
 
     def adhoc(
         self,
         plan: AdhocPlan,
         tenant: str | None,
         as_of: int | None = None,
+        options: ReadOptions = READ_OPTIONS,
         read: Iterable[Definition] = (),
     ) -> Result:
         """The rows that a query with joins, groups or an order gives now.
@@ -108,12 +122,14 @@ class Relations:
             tenant: the relations have the rows of this tenant only, so no SQL can read others;
                 None: all rows.
             as_of: the LSN at which the relations have the rows that are read; None: now.
+            options: whether to wait for views that are late.
             read: the definitions over which it was planned.
 
         Raises:
             ObjectChangedError: one of them was dropped or replaced meanwhile.
         """
-        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        names = (find(self._catalog, name, tenant)[0].name for name in plan.tables)
+        lsn, late = self._reached(names, options, as_of)
         for each in read:
             self._check_unchanged(each)
         relations = {
@@ -121,10 +137,11 @@ class Relations:
             for name in plan.tables
         }
         table = self._adhoc.run(plan, relations)
-        return Result(plan.schema, table.to_batches(), lsn=lsn)
+        return Result(plan.schema, table.to_batches(), lsn=lsn, catching_up=late)
 
     def interrupt(self, thread: int) -> None:
-        """End the query with joins, groups or an order that a thread runs, if it runs one."""
+        """End the query with joins, groups or an order, or the wait for views, of a thread."""
+        self.readiness.interrupt(thread)
         self._adhoc.interrupt(thread)
         self._past.interrupt(thread)
 
@@ -140,17 +157,33 @@ class Relations:
         """
         return self._past.plan(query, tenant)
 
-    def on_spark(self, planned: PlannedView, as_of: int | None = None) -> Result:
+    def on_spark(
+        self, planned: PlannedView, as_of: int | None = None, options: ReadOptions = READ_OPTIONS
+    ) -> Result:
         """The rows that such a query gives now, those just pushed included.
 
         Args:
             planned: the query.
             as_of: the LSN at which what it reads has the rows that are read; None: now.
+            options: whether to wait for views that are late.
         """
-        lsn = self._dispatcher.barrier() if as_of is None else as_of
+        lsn, late = self._reached(planned.inputs, options, as_of)
         stored = partial(self._stored, lsn=lsn) if as_of is None else None
         table = self._past.answer(planned, lsn, stored)
-        return Result(planned.definition.schema, table.to_batches(), lsn=lsn)
+        schema = planned.definition.schema
+        return Result(schema, table.to_batches(), lsn=lsn, catching_up=late)
+
+    def _reached(
+        self, names: Iterable[str], options: ReadOptions, as_of: int | None
+    ) -> tuple[int, tuple[str, ...]]:
+        """The LSN to read at, once what was pushed so far is committed and counts in relations.
+
+        And the views in which it does not, but that are to be read.
+        """
+        if as_of is not None:
+            return as_of, ()
+        lsn = self._dispatcher.barrier()
+        return lsn, self.readiness.wait(names, options)
 
     def _relation(
         self, name: str, columns: Sequence[str], tenant: str | None, lsn: int, *, is_past: bool

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.subscriptions import SubscriptionBase
 
 FrameType = Literal[
-    "ready", "snapshot", "changes", "cut", "progress", "gap", "reset", "error", "end"
+    "ready", "waiting", "snapshot", "changes", "cut", "progress", "gap", "reset", "error", "end"
 ]
 Encoding = Literal["json", "arrow"]
 _MOST_IDS: Final = 4
@@ -177,6 +177,11 @@ def ready_frame(subscription: SubscriptionBase) -> Frame:
     fields = {**schema_json(schema), "target": subscription.target}
     position = subscription.position
     return Frame("ready", token=subscription.token, lsn=position, fields=fields)
+
+
+def waiting_frame(subscription: SubscriptionBase) -> Frame:
+    """The snapshot of a view comes once the view counts what was committed before."""
+    return Frame("waiting", fields={"view": subscription.target})
 
 
 def schema_json(schema: Schema) -> dict[str, Any]:

@@ -58,6 +58,8 @@ _SCHEMAS: dict[str, Any] = {
         "properties": {
             "sql": {"type": "string", "minLength": 1},
             "params": {"type": ["array", "object", "null"]},
+            "stale_ok": {"type": "boolean"},
+            "timeout": {"type": "number", "minimum": 0},
         },
     },
     "Column": {
@@ -74,6 +76,7 @@ _SCHEMAS: dict[str, Any] = {
             "status": {"type": "string"},
             "rowcount": {"type": "integer"},
             "lsn": {"type": "integer"},
+            "catching_up": {"type": "array", "items": {"type": "string"}},
         },
     },
     "Inserted": {

@@ -29,6 +29,7 @@ from millstream.server.frames import (
     error_frame,
     progress_frame,
     ready_frame,
+    waiting_frame,
 )
 from millstream.server.tails import HEARTBEAT, Member
 from millstream.server.webhooks import PREFIX
@@ -210,15 +211,18 @@ class Stream:
             try:
                 batch = await subscription.recv(0.0)
             except ReceiveTimeoutError:
-                if not has_told:
+                if subscription.awaits_snapshot:
+                    yield waiting_frame(subscription)
+                elif not has_told:
                     has_told = True
                     yield progress_frame(subscription)
-                if self._wanted.may_share and await self._step_in(subscription):
+                if has_told and self._wanted.may_share and await self._step_in(subscription):
                     return
                 try:
                     batch = await subscription.recv(HEARTBEAT)
                 except ReceiveTimeoutError:
-                    yield progress_frame(subscription)
+                    if has_told:
+                        yield progress_frame(subscription)
                     continue
             if has_told:  # what came before it had caught up is old, or a snapshot
                 self._service.measures.delivered(batch.topic, batch.committed_at)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response, StreamingResponse
 
-from millstream.errors import RequestError
+from millstream.errors import RequestError, ViewNotReadyError
 from millstream.server.answers import JSON
 from millstream.server.roles import check_sql
 from millstream.server.streams import Stream
 from millstream.server.wanted import Wanted, parse_start
+from millstream.views.readiness import READ_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -88,15 +89,27 @@ async def poll(service: Service, request: Request, identity: Identity) -> Respon
 
 
 async def _gathered(stream: Stream, seconds: float) -> list[Frame]:
-    """The frames that a stream has now; if these have no changes, those that come in time."""
+    """The frames that a stream has now; if these have no changes, those that come in time.
+
+    Raises:
+        ViewNotReadyError: the view that it reads is still starting.
+    """
     found: list[Frame] = []
     rows = 0
-    caught_up = False
+    caught_up = waits_for_view = False
     frames = stream.frames()
     async with contextlib.aclosing(frames):  # type: ignore[type-var]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None) as waiting:  # until it has caught up
                 async for frame in frames:
+                    if frame.type == "waiting":
+                        if not waits_for_view:
+                            waits_for_view = True
+                            waiting.reschedule(asyncio.get_running_loop().time() + READ_SECONDS)
+                        continue
+                    if waits_for_view:
+                        waits_for_view = False
+                        waiting.reschedule(None)
                     found.append(frame)
                     rows += len(frame)
                     is_first = frame.type == "progress" and not caught_up
@@ -108,6 +121,11 @@ async def _gathered(stream: Stream, seconds: float) -> list[Frame]:
                     if is_first or (caught_up and rows):  # what comes at once is in one answer
                         pause = _TOGETHER if rows else seconds
                         waiting.reschedule(asyncio.get_running_loop().time() + pause)
+    if waits_for_view:
+        raise ViewNotReadyError(
+            "the view has not processed what was committed before, and the time is up",
+            hint="ask again later, or see SHOW VIEWS",
+        )
     return found
 
 

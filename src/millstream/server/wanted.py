@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.errors import LimitError, RequestError
 from millstream.server.bodies import taken
@@ -12,7 +12,7 @@ from millstream.server.bodies import taken
 if TYPE_CHECKING:
     from millstream.server.frames import Encoding
     from millstream.sql import ParameterValues
-    from millstream.subscriptions import Start
+    from millstream.subscriptions import Backpressure, Start
 
 _NUMBER: Final = (int, float)
 _BUFFER_ROWS: Final = 16_384
@@ -32,7 +32,7 @@ class Wanted:
     sql: str = ""
     parameters: ParameterValues = None
     start: Start = None
-    backpressure: str = "block"
+    backpressure: Backpressure = "block"
     buffer_rows: int = 16_384
     max_rows: int | None = None
     max_delay: float | None = None
@@ -92,7 +92,7 @@ def wanted_query(found: dict[str, Any]) -> Wanted:
         sql=sql,
         parameters=parameters,
         start=parse_start(start),
-        backpressure=policy or "block",
+        backpressure=_policy(policy),
         buffer_rows=_BUFFER_ROWS if buffer_rows is None else buffer_rows,
         max_rows=max_rows,
         max_delay=delay,
@@ -135,10 +135,15 @@ def wanted_changes(found: dict[str, Any]) -> Wanted:
     return Wanted(
         collection=collection,
         start="now" if start is None else parse_start(start),
-        backpressure=policy or "block",
+        backpressure=_policy(policy),
         buffer_rows=_BUFFER_ROWS if buffer_rows is None else buffer_rows,
         encoding=_encoding(encoding),
     )
+
+
+def _policy(given: str | None) -> Backpressure:
+    """The policy that a client names; whether there is one of that name is checked later."""
+    return cast("Backpressure", given or "block")
 
 
 def _encoding(given: str | None) -> Encoding:

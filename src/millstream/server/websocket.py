@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.server.frames import Frame
     from millstream.server.roles import Identity
     from millstream.server.service import Service
+    from millstream.server.sql import WantedStatements
     from millstream.server.wanted import Wanted
 
 
@@ -209,18 +210,18 @@ class Connection:
     # ---- statements and messages
 
     async def _sql(self, client_id: Any, found: dict[str, Any]) -> None:  # noqa: ANN401
-        text, parameters = statement_of(found)
+        wanted = statement_of(found)
         limit = self._service.settings.limits.subscriptions_per_connection
         if len(self._calls) >= limit:
             raise LimitError(f"{limit} statements run on this connection already")
-        call = self._answer(client_id, text, parameters)
+        call = self._answer(client_id, wanted)
         task = asyncio.get_running_loop().create_task(call)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _answer(self, client_id: Any, text: str, parameters: Any) -> None:  # noqa: ANN401
+    async def _answer(self, client_id: Any, wanted: WantedStatements) -> None:  # noqa: ANN401
         def run() -> str:
-            result = execute(self._service, self._session, text, parameters)
+            result = execute(self._service, self._session, wanted)
             return to_json({"type": "result", "id": client_id, **result_json(result)})
 
         owner = self._service.owner(self._identity)

@@ -20,7 +20,14 @@ from millstream.subscriptions.notifications import (
     Notification,
     NotificationMaker,
 )
-from millstream.subscriptions.options import Start, SubscribedQuery, SubscribeOptions
+from millstream.subscriptions.options import (
+    Ack,
+    Backpressure,
+    Sample,
+    Start,
+    SubscribedQuery,
+    SubscribeOptions,
+)
 from millstream.subscriptions.position_rows import DurablePosition, OwnedName
 from millstream.subscriptions.positions import Positions
 from millstream.subscriptions.registry import Registry
@@ -28,10 +35,12 @@ from millstream.subscriptions.stream import AsyncSubscription
 from millstream.subscriptions.subscription import Subscription
 
 __all__ = [
+    "Ack",
     "AsyncCutSubscription",
     "AsyncEvents",
     "AsyncListener",
     "AsyncSubscription",
+    "Backpressure",
     "CallbackSubscription",
     "ChangeEvent",
     "Channels",
@@ -47,6 +56,7 @@ __all__ = [
     "OwnedName",
     "Positions",
     "Registry",
+    "Sample",
     "Start",
     "SubscribeOptions",
     "SubscribedQuery",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 State = Literal["active", "paused", "cancelled", "completed", "failed"]
 
-_INTERNAL: Final = frozenset({"check", "is_here", "start"})
+_INTERNAL: Final = frozenset({"ack_mode", "awaits_snapshot", "check", "is_here", "start"})
 _numbers: Final = itertools.count(1)
 
 
@@ -105,6 +105,7 @@ class SubscriptionBase:
         self.target = query.target
         self.name = options.name
         self.tenant = query.tenant
+        self.ack_mode = options.ack
         self.errors = 0
         self._inbox = inbox
         self._reader = PacedReader(
@@ -127,7 +128,14 @@ class SubscriptionBase:
         batch = self._reader.poll()
         if batch is None:
             self.check()
-        return batch
+            return None
+        return self._own(batch)
+
+    def _own(self, batch: ChangeBatch) -> ChangeBatch:
+        """A batch as this subscription gives it; many others may be given the same one."""
+        if self._acknowledge is None:
+            return batch
+        return batch.acknowledged_by(self._acknowledge)
 
     # ---- lifecycle
 
@@ -223,6 +231,11 @@ class SubscriptionBase:
     def settled(self) -> int:
         """Everything up to this LSN was handed over, or is not in the result of the query."""
         return self._reader.settled_lsn()
+
+    @property
+    def awaits_snapshot(self) -> bool:
+        """Whether the view that it begins with does not count yet what was committed before."""
+        return self._inbox.awaits_snapshot
 
     @property
     def token(self) -> str:

@@ -63,7 +63,11 @@ def check_returned(returned: object) -> None:
 class CallbackSubscription(Subscription):
     """Calls back with every batch, on a thread that is started with the first one.
 
-    What the callback raises is passed to ``on_error``; it is called again with the next batch.
+    What the callback raises is passed to ``on_error``; it is called again with the next batch. A
+    durable one acknowledges each batch when the callback has returned, unless it was opened with
+    ``ack="manual"``. Once the callback has raised, it acknowledges no further batch by itself, so
+    that the one that failed is given again when it is opened the next time; until the program
+    acknowledges that batch, or a later one.
 
     Args:
         args: those of a ``SubscriptionBase``.
@@ -84,6 +88,8 @@ class CallbackSubscription(Subscription):
         **options: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(*args, **options)
+        self._acks_itself = self.ack_mode == "auto" and self._acknowledge is not None
+        self._failed_at = 0  # the callback has raised: acknowledge again from this LSN on
         self._on_change = on_change
         self._on_error = on_error
         self._on_complete = on_complete
@@ -148,7 +154,7 @@ class CallbackSubscription(Subscription):
                 self._inbox.wake_up()
             batch = slot.get()
             if batch is not None:
-                return batch
+                return self._own(batch)
         return next(self, None)
 
     def _call(self, batch: ChangeBatch) -> None:
@@ -158,7 +164,19 @@ class CallbackSubscription(Subscription):
                 check_returned(returned)
         except BaseException as raised:  # noqa: BLE001 - of the user's code, sys.exit() included
             self.errors += 1
+            acknowledged = self._acknowledged_lsn()
+            if not batch.lsn or acknowledged < batch.lsn:  # a part of a snapshot is at no LSN
+                self._failed_at = max(self._failed_at, batch.lsn, acknowledged + 1)
             report_error(self._on_error, raised, self.sql)
+            return
+        if self._acks_itself and self._acknowledged_lsn() >= self._failed_at:
+            try:
+                batch.ack()
+            except Error as error:  # a later batch acknowledges this one, too
+                report_error(self._on_error, error, self.sql)
+
+    def _acknowledged_lsn(self) -> int:
+        return 0 if self._acknowledged is None else self._acknowledged()
 
     def is_here(self) -> bool:
         """Whether the caller runs on its thread."""

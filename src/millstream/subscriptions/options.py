@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self
 
 from millstream.delivery.backpressure import CONFLATE, Policy
 from millstream.errors import InvalidOptionError
@@ -17,6 +17,32 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
 
 Start = str | int | datetime | None
+
+
+class Sample(str):
+    """The backpressure policy ``sample(n)``: of a backlog that is full, every n-th row is kept.
+
+    >>> Sample(10)
+    'sample(10)'
+
+    Args:
+        n: one of so many rows is kept.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, n: int) -> Self:
+        """The policy for an n of at least 1."""
+        if type(n) is not int or n < 1:
+            raise InvalidOptionError(f"Sample({n!r})", hint="an integer, at least 1")
+        return super().__new__(cls, f"sample({n})")
+
+
+Backpressure = Literal["block", "drop_oldest", "drop_newest", "conflate", "disconnect"] | Sample
+"""What happens when a reader is too slow."""
+
+Ack = Literal["auto", "manual"]
+"""Who acknowledges for a durable subscription: its callback's return, or the program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +60,7 @@ class SubscribeOptions:
             None: all rows.
         name: makes the subscription durable.
         reset: of a durable one, ``start`` counts although the name was used before.
+        ack: of a durable callback, who acknowledges: its return, or the program.
     """
 
     start: Start = None
@@ -44,6 +71,7 @@ class SubscribeOptions:
     demand: int | None = None
     name: str | None = None
     reset: bool = False
+    ack: Ack = "auto"
 
     def __post_init__(self) -> None:
         for name, value, least in (("max_rows", self.max_rows, 1), ("demand", self.demand, 0)):
@@ -51,6 +79,8 @@ class SubscribeOptions:
                 raise InvalidOptionError(
                     f"{name} is {value!r}", hint=f"an integer, at least {least}"
                 )
+        if not isinstance(self.ack, str) or self.ack not in {"auto", "manual"}:
+            raise InvalidOptionError(f"ack is {self.ack!r}", hint='"auto" or "manual"')
         if self.max_delay is not None:
             check_seconds(self.max_delay, "max_delay")
         if self.name is not None:

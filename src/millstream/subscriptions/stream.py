@@ -64,7 +64,7 @@ class AsyncSubscription(SubscriptionBase):
         while True:
             batch = await self._poll()
             if batch is not None:
-                return batch
+                return self._own(batch)
             self.check()
             if time_left(deadline, None) == 0.0:
                 raise timed_out(timeout)

@@ -41,7 +41,7 @@ class Subscription(SubscriptionBase):
         while True:
             batch = self._reader.poll()
             if batch is not None:
-                return batch
+                return self._own(batch)
             self.check()
             if time_left(deadline, None) == 0.0:
                 raise timed_out(timeout)

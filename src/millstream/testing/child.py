@@ -113,7 +113,7 @@ def _serve(path: str, imports: Sequence[str]) -> None:
         print(json.dumps("open"), flush=True)  # noqa: T201 - the answer
         for line in sys.stdin:
             try:
-                rows = db.execute(json.loads(line)).fetchall()  # type: ignore[union-attr]
+                rows = db.execute(json.loads(line)).fetchall()
                 answer: dict[str, Any] = {"rows": rows}
             except ms.Error as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}

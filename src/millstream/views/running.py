@@ -160,6 +160,8 @@ class RunningView:
 
     def start(self) -> None:
         """Start its threads."""
+        if self.view.progress.saved_until:
+            self.runner.probe(self.view.progress.saved_until)
         self.runner.start()
         every = self.planned.statement.emit.every
         if every is not None:

@@ -13,7 +13,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import make_durable
-from millstream.errors import LogError, LogFailedError, ObjectNotFoundError, RowTooLargeError
+from millstream.errors import (
+    ClosedError,
+    LogError,
+    LogFailedError,
+    ObjectNotFoundError,
+    RowTooLargeError,
+)
 from millstream.state.order import ordered
 from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
@@ -52,6 +58,9 @@ class ViewProgress:
         blocked_by: why its changes cannot be committed for now, such as a full disk; or None. It
             goes on by itself.
         is_over: whether the view was dropped.
+        is_stopping: whether the view is being dropped or replaced, or the database closes.
+        saved_until: of a view that was opened with saved rows, the LSN up to which it catches up
+            first; until then its rows are those of the last run. 0: it began without saved rows.
         cuts: LSNs that were not reached yet, and at which it is to stop for a moment: no commit of
             the view counts rows from before and from after one of them.
     """
@@ -63,12 +72,15 @@ class ViewProgress:
         self.failed_lsn: int | None = None
         self.blocked_by: LogError | None = None
         self.is_over = False
+        self.is_stopping = False
+        self.saved_until = 0
         self._name = name
         self._dispatcher = dispatcher
         self._has_started = False
         self._reaching = threading.Lock()
         self._moved = Waiters()
         self._on_cut: list[tuple[int, Callable[[bool], None]]] = []  # by LSN, as in cuts
+        self._on_reached: list[tuple[int, Callable[[], None]]] = []
 
     def caught_up(self, lsn: int, *, idle: bool = False) -> None:
         """Everything up to an LSN was taken in; idle: there was nothing to read up to there."""
@@ -77,6 +89,8 @@ class ViewProgress:
                 self.error = None  # it has got further than where it failed
                 self.reached = lsn
         self._moved.wake()
+        if self._on_reached:
+            self._call_reached()
         if self.cuts:
             self._pass_cuts(lsn, idle=idle)
 
@@ -147,42 +161,91 @@ class ViewProgress:
         """The query runs, perhaps again."""
         self._has_started = True
         self._moved.wake()
+        if self._on_reached:
+            self._call_reached()
 
     def blocked(self, error: LogError) -> None:
         """The log takes no changes for now."""
         self.blocked_by = error
         self._moved.wake()
 
+    def stop(self) -> None:
+        """The view is being dropped or replaced, or the database closes."""
+        self.is_stopping = True
+        self._moved.wake()
+
     def end(self) -> None:
         """The view was dropped, and has ended."""
         self._moved.wake()
 
-    def wait_for(self, lsn: int, seconds: float | None) -> bool:
-        """Wait until the query runs and everything up to an LSN was taken in.
+    def wake(self) -> None:
+        """Have the threads that wait look at their conditions again."""
+        self._moved.wake()
+
+    @property
+    def shows_saved_rows(self) -> bool:
+        """Whether its rows are still those of the last run of the database."""
+        return self.saved_until > 0 and not self.is_at(self.saved_until)
+
+    def when_at(self, lsn: int, call: Callable[[], None]) -> bool:
+        """Register a one-shot callback for when the query runs and an LSN was taken in.
 
         Returns:
-            False when the time is up.
+            False, and the callback is not called, if that is so already.
+        """
+        with self._reaching:
+            if self.is_at(lsn):
+                return False
+            self._on_reached.append((lsn, call))
+        return True
+
+    def _call_reached(self) -> None:
+        with self._reaching:
+            due = [call for lsn, call in self._on_reached if self.is_at(lsn)]
+            self._on_reached = [each for each in self._on_reached if not self.is_at(each[0])]
+        for call in due:
+            call()
+
+    def wait_for(
+        self, lsn: int, seconds: float | None, is_interrupted: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Wait until the query runs and everything up to an LSN was taken in.
+
+        Args:
+            lsn: the LSN.
+            seconds: for how long; None: as long as it takes.
+            is_interrupted: whether to wait no longer; call ``wake`` when that changes.
+
+        Returns:
+            False when the time is up, or the wait was interrupted.
 
         Raises:
             ViewFailedError: its query cannot go on.
             LogFullError: the disk is full, and the view waits for room.
             ObjectNotFoundError: it was dropped or replaced.
         """
-        self._moved.wait(lambda: self._is_at(lsn) or self._cannot_reach(lsn), seconds)
-        if self._is_at(lsn):
+        self._moved.wait(
+            lambda: self.is_at(lsn) or self._cannot_reach(lsn) or is_interrupted(), seconds
+        )
+        if self.is_at(lsn):
             return True
         stopped_by = self.error or self.blocked_by
         if stopped_by is not None:
             raise stopped_by.again()
         if self.is_over:
             raise ObjectNotFoundError(f"{self._name} was dropped or replaced meanwhile")
+        if self.is_stopping:
+            raise ClosedError(f"{self._name} was stopped, or the database closed")
         return False
 
-    def _is_at(self, lsn: int) -> bool:
+    def is_at(self, lsn: int) -> bool:
+        """Whether the query runs and everything up to an LSN was taken in."""
         return self._has_started and self.reached >= lsn
 
     def _cannot_reach(self, lsn: int) -> bool:
-        return self.is_over or self.blocked_by is not None or self.counts_at(lsn)
+        return (
+            self.is_over or self.is_stopping or self.blocked_by is not None or self.counts_at(lsn)
+        )
 
 
 class View:
@@ -288,8 +351,9 @@ class View:
         make_durable(self._dispatcher, self._log)
 
     def stop(self) -> None:
-        """Do not wait for room on the disk any more."""
+        """Do not wait for room on the disk any more, and end the waits for it."""
         self._is_stopping = True
+        self.progress.stop()
 
     def end(self) -> None:
         """Commit nothing any more: another view of this name may be about to be created."""

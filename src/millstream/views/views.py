@@ -22,7 +22,7 @@ from millstream.errors import (
 from millstream.sources import EventTime
 from millstream.sql import CreateView, Emit, plan_query
 from millstream.sql.inputs import CLOCK
-from millstream.threads import uninterrupted
+from millstream.threads import Waiters, uninterrupted
 from millstream.views.clock import ViewClock
 from millstream.views.definitions import (
     HIDDEN,
@@ -78,6 +78,8 @@ class Views:
         spark_views: connects the views with Spark.
         planner: plans views.
         clock: what NOW() is in them.
+        moved: threads that wait for a view to be dropped or replaced.
+        is_closed: whether the database is being closed.
     """
 
     def __init__(
@@ -89,6 +91,8 @@ class Views:
         self.shared = SharedViews(self, self.storage)
         self.failed: dict[str, ViewFailedError] = {}
         self._running: dict[str, RunningView] = {}
+        self.moved = Waiters()
+        self.is_closed = False
         self.storage.view_rows = self._rows_of
         self.clock = ViewClock(self.storage, self._shown_by_clock, self._clock_crashed)
         self.planner = ViewPlanner(
@@ -250,6 +254,8 @@ class Views:
         """Prepare a view that the catalog has; one that cannot be opened is among the failed."""
         running, error = self._prepared(definition)
         if running is not None:
+            if running.view.cause:
+                running.view.progress.saved_until = self.storage.log.lsn
             self._running[running.view.name] = running
         elif error is not None:
             self.failed[definition.name] = error
@@ -334,6 +340,8 @@ class Views:
         running = self[name]
         self._end(running, forget)
         self._running.pop(name, None)
+        self.storage.dispatcher.fan_out.forget(name)
+        self.moved.wake()
         planned = running.planned
         _remove_stored(self.storage, self._saver, planned.definition, planned.shape.topics)
         running.holds.release()
@@ -348,6 +356,7 @@ class Views:
         except Error as error:
             running.runner = Stalled(running.view, half_dropped(running.view.name, error))
             running.runner.start()
+            self.moved.wake()
             raise
 
     def replace(
@@ -392,6 +401,7 @@ class Views:
             show(definition)
 
         self.storage.dispatcher.call(swap)
+        self.moved.wake()
         if running is not None:
             self._start(running)
         _remove_stored(self.storage, self._saver, old, ())
@@ -400,10 +410,12 @@ class Views:
 
     def close(self) -> None:
         """Stop all views, at a checkpoint each, and Spark."""
+        self.is_closed = True
         self.clock.stop()
         views = list(self)
         for each in views:
             each.stop(gracefully=not is_hidden(each.planned.definition))
+        self.moved.wake()
         for each in views:
             each.runner.join()
         self._saver.close()

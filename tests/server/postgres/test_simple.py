@@ -1,6 +1,8 @@
 import psycopg
 import pytest
 
+from millstream.testing import engine_of
+
 
 def test_psql_reads_and_writes(served):
     created = "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT, x DOUBLE PRECISION)"
@@ -200,3 +202,23 @@ def test_a_column_without_a_name(served):
         found = client.execute("FETCH 1 FROM c WITH (timeout = '10s')")
         assert found.description[-1].name == "_c0"
         assert found.fetchall()[0][-1] == 2
+
+
+def test_views_that_are_late(served, db):
+    with served.connect() as client:
+        client.execute("CREATE TABLE base (id BIGINT PRIMARY KEY); INSERT INTO base VALUES (1)")
+        client.execute("CREATE MATERIALIZED VIEW late AS SELECT id FROM base WHERE id > 0")
+        assert client.execute("SELECT id FROM late").fetchall() == [(1,)]
+        with engine_of(db).views["late"].view._working:
+            client.execute("INSERT INTO base VALUES (2)")
+            client.execute("SET statement_timeout = '50ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                client.execute("SELECT id FROM late")
+            client.execute("SET millstream.stale_ok = on")
+            assert client.execute("SHOW millstream.stale_ok").fetchone() == ("on",)
+            assert client.execute("SELECT id FROM late").fetchall() == [(1,)]
+            client.execute("RESET statement_timeout")
+        client.execute("RESET millstream.stale_ok")
+        assert client.execute("SELECT id FROM late ORDER BY id").fetchall() == [(1,), (2,)]
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            client.execute("SET millstream.stale_ok = maybe")

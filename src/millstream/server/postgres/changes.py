@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.model.names import quote_name
 from millstream.server.postgres.answers import columns_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.model.schema import Schema
     from millstream.server.postgres.answers import Columns
-    from millstream.subscriptions import AsyncSubscription
+    from millstream.subscriptions import AsyncSubscription, Backpressure
 
 _OPTIONS: Final = ("snapshot", "start", "progress", "timeout", "backpressure", "buffer_rows")
 _FIRST: Final = (
@@ -55,7 +55,7 @@ class Subscribe:
     start: str | int | None
     progress: bool
     timeout: float | None
-    backpressure: str
+    backpressure: Backpressure
     buffer_rows: int
 
     @property
@@ -100,7 +100,8 @@ def read_subscribe(text: Text, values: Sequence[Any]) -> Subscribe:
         start=_start(options),
         progress=flag(options, "progress"),
         timeout=duration(options, "timeout"),
-        backpressure=options.get("backpressure", "block"),
+        # Whether there is one of that name is checked later.
+        backpressure=cast("Backpressure", options.get("backpressure", "block")),
         buffer_rows=_count(options.get("buffer_rows", "65536")),
     )
 

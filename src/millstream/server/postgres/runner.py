@@ -12,13 +12,12 @@ from millstream.engine import points
 from millstream.engine.prepare import columns, prepare
 from millstream.errors import QueryTimeoutError
 from millstream.model.names import quote_name
-from millstream.model.result import Result
 from millstream.model.types import array_type
 from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, columns_of, of_result, of_texts
 from millstream.server.postgres.catalog import reads_catalog
 from millstream.server.postgres.errors import PostgresError, cancelled, notice
-from millstream.server.postgres.settings import Settings, assignment
+from millstream.server.postgres.settings import Settings, assignment, reset_name
 from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
 from millstream.sql.statements.statement import ShowKind
@@ -203,11 +202,7 @@ class Runner:
         return None
 
     def _execute(self, sql: str, given: Sequence[Any] | None) -> Answer:
-        made = self.session.execute(sql, given)
-        if not isinstance(made, Result):
-            made.cancel()
-            raise PostgresError("LIVE SELECT is SUBSCRIBE here", sqlstate="0A000")
-        answer = of_result(made)
+        answer = of_result(self.session.execute(sql, given, stale_ok=self.settings.stale_ok))
         # What Arrow holds becomes Python values here, and not in the event loop.
         first = list(islice(answer.rows, _FETCHED))
         answer.rows = chain(first, answer.rows)
@@ -311,7 +306,7 @@ class Runner:
         return Answer("SET")
 
     def _reset(self, text: Text) -> Answer:
-        self.settings.reset(text.tail(1).tokens[0].identifier)
+        self.settings.reset(reset_name(text))
         return Answer("RESET")
 
     def _discard(self, text: Text) -> Answer:

@@ -58,6 +58,7 @@ _DEFAULTS: Final = {
     "row_security": "off",
     "lc_collate": "C",
     "lc_ctype": "C",
+    "millstream.stale_ok": "off",
 }
 _FIXED: Final = {
     "server_version",
@@ -90,12 +91,14 @@ class Settings:
 
     Attributes:
         timeout: after so many seconds a query is cancelled; None: never.
+        stale_ok: whether queries read the rows that views have, without waiting for them.
     """
 
     def __init__(self) -> None:
         self._names = {name.lower(): name for name in _DEFAULTS}
         self._values = dict(_DEFAULTS)
         self.timeout: float | None = None
+        self.stale_ok = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(sorted(self._values.items(), key=lambda pair: pair[0].lower()))
@@ -138,6 +141,9 @@ class Settings:
             )
         if low == "statement_timeout":
             self.timeout = _seconds(value)
+        elif low == "millstream.stale_ok":
+            self.stale_ok = _boolean(known, value)
+            value = "on" if self.stale_ok else "off"
         if allowed is None:
             self._values[known] = value
         return known if known in REPORTED else None
@@ -147,13 +153,24 @@ class Settings:
         if name.lower() == "all":
             kept = {key: self._values[key] for key in ("session_authorization",)}
             self._values = {**_DEFAULTS, **kept}
-            self.timeout = None
+            self.timeout, self.stale_ok = None, False
             return
         self.get(name)
         known = self._names[name.lower()]
         self._values[known] = _DEFAULTS.get(known, "")
         if known == "statement_timeout":
             self.timeout = None
+        elif known == "millstream.stale_ok":
+            self.stale_ok = False
+
+
+def _boolean(name: str, value: str) -> bool:
+    found = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+    if value.lower() not in found:
+        raise PostgresError(
+            f'parameter "{name}" requires a Boolean value', sqlstate="22023", hint="on, or off"
+        )
+    return found[value.lower()]
 
 
 def _seconds(value: str) -> float | None:
@@ -183,6 +200,11 @@ def assignment(text: Text) -> tuple[str, str]:
     if place < len(tokens) and tokens[place].word in {"TO", "="}:
         return name, _value(tokens[place + 1 :])
     raise PostgresError("SET name TO value is expected", sqlstate="42601", position=text.start + 1)
+
+
+def reset_name(text: Text) -> str:
+    """The name of ``RESET name``."""
+    return _name(list(text.tokens[1:]))[0]
 
 
 def _name(tokens: list[Token]) -> tuple[str, int]:

@@ -11,6 +11,7 @@ const MOST_FLASHES = 100;
 const STATES = {
   opening: "opening …",
   live: "live",
+  "catching up": "catching up …",
   away: "reconnecting …",
   failed: "failed",
   closed: "stopped",
@@ -110,8 +111,9 @@ export class LiveCard {
   }
 
   #stateChanged() {
-    const { state, error } = this.subscription ?? { state: "opening" };
-    this.#showState(this.#isPaused && state === "live" ? "paused" : state);
+    const { state, error, isWaiting } = this.subscription ?? { state: "opening" };
+    const calm = this.#isPaused ? "paused" : isWaiting ? "catching up" : state;
+    this.#showState(state === "live" ? calm : state);
     this.pauseButton.disabled = state !== "live";
     if (state === "failed") {
       clearInterval(this.#timer);

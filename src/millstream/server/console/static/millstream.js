@@ -273,7 +273,8 @@ export class Frames {
 
 /**
  * A subscription. `columns` and `key` are known once `opened` resolves; `state` is "opening",
- * "live", "away", "failed" or "closed", and `onState` is called when it changes.
+ * "live", "away", "failed" or "closed", and `onState` is called when it changes. `isWaiting`: the
+ * view that it reads is catching up, and its rows come then.
  */
 export class Subscription {
   #link;
@@ -293,6 +294,7 @@ export class Subscription {
   constructor(link, sql, { params = null, start = null, name = null, bufferRows = 16_384, onBatch = null, onState = null, ...options }) {
     this.sql = sql;
     this.state = "opening";
+    this.isWaiting = false;
     this.error = null;
     this.#link = link;
     this.#limit = bufferRows;
@@ -385,7 +387,14 @@ export class Subscription {
       if (this.state === "live" && error.code === "BAD_REQUEST") return; // a pause that came late
       if (this.state === "away" && PASSING.has(error.code)) throw error;
       this.fail(error);
+    } else if (frame.type === "waiting") {
+      this.isWaiting = true;
+      this.#onState?.(this);
     } else {
+      if (this.isWaiting) {
+        this.isWaiting = false;
+        this.#onState?.(this);
+      }
       this.#deliver(this.#frames.read(frame));
     }
   }

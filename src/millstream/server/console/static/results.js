@@ -5,7 +5,7 @@ import { announce, count, el, fillCell, headRow, isNumeric, plural } from "./dom
 const MOST = 1000;
 
 /** The rows of an answer, or its status. */
-export function resultCard({ columns, rows, status, rowcount }, sql, milliseconds) {
+export function resultCard({ columns, rows, status, rowcount, catching_up: late = [] }, sql, milliseconds) {
   const took = `${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms`;
   const summary = columns.length ? `${plural(rows.length, "row")}  ·  ${took}` : took;
   announce(columns.length ? plural(rows.length, "row") : status);
@@ -16,6 +16,7 @@ export function resultCard({ columns, rows, status, rowcount }, sql, millisecond
       "header",
       null,
       el("span", { class: "pill", "data-state": "done" }, columns.length ? "result" : "done"),
+      late.length > 0 && el("span", { class: "pill", "data-state": "catching up" }, `${late.join(", ")}: catching up`),
       el("code", { class: "query", title: sql }, sql.trim().replace(/\s+/g, " ")),
       el("span", { class: "summary" }, summary),
     ),
