@@ -11,7 +11,9 @@ import pytest
 import millstream as ms
 from millstream.engine.consistency import inconsistencies
 from millstream.log import Log
+from millstream.subscriptions.position_rows import DurablePosition
 from millstream.testing import TIMEOUT, Background, database, engine_of, wait_until
+from millstream.views.beginning import rows_at
 
 ROUNDS = 30
 
@@ -187,6 +189,28 @@ def test_readers_beside_drop_get_errors_of_ours(db):
         assert isinstance(waiting, int | ms.errors.ObjectNotFoundError)
         assert isinstance(showing, list)
         assert not isinstance(dropped, ms.Error)
+
+
+@pytest.mark.parametrize("are_held", [True, False])
+def test_a_view_that_begins_beside_alter_reads_the_columns_that_it_knows(db, monkeypatch, are_held):
+    """Its first rows are of the columns that the table had when it began to read them."""
+    storage, before = engine_of(db).views.storage, db.schema("t")
+    db.execute("INSERT INTO t VALUES (1, 10)")
+    db.execute("ALTER TABLE t ADD COLUMN more BIGINT")
+    db.execute("INSERT INTO t VALUES (2, 20, 30)")
+    monkeypatch.setattr(storage, "schema_of", lambda _: before)
+    if not are_held:
+        monkeypatch.setattr(storage, "table_rows", lambda _: None)
+    found = list(rows_at(storage, "t", db.flush(), lambda: None))
+    assert sorted(row for batch in found for row in batch.rows) == [(1, 10), (2, 20)]
+
+
+def test_a_durable_subscription_to_what_was_dropped_leaves_nothing(db):
+    positions = engine_of(db).positions
+    with pytest.raises(ms.errors.TopicNotFoundError):
+        positions.open(DurablePosition("d", "SELECT * FROM gone", "gone", None, 0))
+    assert not positions.all()
+    db.execute("DROP SUBSCRIPTION IF EXISTS d")
 
 
 # ---- waiting

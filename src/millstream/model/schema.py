@@ -315,6 +315,19 @@ class Schema:
                 raise _row_error(row, column, null_error(column.type.sql))
         return data
 
+    def conform_known(self, data: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of Arrow data that this schema has, in exactly this schema.
+
+        For data that may be newer than the schema: columns that were added since are left out.
+
+        >>> data = pa.RecordBatch.from_pydict({"a": [1], "added": [2]})
+        >>> Schema.of(a="BIGINT").conform_known(data).schema.names
+        ['a']
+        """
+        if data.num_columns > len(self.columns):
+            data = data.select([name for name in self.names if name in data.schema.names])
+        return self.conform(data)
+
     def admit(self, data: pa.RecordBatch) -> pa.RecordBatch:
         """Return Arrow data of a user in exactly this schema, if Python can hold all its values.
 

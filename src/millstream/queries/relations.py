@@ -99,7 +99,7 @@ class Relations:
                 continue
             arrow = kept.arrow if left is None else kept.arrow.slice(0, left)
             if arrow.num_columns > len(plan.schema.columns):  # some were added just now
-                arrow = _conformed(plan.schema, arrow)
+                arrow = plan.schema.conform_known(arrow)
             batches.append(arrow)
             if left is not None:
                 left -= arrow.num_rows
@@ -200,7 +200,7 @@ class Relations:
         schema = definition.schema.arrow.remove_metadata().append(_LSN)
         batches = [
             pa.RecordBatch.from_arrays(
-                [*_conformed(definition.schema, batch.arrow).columns, batch.lsns_arrow()],
+                [*definition.schema.conform_known(batch.arrow).columns, batch.lsns_arrow()],
                 schema=schema,
             )
             for stored in (self._past.rows if is_past else self._stored)(definition, lsn)
@@ -258,7 +258,7 @@ class Relations:
             lsn = self.whole_change(lsn)
             schema = definition.schema
             shown = self._past.shown(definition, lsn)
-            parts = [schema.conform(each.arrow) for each in shown]
+            parts = [schema.conform_known(each.arrow) for each in shown]
             rows = pa.Table.from_batches(parts, schema.arrow)
             if running is not None:
                 rows = ordered(rows, running.view.order)
@@ -372,13 +372,6 @@ def _changed(definition: Definition) -> ObjectChangedError:
     return ObjectChangedError(
         f"{definition.name} was dropped or replaced meanwhile", hint="run the statement again"
     )
-
-
-def _conformed(schema: Schema, data: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows in the columns of a definition; those that were added since are left out."""
-    if data.num_columns > len(schema.columns):
-        data = data.select([name for name in schema.names if name in data.schema.names])
-    return schema.conform(data)
 
 
 def _table_columns(table: Table, columns: Sequence[str], own: OwnRows | None) -> pa.Table:

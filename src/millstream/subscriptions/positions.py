@@ -24,6 +24,8 @@ from millstream.model.schema import Schema
 from millstream.subscriptions.position_rows import PositionsRow, WholeRows, apply
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.dispatch import Dispatcher
     from millstream.log import Hold, Log
     from millstream.subscriptions.position_rows import DurablePosition, OwnedName
@@ -140,15 +142,15 @@ class Positions:
                         hint=f"use another name, or first: DROP SUBSCRIPTION {known.name}",
                     )
                 return known
+            self._take_hold(wanted)  # raises, if its target was dropped just now
             self._durable[wanted.key] = wanted
             self._changed.add(wanted.key)
-            self._take_hold(wanted)
         try:
             self._commit()
         except BaseException:
             with self._lock:
-                self._durable.pop(wanted.key, None)
-                self._holds.pop(wanted.key).release()
+                if self._durable.pop(wanted.key, None) is not None:
+                    self._holds.pop(wanted.key).release()
             raise
         return wanted
 
@@ -160,20 +162,28 @@ class Positions:
         with self._lock:
             for key in keys:
                 self[key]
-            for key in keys:
-                del self._durable[key]
-                self._changed.add(key)
-                self._holds.pop(key).release()
+            self._remove(keys)
+        self._commit_removal()
+
+    def drop_target(self, target: str) -> None:
+        """Remove the durable subscriptions of a log that is dropped."""
+        with self._lock:
+            keys = [key for key, each in self._durable.items() if each.target == target]
+            self._remove(keys)
+        if keys:
+            self._commit_removal()
+
+    def _remove(self, keys: Iterable[OwnedName]) -> None:
+        for key in keys:
+            del self._durable[key]
+            self._changed.add(key)
+            self._holds.pop(key).release()
+
+    def _commit_removal(self) -> None:
         try:
             self._commit()
         except LogFullError:
             self._dispatcher.post(self._newest, self._written, sync=True)
-
-    def drop_target(self, target: str) -> None:
-        """Remove the durable subscriptions of a log that is dropped."""
-        keys = [each.key for each in self.all() if each.target == target]
-        if keys:
-            self.drop(*keys)
 
     def acknowledge(self, key: OwnedName, lsn: int) -> None:
         """Save an LSN as acknowledged, if it is a later one; on the disk within milliseconds."""

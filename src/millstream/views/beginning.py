@@ -208,11 +208,14 @@ class _Held:
 
 
 def _held(storage: Storage, topic: str, schema: Schema) -> _Held | None:
-    """The current rows of a table or a view, if they are at hand and of these columns."""
+    """The current rows of a table or a view in these columns, if they are at hand."""
     of_table = storage.table_rows(topic)
     if of_table is not None:
         rows, lsn, columns = of_table
-        return _Held(partial(_in_arrow, rows, schema), None, lsn) if columns == schema else None
+        if columns != schema:  # some were added just now
+            width = len(schema.columns)
+            rows = [(*row[:width], *(None,) * (width - len(row))) for row in rows]
+        return _Held(partial(_in_arrow, rows, schema), None, lsn)
     of_view = storage.view_rows(topic)
     if of_view is None:
         return None
@@ -283,7 +286,8 @@ def _changes(
     for _, parts in runs((log, (batch, None)) for log, batch in changes):
         check()
         change = ChangeBatch.concat([batch for batch, _ in parts])
-        yield ChangeBatch(schema, None, schema.conform(change.arrow), change.weights_arrow())
+        data = schema.conform_known(change.arrow)
+        yield ChangeBatch(schema, None, data, change.weights_arrow())
 
 
 def _counted(bag: Bag) -> tuple[pa.Table, NDArray[np.int64]]:
