@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import SqlUnsupportedError
 from millstream.model.types import type_from_arrow
 from millstream.spark import internals
+from millstream.spark.analysis import sql_frame
 from millstream.spark.checkpoint import offset_in, roll_back
 from millstream.spark.columns import columns_json, name_in_feed
 from millstream.spark.key_parts import KINDS, KeyParts
 from millstream.spark.partition_key import PartitionKey
-from millstream.spark.query import RunningQuery, SparkQuery, sql_frame
+from millstream.spark.query import RunningQuery, SparkQuery
 from millstream.sql.views.plan import FEED, log_relation
 
 if TYPE_CHECKING:

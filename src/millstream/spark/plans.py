@@ -39,35 +39,18 @@ _UNORDERED: Final = {
 }
 """Aggregates whose result depends on the order of their input, which rows do not have."""
 
-_UNREPEATABLE: Final = {
-    "InputFileName": "INPUT_FILE_NAME",
-    "MonotonicallyIncreasingID": "MONOTONICALLY_INCREASING_ID",
-    "Rand": "RAND",
-    "Randn": "RANDN",
-    "RandStr": "RANDSTR",
-    "Shuffle": "SHUFFLE",
-    "SparkPartitionID": "SPARK_PARTITION_ID",
-    "Uniform": "UNIFORM",
-    "Uuid": "UUID",
-}
-
 
 def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
-    """Raise unless a query has one answer, whatever the order of its input.
+    """Raise if the answer of a query depends on the order of its input.
 
     Args:
         jvm: the classes of Java.
         plan: the analyzed plan of the query.
 
     Raises:
-        SqlUnsupportedError: it has not.
+        SqlUnsupportedError: it does.
     """
     for name in str(jvm.millstream.line.Plans.expressions(plan)).split():
-        if name in _UNREPEATABLE:
-            raise SqlUnsupportedError(
-                f"{_UNREPEATABLE[name]} gives another value each time",
-                hint="a view is a function of its input: push the value as a column",
-            )
         if name in _UNORDERED:
             raise SqlUnsupportedError(
                 f"{_UNORDERED[name]} depends on the order of rows, and they have none here",

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millstream.errors import Error
 from millstream.spark import internals
+from millstream.spark.analysis import calls, sql_frame, value
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
 from millstream.spark.columns import (
@@ -152,8 +153,8 @@ class SparkQuery:
             .outputMode("update")
             .trigger(**_TRIGGERS[gear])
         )
-        calls = _calls(self.session)
-        return RunningQuery(calls, _value(calls.start(internals.java_writer(writer))))
+        attempt = calls(self.session)
+        return RunningQuery(attempt, value(attempt.start(internals.java_writer(writer))))
 
     def streaming_result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame
         """The view's result over its feed, as it is planned in a gear; analysed once in a session.
@@ -315,11 +316,11 @@ class SparkQuery:
                 self.grows = line.grows
                 if line.is_global and not self.plan.retracting:
                     # It begins with no rows, over which it may have no value: see BeginningSender.
-                    _value(_calls(self.session).collect(internals.java_frame(result)))
+                    value(calls(self.session).collect(internals.java_frame(result)))
             columns = arrow_of(result.schema, self.plan.spark_sql)
             if not rows:
                 return columns, None
-            _value(_calls(self.session).collect(internals.java_frame(result)))
+            value(calls(self.session).collect(internals.java_frame(result)))
             return columns, result.toArrow()
         except Error:
             raise
@@ -351,7 +352,7 @@ class SparkQuery:
                 ).load().createOrReplaceTempView(name)
             result = sql_frame(session, self.plan.spark_sql)
             columns = arrow_of(result.schema, self.plan.spark_sql)
-            found = _value(_calls(session).arrow(internals.java_frame(result), self.feed))
+            found = value(calls(session).arrow(internals.java_frame(result), self.feed))
         except SparkError:
             for each in relations.values():
                 if each.error is not None:
@@ -364,7 +365,7 @@ class SparkQuery:
 
     def cancel(self) -> None:
         """End the batch that answers it in another thread, with an error there."""
-        _calls(self.session).cancel(internals.java_session(self.session), self.feed)
+        calls(self.session).cancel(internals.java_session(self.session), self.feed)
 
     def reads_clock(self) -> bool:
         """Whether its value depends on the time of day, by a function or by a text like 'now'."""
@@ -437,25 +438,3 @@ def _table(messages: bytes, columns: pa.Schema) -> pa.Table:
     while stream.tell() < len(messages):
         batches.append(pa.ipc.read_record_batch(pa.ipc.read_message(stream), columns))
     return pa.Table.from_batches(batches, columns)
-
-
-def _calls(session: Any) -> Any:  # noqa: ANN401 - Attempt.java
-    """Calls of Spark whose errors are values: PySpark prints what it raises to the terminal."""
-    return internals.jvm_of(session).millstream.bridge.Attempt
-
-
-def sql_frame(session: Any, text: str) -> Any:  # noqa: ANN401 - a DataFrame
-    """The result of a SELECT.
-
-    Raises:
-        SparkError: Spark does not understand it.
-    """
-    made = _value(_calls(session).sql(internals.java_session(session), text))
-    return internals.frame_of(session, made)
-
-
-def _value(attempt: Any) -> Any:  # noqa: ANN401 - an Attempt of Java; what it gave
-    error = attempt.error()
-    if error is not None:
-        raise SparkError(error)
-    return attempt.value()

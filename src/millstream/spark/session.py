@@ -87,6 +87,10 @@ TUNING: Final = {
     # Else Spark's watermark would begin at withWatermark; the source sets it, for the whole query.
     _STREAMING + "statefulOperator.allowMultiple": "false",
     _STREAMING + "minBatchesToRetain": "4",
+    # A text is a query and nothing more: no files by their names, no ${env:...}, no scripts.
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.scripting.enabled": "false",
 }
 """What every view's own session is set to."""
 

@@ -14,9 +14,21 @@ FEED = "__feed"
 """The relation that ``ViewPlan.spark_sql`` reads, but for lines of operators."""
 
 
+_LOG = "__log"
+
+
 def log_relation(log: int) -> str:
     """The relation that is one of the inputs, in the SQL of a line of operators."""
-    return f"__log{log}"
+    return f"{_LOG}{log}"
+
+
+def is_relation(name: str) -> bool:
+    """Whether a name in ``ViewPlan.spark_sql`` is that of the feed or of an input.
+
+    >>> is_relation("__log12"), is_relation("orders")
+    (True, False)
+    """
+    return name == FEED or (name.startswith(_LOG) and name.removeprefix(_LOG).isdecimal())
 
 
 @dataclass(frozen=True, slots=True)

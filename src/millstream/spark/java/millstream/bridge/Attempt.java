@@ -5,9 +5,13 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.Dataset$;
+import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.streaming.DataStreamWriter;
 import org.apache.spark.sql.streaming.StreamingQuery;
 import org.apache.spark.sql.streaming.StreamingQueryException;
+import scala.Option;
 
 /**
  * A call of Spark whose error is a value. PySpark prints each error of a query that it raises to the
@@ -33,10 +37,37 @@ public final class Attempt {
     return error instanceof SparkThrowable ? error.getMessage() : error.toString();
   }
 
-  /** The rows of a SELECT. */
-  public static Attempt sql(SparkSession session, String text) {
+  /** The plan of a text, as Spark reads it under a session's settings. */
+  public static Attempt parse(SparkSession session, String text) {
+    Option before = SparkSession.getActiveSession();
+    SparkSession.setActiveSession(session);
     try {
-      return new Attempt(session.sql(text), null);
+      SessionState state = ((org.apache.spark.sql.classic.SparkSession) session).sessionState();
+      return new Attempt(state.sqlParser().parsePlan(text), null);
+    } catch (Throwable thrown) {
+      return new Attempt(null, thrown);
+    } finally {
+      if (before.isDefined()) SparkSession.setActiveSession((SparkSession) before.get());
+      else SparkSession.clearActiveSession();
+    }
+  }
+
+  /** The rows of a plan, which is analysed. */
+  public static Attempt rows(SparkSession session, LogicalPlan plan) {
+    try {
+      return new Attempt(
+          Dataset$.MODULE$.ofRows((org.apache.spark.sql.classic.SparkSession) session, plan), null);
+    } catch (Throwable thrown) {
+      return new Attempt(null, thrown);
+    }
+  }
+
+  /** The rows of a result, of which no value becomes too large: see ``Bounds``. */
+  public static Attempt bounded(SparkSession session, Dataset rows) {
+    try {
+      LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution().analyzed();
+      LogicalPlan bounded = Bounds.of(plan);
+      return bounded == plan ? new Attempt(rows, null) : rows(session, bounded);
     } catch (Throwable thrown) {
       return new Attempt(null, thrown);
     }

@@ -1,0 +1,144 @@
+package millstream.bridge;
+
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.Locale;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.analysis.FunctionRegistryBase;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedGenerator;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction;
+import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules;
+import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
+import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.internal.SessionState;
+import scala.Option;
+import scala.Product;
+import scala.Some;
+import scala.collection.Iterable;
+import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+
+/**
+ * What a plan is made of: the classes of all its nodes and expressions, and the relations and
+ * functions that it names. Any TreeNode that a node holds is found, whatever it holds it by.
+ */
+public final class PlanParts {
+  private static final char FIELD = 0x1f;
+  private static final String END = "\u001e";
+  private final SessionState state;
+  private final Set seen = Collections.newSetFromMap(new IdentityHashMap());
+  private final TreeSet found = new TreeSet();
+
+  private PlanParts(SparkSession session) {
+    this.state = ((org.apache.spark.sql.classic.SparkSession) session).sessionState();
+  }
+
+  /**
+   * The parts of a plan, parsed or analysed: of each its kind and names.
+   *
+   * <ul>
+   * <li>node, expression: the name of its class
+   * <li>with: the name of a common table expression
+   * <li>relation: the parts of its name
+   * <li>view: the name of the temporary view that a relation has become
+   * <li>table: the class of what a relation reads
+   * <li>function: its name, where it is from and the class that makes it; nothing but the name when
+   *     it is in no registry of the session
+   * </ul>
+   */
+  public static String of(SparkSession session, LogicalPlan plan) {
+    PlanParts parts = new PlanParts(session);
+    parts.visit(plan);
+    return String.join(END, parts.found);
+  }
+
+  private void add(String kind, String name) { found.add(kind + FIELD + name); }
+
+  private void visit(Object object) {
+    if (object instanceof TreeNode) {
+      if (seen.add(object)) visitNode((TreeNode) object);
+    } else if (object instanceof Iterable) {
+      Iterator each = ((Iterable) object).iterator();
+      while (each.hasNext()) visit(each.next());
+    } else if (object instanceof Product && object.getClass().getName().startsWith("scala.")) {
+      visitAll(((Product) object).productIterator());
+    }
+  }
+
+  private void visitAll(Iterator each) {
+    while (each.hasNext()) visit(each.next());
+  }
+
+  private void visitNode(TreeNode node) {
+    String name = node.getClass().getName();
+    if (name.endsWith("$")) name = name.substring(0, name.length() - 1);
+    add(node instanceof LogicalPlan ? "node" : "expression", name);
+    addNames(node);
+    if (node instanceof RuntimeReplaceable) {
+      // What Spark itself replaces it by may call any method; what it was given is the query's.
+      Object replacement = ((RuntimeReplaceable) node).replacement();
+      seen.add(replacement);
+      if (node instanceof InheritAnalysisRules) {
+        visitAll(((InheritAnalysisRules) node).parameters().iterator());
+      }
+    }
+    visitAll(node.children().iterator());
+    visitAll(node.innerChildren().iterator());
+    visitAll(node.productIterator());
+  }
+
+  private void addNames(TreeNode node) {
+    if (node instanceof UnresolvedRelation) {
+      add("relation", joined(((UnresolvedRelation) node).multipartIdentifier()));
+    } else if (node instanceof UnresolvedWith) {
+      Iterator each = ((UnresolvedWith) node).cteRelations().iterator();
+      while (each.hasNext()) add("with", (String) ((Product) each.next()).productElement(0));
+    } else if (node instanceof View) {
+      add("view", ((View) node).desc().identifier().table());
+    } else if (node instanceof DataSourceV2Relation) {
+      add("table", ((DataSourceV2Relation) node).table().getClass().getName());
+    } else if (node instanceof StreamingRelationV2) {
+      add("table", ((StreamingRelationV2) node).table().getClass().getName());
+    } else if (node instanceof UnresolvedFunction) {
+      addFunction(((UnresolvedFunction) node).nameParts(), state.functionRegistry());
+    } else if (node instanceof UnresolvedTableValuedFunction) {
+      addFunction(((UnresolvedTableValuedFunction) node).name(), state.tableFunctionRegistry());
+    } else if (node instanceof UnresolvedGenerator) {
+      addFunction(((UnresolvedGenerator) node).name().nameParts(), state.functionRegistry());
+    }
+  }
+
+  /** All functions that a name may stand for: those of Spark, and those of the session. */
+  private void addFunction(Seq parts, FunctionRegistryBase registry) {
+    String shown = joined(parts);
+    String name = ((String) parts.last()).toLowerCase(Locale.ROOT);
+    String place = parts.size() > 1 ? ((String) parts.apply(parts.size() - 2)).toLowerCase(Locale.ROOT) : "";
+    boolean system = parts.size() < 3
+        || (parts.size() == 3 && "system".equalsIgnoreCase((String) parts.apply(0)));
+    boolean known = false;
+    String[] places = {"builtin", "session"};
+    for (int i = 0; i < places.length; i++) {
+      if (!system || !(place.isEmpty() || place.equals(places[i]))) continue;
+      Option info = registry.lookupFunction(
+          new FunctionIdentifier(name, new Some(places[i]), new Some("system")));
+      if (info.isEmpty()) continue;
+      ExpressionInfo made = (ExpressionInfo) info.get();
+      add("function", shown + FIELD + made.getSource() + FIELD + made.getClassName());
+      known = true;
+    }
+    if (!known) add("function", shown);
+  }
+
+  private static String joined(Seq parts) { return parts.mkString("."); }
+}
