@@ -29,6 +29,7 @@ Rows = Any
 
 _CONFIG = {
     "enable_external_access": False,
+    "allow_community_extensions": False,
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "python_enable_replacements": False,

@@ -30,6 +30,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1,
     "memory_limit": "256MB",
     "enable_external_access": False,
+    "allow_community_extensions": False,
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "python_enable_replacements": False,

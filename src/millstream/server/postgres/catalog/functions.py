@@ -97,3 +97,30 @@ MACROS: Final = (
     "to_char(a, b) AS a::VARCHAR",
 )
 """Of each its name, parameters and meaning, as CREATE MACRO takes them."""
+
+_FUNCTIONS = """
+    abs age all any any_value array array_agg array_append array_cat array_concat array_contains
+    array_distinct array_has array_length array_position array_prepend array_slice array_sort
+    array_to_string ascii avg between bit_and bit_length bit_or bool_and bool_or btrim
+    cardinality case cast cbrt ceil ceiling char_length character_length chr coalesce concat
+    concat_ws contains corr count count_if covar_pop covar_samp cume_dist current_date
+    current_time current_timestamp date_diff date_part date_trunc datediff day dayofweek
+    dayofyear dense_rank ends_with epoch every exists exp extract first first_value floor format
+    generate_series generate_subscripts greatest group_concat hash hex hour if ifnull ilike in
+    initcap instr isfinite isnan jaccard json_array json_array_length json_extract
+    json_extract_path json_extract_path_text json_extract_string json_object json_type lag last
+    last_day last_value lcase lead least left len length levenshtein like list list_concat
+    list_contains list_filter list_sort list_transform list_value listagg ln localtime
+    localtimestamp log log10 log2 lower lpad ltrim make_date make_timestamp max max_by md5 mean
+    median min min_by minute mod mode month now nth_value ntile nullif octet_length overlay
+    percent_rank percentile_cont percentile_disc pi position pow power printf quantile_cont
+    quantile_disc quarter radians range rank regexp_extract regexp_full_match regexp_like
+    regexp_matches regexp_replace regexp_split_to_array repeat replace reverse right round row
+    row_number row_to_json rpad rtrim second sign split split_part sqrt starts_with stddev
+    stddev_pop stddev_samp str_split strftime string_agg string_split string_to_array strip
+    strlen strpos strptime struct_extract struct_pack substr substring sum time_bucket timezone
+    to_date to_hex to_json to_timestamp today translate trim trunc try_cast typeof ucase unicode
+    unnest upper var_pop var_samp variance week year
+"""
+ALLOWED: Final = frozenset(_FUNCTIONS.split()) | {each.partition("(")[0] for each in MACROS}
+"""The functions of DuckDB that a query of the catalog may call."""

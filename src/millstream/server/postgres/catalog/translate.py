@@ -10,6 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from millstream.server.postgres.catalog.functions import ALLOWED
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
 
@@ -37,6 +38,7 @@ _GROWING: Final = {
 """Functions whose value is as large as some of their arguments say, and which these are."""
 _SERIES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
 _FORMATS: Final = {"printf", "format", "format_number"}
+_CALL: Final = re.compile(r"\s*(\w+)\s*\(")
 _LONG_NUMBER: Final = re.compile(r"\d{4,}|\|\||\*")
 _COUNTS: Final = (
     "array_upper(",
@@ -109,8 +111,26 @@ def translate(
             tree = made
         else:
             node.replace(made)
+    _check_functions(tree)
     _check_sizes(tree)
     return Translated(tree.sql(dialect="duckdb"), relations)
+
+
+def _check_functions(tree: exp.Expr) -> None:
+    """Refuse a function that is not on the allow-list.
+
+    Raises:
+        PostgresError: it is not.
+    """
+    for node in tree.find_all(exp.Func):
+        found = _CALL.match(node.sql(dialect="duckdb"))
+        name = node.name if isinstance(node, exp.Anonymous) else found and found[1]
+        if name and name.lower() not in ALLOWED:
+            raise PostgresError(
+                f"the catalog has no function {name}",
+                sqlstate="42883",
+                hint="docs/postgres.md says what there is of pg_catalog",
+            )
 
 
 def _check_sizes(tree: exp.Expr) -> None:

@@ -1,8 +1,10 @@
 package millstream.bridge;
 
 import java.io.ByteArrayOutputStream;
+import java.util.Iterator;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkThrowable;
+import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -92,9 +94,11 @@ public final class Attempt {
     SparkContext context = rows.sparkSession().sparkContext();
     context.addJobTag(tag);
     try {
-      Object[] batches = (Object[]) ((org.apache.spark.sql.classic.Dataset) rows).toArrowBatchRdd().collect();
+      JavaRDD batches = ((org.apache.spark.sql.classic.Dataset) rows).toArrowBatchRdd().toJavaRDD();
+      long most = context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1g");
+      Iterator each = batches.mapPartitions(new Limited(most)).collect().iterator();
       ByteArrayOutputStream all = new ByteArrayOutputStream();
-      for (int i = 0; i < batches.length; i++) all.writeBytes((byte[]) batches[i]);
+      while (each.hasNext()) all.writeBytes((byte[]) each.next());
       return new Attempt(all.toByteArray(), null);
     } catch (Throwable thrown) {
       boolean ofJob = thrown.getCause() instanceof SparkThrowable;

@@ -52,7 +52,7 @@ public final class Sizes implements Serializable {
   }
 
   private String message() {
-    return "a value of " + kind.toUpperCase() + " would have more than " + most + " elements or characters";
+    return kind.toUpperCase() + " would have more than " + most + " elements or characters";
   }
 
   private double of(Object[] given) {
