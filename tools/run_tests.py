@@ -40,13 +40,15 @@ def parts(*, quick: bool = False) -> dict[str, list[str]]:
     exact = [each for each in spark if each.split("/")[-1] < "test_line" and each not in lines]
     served = [f"tests/{each}" for each in SERVED]
     stored = [f"tests/{each}" for each in STORED]
-    connected = ["tests/connectors"]
-    others = [f"--ignore={each}" for each in (str(ON_SPARK), *served, *stored, *connected)]
+    connected, hostile = ["tests/connectors"], ["tests/security"]
+    apart = (str(ON_SPARK), *served, *stored, *connected, *hostile)
+    others = [f"--ignore={each}" for each in apart]
     found = {
         "on Spark: lines of operators": lines,
         "on Spark: the first half of the others": exact,
         "server, client, command line": served,
         "connectors": connected,
+        "security": hostile,
         "log and database": stored,
         "on Spark: the rest": [each for each in spark if each not in lines and each not in exact],
         "everything else": ["src", "tests", *others],

@@ -171,6 +171,7 @@ def test_errors_that_are_values_are_those_of_pyspark(spark):
     with canary("the message of a SparkThrowable", "error messages of views"):
         with pytest.raises(pyspark.errors.AnalysisException) as raised:
             spark.sql("SELECT nothing FROM range(1)")
-        attempt = calls.sql(internals.java_session(spark), "SELECT nothing FROM range(1)")
-        assert attempt.error() == str(raised.value)
-        assert calls.sql(internals.java_session(spark), "SELECT 1").error() is None
+        java = internals.java_session(spark)
+        parsed = calls.parse(java, "SELECT nothing FROM range(1)").value()
+        assert calls.rows(java, parsed).error() == str(raised.value)
+        assert calls.rows(java, calls.parse(java, "SELECT 1").value()).error() is None

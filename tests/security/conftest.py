@@ -8,7 +8,7 @@ import millstream as ms
 def pytest_collection_modifyitems(items):
     """Those that need Spark take long."""
     for item in items:
-        if "/tests/security/" in str(item.path) and "spark" in item.fixturenames:
+        if "/tests/security/" in str(item.path) and "spark_owner" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.filterwarnings("ignore"))
 

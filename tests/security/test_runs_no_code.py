@@ -8,6 +8,7 @@ from tests.server.conftest import serving
 from tests.server.postgres.conftest import Served
 
 from millstream.errors import Error
+from millstream.testing import TIMEOUT
 
 HOSTILE = (
     "SELECT TRANSFORM(id) USING 'touch {canary}' AS b FROM plain",
@@ -72,7 +73,6 @@ def test_not_in_a_query(db, hostile):
         "CREATE STREAM v AS {}",
         "CREATE MATERIALIZED VIEW v WITH (partitions = 2) AS {}",
         "{} AS OF LSN 1",
-        "EXPLAIN {}",
         "LIVE {}",
     ],
 )
@@ -130,12 +130,14 @@ def test_not_over_the_protocol_of_postgres(db, canary):
 
 def test_a_text_stays_as_it_is(db, monkeypatch):
     monkeypatch.setenv("SECRET", "shown")
-    sql = "SELECT '${env:SECRET}' || CAST(log10(id) AS STRING) AS x, COUNT(*) AS n FROM plain GROUP BY 1"
+    sql = "SELECT '${env:SECRET}' || log10(id) AS x, COUNT(*) AS n FROM plain GROUP BY 1"
     assert db.query(sql).fetchall() == [("${env:SECRET}0.0", 1)]
 
 
 def test_functions_of_the_program_stay(db, spark):
-    spark.udf.register("my_own", lambda n: n + 1, "bigint")
-    assert db.query("SELECT my_own(id) AS x, COUNT(*) AS n FROM plain GROUP BY 1").fetchall() == [
-        (2, 1)
-    ]
+    spark.udf.register("security_next", lambda n: n + 1, "bigint")
+    db.execute(
+        "CREATE VIEW v AS SELECT security_next(id) AS x, COUNT(*) AS n FROM plain GROUP BY 1"
+    )
+    db.wait_for("v", timeout=TIMEOUT)
+    assert db.query("SELECT * FROM v").fetchall() == [(2, 1)]

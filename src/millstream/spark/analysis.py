@@ -95,13 +95,13 @@ def check_analysed(parts: str) -> None:
 
 
 def _check_function(name: str, made: list[str]) -> None:
+    shown = name.rpartition(".")[2].upper()
     if not made:
-        shown = name.split(".")[-1].upper()
         raise SqlColumnError(f"there is no function {shown}", hint=f"check its spelling; {_HINT}")
     source, of = made
     if source in allowed.USERS or of.startswith(_OURS) or of in allowed.FUNCTIONS:
         return
-    raise _refused(of, name.split(".")[-1].upper())
+    raise _refused(of, shown)
 
 
 def _check_classes(found: Iterable[list[str]]) -> None:

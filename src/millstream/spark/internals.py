@@ -8,7 +8,9 @@ The Java in ``java/millstream`` is compiled against the Spark at hand, so its co
 test. Beyond the public API of data sources (``connector``, ``types``, ``vectorized``) it uses,
 below ``org.apache.spark.sql``:
 
-- Attempt: ``classic.Dataset.toArrowBatchRdd``
+- Attempt: ``classic.Dataset.toArrowBatchRdd`` and ``ofRows``, ``classic.SparkSession.sessionState``
+- PlanParts, Bounds, Sized: ``catalyst.trees``, ``catalyst.analysis``, ``catalyst.expressions`` and
+  ``catalyst.plans.logical``, ``SessionState.functionRegistry`` and ``tableFunctionRegistry``
 - LogStream, LiveReader: ``connector.read.streaming.SupportsRealTimeMode``, ``SupportsRealTimeRead``
 - ChangeSink: ``internal.connector.SupportsStreamingUpdateAsAppend``
 - ChangeWriter, Frames, Pending: ``execution.arrow.ArrowWriter``, ``util.ArrowUtils``,

@@ -1,0 +1,79 @@
+"""No function of a query makes a value that Java has no room for."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.errors import Error, ExpressionError, SqlUnsupportedError
+
+CONSTANT = (
+    "explode(sequence(1, 300000000))",
+    "size(sequence(1, -300000000, -1))",
+    "size(sequence(TIMESTAMP '2020-01-01', TIMESTAMP '2021-01-01', INTERVAL '1' SECOND))",
+    "size(sequence(DATE '2020-01-01', DATE '2020-03-01', INTERVAL '1 month -28 days'))",
+    "length(repeat('x', 2000000000))",
+    "length(repeat(repeat('x', 100000), 100000))",
+    "length(space(2000000000))",
+    "length(lpad('x', 2000000000, 'y'))",
+    "length(rpad(X'00', 2000000000, X'01'))",
+    "size(array_repeat(id, 300000000))",
+    "size(array_insert(array(id), 300000000, id))",
+    "size(array_insert(array(id), -300000000, id))",
+    "length(format_string('%2000000000d', id))",
+    "length(printf('%1$1500000s', name))",
+    "format_number(id, 300000000)",
+)
+BY_ROW = (
+    "size(sequence(1, id * 300000000))",
+    "size(sequence(1, 300000000, id))",
+    "length(repeat(name, CAST(id AS INT) * 2000000000))",
+    "length(repeat(repeat(repeat(name, 1000), 1000), 1000))",
+    "length(space(CAST(id AS INT) * 2000000))",
+    "length(lpad(name, CAST(id AS INT) * 2000000))",
+    "length(rpad(CAST(name AS BINARY), CAST(id AS INT) * 2000000))",
+    "size(array_repeat(id, CAST(id AS INT) * 2000000))",
+    "size(array_insert(array(id), CAST(id AS INT) * 2000000, id))",
+    "length(format_string('%' || id * 2000000 || 'd', id))",
+    "format_number(id, CAST(id AS INT) * 2000000)",
+    "size(transform(sequence(1, 1000), x -> sequence(1, x * 1000)))",
+)
+SMALL = (
+    ("size(sequence(1, 1000000))", 1_000_000),
+    ("size(sequence(id, 5))", 5),
+    ("size(sequence(DATE '2020-01-01', DATE '2021-01-01', INTERVAL '1' MONTH))", 13),
+    ("size(sequence(TIMESTAMP '2020-01-01', TIMESTAMP '2020-01-02', INTERVAL '1' HOUR))", 25),
+    ("length(repeat(name, 1000000))", 1_000_000),
+    ("lpad(name, 3, 'x')", "xxa"),
+    ("length(space(CAST(id AS INT) * 9))", 9),
+    ("size(array_repeat(id, 9))", 9),
+    ("length(format_string('%09999d', id))", 9999),
+    ("length(repeat(name, CAST(NULL AS INT)))", None),
+    ("size(transform(sequence(1, 10), x -> sequence(1, x)))", 10),
+    ("CASE WHEN id = 1 THEN 1 ELSE length(space(CAST(1 / (id - 1) AS INT))) END", 1),
+)
+QUERY = "SELECT {} AS x FROM plain WHERE log10(id) >= 0"
+
+
+@pytest.mark.parametrize("value", CONSTANT)
+def test_a_constant_is_refused_at_once(db, value):
+    with pytest.raises(SqlUnsupportedError, match="would have more than 1000000 elements"):
+        db.execute("CREATE MATERIALIZED VIEW v AS " + QUERY.format(value))
+
+
+@pytest.mark.parametrize("value", BY_ROW)
+def test_a_row_is_an_error(db, value):
+    with pytest.raises(ExpressionError, match=r"would have more than 10+ elements"):
+        db.query("SELECT x, COUNT(*) AS n FROM (" + QUERY.format(value) + ") GROUP BY x")
+
+
+@pytest.mark.parametrize(("value", "shown"), SMALL)
+def test_what_is_small_is_what_it_was(db, value, shown):
+    found = db.query("SELECT x, COUNT(*) AS n FROM (" + QUERY.format(value) + ") GROUP BY x")
+    assert found.fetchall() == [(shown, 1)]
+
+
+def test_a_result_has_a_bound(db, spark):
+    wide = "SELECT id, n, repeat(name, 100000) AS r, log10(id) AS l FROM plain LATERAL VIEW "
+    with pytest.raises(Error, match=r"more than|bigger than"):
+        db.query(wide + "explode(sequence(1, 20000)) t AS n")
+    assert db.query(wide + "explode(sequence(1, 3)) t AS n").to_arrow().num_rows == 3
