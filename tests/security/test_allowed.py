@@ -143,3 +143,9 @@ def test_what_a_text_may_not_be(session, text):
         except SparkError as error:
             raise sql_error(error, text) from error
     assert raised.value.hint
+
+
+def test_a_function_of_the_program_is_taken(session):
+    session.udf.register("security_next", lambda n: n + 1, "bigint")
+    for each in ("security_next", "SECURITY_NEXT", "session.security_next"):
+        assert sql_frame(session, f"SELECT {each}(n) AS x FROM `__log0`").columns == ["x"]

@@ -19,7 +19,7 @@ from millstream.sql import Input, as_query, parse
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.function_names import AGGREGATES, COUNTS
 
-WORDS = {"as", "exists", "from", "in", "over", "select", "values"}
+WORDS = {"as", "exists", "f", "from", "in", "over", "select", "values"}
 ROWS = Input("t", "source", Schema.of(s="VARCHAR", n="BIGINT"))
 OUTSIDE = (
     "SELECT * FROM read_csv('{file}')",

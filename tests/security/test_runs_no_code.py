@@ -8,7 +8,6 @@ from tests.server.conftest import serving
 from tests.server.postgres.conftest import Served
 
 from millstream.errors import Error
-from millstream.testing import TIMEOUT
 
 HOSTILE = (
     "SELECT TRANSFORM(id) USING 'touch {canary}' AS b FROM plain",
@@ -132,12 +131,3 @@ def test_a_text_stays_as_it_is(db, monkeypatch):
     monkeypatch.setenv("SECRET", "shown")
     sql = "SELECT '${env:SECRET}' || log10(id) AS x, COUNT(*) AS n FROM plain GROUP BY 1"
     assert db.query(sql).fetchall() == [("${env:SECRET}0.0", 1)]
-
-
-def test_functions_of_the_program_stay(db, spark):
-    spark.udf.register("security_next", lambda n: n + 1, "bigint")
-    db.execute(
-        "CREATE VIEW v AS SELECT security_next(id) AS x, COUNT(*) AS n FROM plain GROUP BY 1"
-    )
-    db.wait_for("v", timeout=TIMEOUT)
-    assert db.query("SELECT * FROM v").fetchall() == [(2, 1)]

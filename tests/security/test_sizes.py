@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.errors import Error, ExpressionError, SqlUnsupportedError
+from millstream.errors import ExpressionError, SqlUnsupportedError
 
 CONSTANT = (
     "explode(sequence(1, 300000000))",
     "size(sequence(1, -300000000, -1))",
     "size(sequence(TIMESTAMP '2020-01-01', TIMESTAMP '2021-01-01', INTERVAL '1' SECOND))",
-    "size(sequence(DATE '2020-01-01', DATE '2020-03-01', INTERVAL '1 month -28 days'))",
+    "size(sequence(DATE '2020-01-01', DATE '2020-03-01', make_interval(0, 1, 0, -28)))",
     "length(repeat('x', 2000000000))",
     "length(repeat(repeat('x', 100000), 100000))",
     "length(space(2000000000))",
@@ -70,10 +70,3 @@ def test_a_row_is_an_error(db, value):
 def test_what_is_small_is_what_it_was(db, value, shown):
     found = db.query("SELECT x, COUNT(*) AS n FROM (" + QUERY.format(value) + ") GROUP BY x")
     assert found.fetchall() == [(shown, 1)]
-
-
-def test_a_result_has_a_bound(db, spark):
-    wide = "SELECT id, n, repeat(name, 100000) AS r, log10(id) AS l FROM plain LATERAL VIEW "
-    with pytest.raises(Error, match=r"more than|bigger than"):
-        db.query(wide + "explode(sequence(1, 20000)) t AS n")
-    assert db.query(wide + "explode(sequence(1, 3)) t AS n").to_arrow().num_rows == 3

@@ -32,7 +32,12 @@ public final class Sized extends Expression implements Serializable {
 
   public boolean nullable() { return child(0).nullable(); }
 
-  public boolean foldable() { return child(0).foldable(); }
+  public boolean foldable() {
+    for (int i = 0; i < children.size(); i++) {
+      if (!child(i).foldable()) return false;
+    }
+    return true;
+  }
 
   public DataType dataType() { return child(0).dataType(); }
 
