@@ -2,11 +2,13 @@
 
 import os
 import types
+from pathlib import Path
 
 import pytest
 
 from millstream.spark import class_archive, internals
 from millstream.spark.class_archive import ClassArchive
+from millstream.spark.java_home import Java
 
 
 @pytest.fixture
@@ -19,6 +21,10 @@ def folder(tmp_path, monkeypatch):
     kept.mkdir()
     monkeypatch.setattr(class_archive, "kept_folder", lambda: kept)
     return kept
+
+
+def build(number):
+    return Java(Path("/usr/bin/java"), 17, f"build {number}", "")
 
 
 def java(write):
@@ -35,34 +41,34 @@ def writing(path):
 
 
 def test_it_is_written_once_and_used_then(folder):
-    first = ClassArchive("java 17", "-Xmx1g")
+    first = ClassArchive(build(17), "-Xmx1g")
     assert (first.option, first.is_wanted) == ("-XX:+RecordDynamicDumpInfo", True)
     first.write(java(writing))
     assert not first.is_wanted
-    second = ClassArchive("java 17", "-Xmx1g")
+    second = ClassArchive(build(17), "-Xmx1g")
     assert second.option == f'"-XX:SharedArchiveFile={first.path}"'
     assert not second.is_wanted
 
 
 def test_another_java_other_options_and_other_jars_have_another(folder):
-    one = ClassArchive("java 17", "-Xmx1g")
+    one = ClassArchive(build(17), "-Xmx1g")
     one.write(java(writing))
-    assert ClassArchive("java 21", "-Xmx1g").is_wanted
-    assert ClassArchive("java 17", "-Xmx2g").is_wanted
+    assert ClassArchive(build(21), "-Xmx1g").is_wanted
+    assert ClassArchive(build(17), "-Xmx2g").is_wanted
     jar = internals.spark_jars() / "spark.jar"
     os.utime(jar, ns=(1, 1))
-    assert ClassArchive("java 17", "-Xmx1g").path != one.path
+    assert ClassArchive(build(17), "-Xmx1g").path != one.path
 
 
 @pytest.mark.parametrize("mine", ["-Xshare:off", "-XX:SharedArchiveFile=a.jsa"])
 def test_what_the_user_has_chosen_is_left_alone(folder, mine):
-    archive = ClassArchive("java 17", f"-Xmx1g {mine}")
+    archive = ClassArchive(build(17), f"-Xmx1g {mine}")
     assert (archive.option, archive.is_wanted, archive.path) == ("", False, None)
 
 
 def test_without_a_folder_that_is_kept_there_is_none(folder, monkeypatch):
     monkeypatch.setattr(class_archive, "kept_folder", lambda: None)
-    archive = ClassArchive("java 17", "")
+    archive = ClassArchive(build(17), "")
     archive.write(java(writing))
     assert (archive.option, archive.is_wanted) == ("", False)
     assert list(folder.iterdir()) == []
@@ -73,7 +79,7 @@ def test_a_java_that_cannot_write_it_is_no_failure(folder):
         raise RuntimeError("no such command")
 
     for write in (failing, lambda _: "not supported"):
-        archive = ClassArchive("java 17", "")
+        archive = ClassArchive(build(17), "")
         archive.write(java(write))
         assert archive.is_wanted
 
@@ -81,7 +87,7 @@ def test_a_java_that_cannot_write_it_is_no_failure(folder):
 def test_only_the_newest_are_kept(folder):
     made = []
     for number in range(4):
-        archive = ClassArchive(f"java {number}", "")
+        archive = ClassArchive(build(number), "")
         archive.write(java(writing))
         os.utime(archive.path, (number, number))
         made.append(archive.path)

@@ -23,19 +23,27 @@ from millstream.spark.bridge.compiler import kept_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millstream.spark.java_home import Java
+
 _logger = logging.getLogger("millstream.spark")
 
 _KEPT: Final = 2
 """How many archives are kept, the newest: each has some 120 MB."""
 
-_OF_THE_USER: Final = ("-Xshare", "SharedArchive", "ArchiveClassesAtExit", "RecordDynamicDumpInfo")
+_OF_THE_USER: Final = (
+    "-Xshare",
+    "SharedArchive",
+    "ArchiveClassesAtExit",
+    "RecordDynamicDumpInfo",
+    "AOT",
+)
 
 
 class ClassArchive:
     """The archive for one Java and one Spark.
 
     Args:
-        java: which Java it is: whatever it says about itself.
+        java: the Java that it is for.
         options: those that Java is started with.
 
     Attributes:
@@ -44,14 +52,14 @@ class ClassArchive:
         option: the option for Java that uses it, or that lets it be written; may be empty.
     """
 
-    def __init__(self, java: str, options: str) -> None:
+    def __init__(self, java: Java, options: str) -> None:
         self.path: Path | None = None
         self.is_there = False
         self.option = ""
         folder = kept_folder()
         if folder is None or any(each in options for each in _OF_THE_USER):
             return
-        digest = hashlib.sha256(repr((java, options)).encode())
+        digest = hashlib.sha256(repr((str(java.path), java.build, options)).encode())
         for jar in sorted(internals.spark_jars().glob("*.jar")):
             status = jar.stat()
             digest.update(repr((str(jar), status.st_size, status.st_mtime_ns)).encode())

@@ -27,7 +27,7 @@ below ``org.apache.spark.sql``:
 from __future__ import annotations
 
 import importlib
-import signal
+import struct
 import warnings
 from functools import partial
 from pathlib import Path
@@ -228,28 +228,114 @@ def analyzed_plan(frame: Any) -> Any:  # noqa: ANN401
 # ---- the Java process
 
 
-def spark_jars() -> Path:
-    """The folder of the jars that PySpark starts Java with (``pyspark.find_spark_home``)."""
+MODULE_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(
+        f"--add-opens={each}=ALL-UNNAMED"
+        for each in (
+            "java.base/java.lang",
+            "java.base/java.lang.invoke",
+            "java.base/java.lang.reflect",
+            "java.base/java.io",
+            "java.base/java.net",
+            "java.base/java.nio",
+            "java.base/java.util",
+            "java.base/java.util.concurrent",
+            "java.base/java.util.concurrent.atomic",
+            "java.base/jdk.internal.ref",
+            "java.base/sun.nio.ch",
+            "java.base/sun.nio.cs",
+            "java.base/sun.security.action",
+            "java.base/sun.util.calendar",
+            "java.security.jgss/sun.security.krb5",
+        )
+    ),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+)
+"""What Spark's code needs of any Java (``launcher.JavaModuleOptions``).
+
+Less the module ``jdk.incubator.vector``: only linear algebra in MLlib makes use of it, not every
+Java has it, and a Java that loads it cannot map its modules from an archive.
+"""
+
+_CONNECTION: Final = "connection"
+
+_IMPORTED: Final = (
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.api.java.*",
+    "org.apache.spark.api.python.*",
+    "org.apache.spark.ml.python.*",
+    "org.apache.spark.mllib.api.python.*",
+    "org.apache.spark.resource.*",
+    "org.apache.spark.sql.Encoders",
+    "org.apache.spark.sql.OnSuccessCall",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.*",
+    "org.apache.spark.sql.api.python.*",
+    "org.apache.spark.sql.hive.*",
+    "scala.Tuple2",
+)
+"""The names of Java that PySpark uses without their packages (``java_gateway.launch_gateway``)."""
+
+
+def spark_home() -> Path:
+    """The folder of Spark's distribution (``pyspark.find_spark_home``)."""
     from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415
 
-    return Path(_find_spark_home()) / "jars"
+    return Path(_find_spark_home())
 
 
-def launch_java(conf: Any, output: Any) -> Any:  # noqa: ANN401 - a SparkConf, a file; a JavaGateway
-    """Start Java; its output goes to a file. Gives PySpark's gateway to it.
+def spark_jars() -> Path:
+    """The folder of the jars that Java is started with."""
+    return spark_home() / "jars"
 
-    ``pyspark.java_gateway.launch_gateway``: with ``popen_kwargs``, a developer feature. Java does
-    not get the SIGINT of a Ctrl-C. Nor may the fork before it, which would print a traceback, or
-    end: so that signal is blocked in this thread, and in what it forks. Call it in a thread of its
-    own.
+
+def connection_variables(folder: Path) -> dict[str, str]:
+    """Variables by which Java writes to a folder how to connect to it (``PythonGatewayServer``)."""
+    return {
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / _CONNECTION),
+        "PYSPARK_PIN_THREAD": "true",
+        "SPARK_CONNECT_MODE": "0",
+    }
+
+
+def has_connection(folder: Path) -> bool:
+    """Whether Java has written how to connect to it."""
+    return (folder / _CONNECTION).exists()
+
+
+def connect(folder: Path, process: subprocess.Popen[bytes]) -> Any:  # noqa: ANN401
+    """Connect to a Java by what it has written; gives a gateway like PySpark's own.
+
+    The second half of ``pyspark.java_gateway.launch_gateway``.
     """
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # noqa: PLC0415
+    from py4j.java_gateway import java_import  # noqa: PLC0415
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    written = (folder / _CONNECTION).read_bytes()
+    port, size = struct.unpack_from(">ii", written)
+    secret = written[8 : 8 + size].decode()
+    gateway = ClientServer(
+        java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    gateway.proc = process
     client = gateway._gateway_client  # noqa: SLF001
     client.send_command = partial(_send_command, client)
+    for name in _IMPORTED:
+        java_import(gateway.jvm, name)
     return gateway
+
+
+def conf_of(gateway: Any) -> Any:  # noqa: ANN401 - a JavaGateway, a SparkConf
+    """The settings that Java was started with, as PySpark's, without asking for each."""
+    from pyspark import SparkConf  # noqa: PLC0415
+
+    return SparkConf(_jvm=gateway.jvm)
 
 
 def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway
@@ -258,7 +344,7 @@ def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway
 
 
 def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401
-    """The Java that PySpark has started (``gateway.proc``); None when something else started it."""
+    """The process of a gateway's Java (``gateway.proc``); None when something else started it."""
     return getattr(gateway, "proc", None)
 
 

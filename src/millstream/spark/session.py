@@ -6,37 +6,31 @@ import contextlib
 import logging
 import os
 import re
-import shutil
-import subprocess
 import sys
 import threading
 import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ClosedError, JavaNotFoundError, PipelineError
+from millstream.errors import ClosedError, PipelineError
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
 from millstream.spark.failure import spark_message
+from millstream.spark.java_home import find_java
+from millstream.spark.java_process import JAVA_OPTIONS, end_java, kill_java, start_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_logger = logging.getLogger("millstream.spark")
+    from millstream.spark.java_home import Java
 
-_END_SECONDS: Final = 10.0
+_logger = logging.getLogger("millstream.spark")
 
 MASTER: Final = "local[256]"
 """Each live view holds a task slot for good: slots, not cores."""
-
-_JAVA_HINT: Final = (
-    "install Java 17 or newer: apt-get install openjdk-17-jre-headless (Debian, Ubuntu), "
-    "brew install openjdk@17 (macOS); or set JAVA_HOME"
-)
 
 _START_ONLY: Final = Path(__file__).parent / "java" / "start_only.json"
 
@@ -53,14 +47,13 @@ _START: Final = {
     "spark.cleaner.referenceTracking.blocking": "false",
     internals.EXTENSIONS_OF_JARS: "false",
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
-    "spark.driver.extraJavaOptions": (
+    JAVA_OPTIONS: (
         "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData "
         f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_START_ONLY}"'
     ),
 }
 """What can be set only before Spark starts."""
 
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _JARS: Final = ("spark.jars", "spark.driver.extraClassPath")
 _STREAMING: Final = "spark.sql.streaming."
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -218,7 +211,7 @@ class Spark:
         """Let go of a Spark that has ended; PySpark would hold on to it."""
         gateway = internals.gateway_of(self._session)
         internals.forget_context(self._session.sparkContext)
-        _end_java(gateway)
+        end_java(gateway)
         self._session, self._is_ready = None, False
 
     def for_view(self, *, line: bool = False) -> Any:  # noqa: ANN401
@@ -247,12 +240,12 @@ class Spark:
 
     def _start(self) -> None:
         if self._session is None:
-            java = check_java()
+            java = find_java()
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
                 with _LAUNCHING:
                     self._session = self._launch(java)
-            except (JavaNotFoundError, PipelineError):
+            except PipelineError:
                 raise
             except Exception as error:
                 raise self._unstarted(error) from error
@@ -266,8 +259,8 @@ class Spark:
                 hint="is it Spark 4.3, with classic PySpark?",
             ) from error
 
-    def _launch(self, java: str) -> Any:  # noqa: ANN401
-        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - heavy, and only for views
+    def _launch(self, java: Java) -> Any:  # noqa: ANN401
+        from pyspark import SparkContext  # noqa: PLC0415 - heavy, and only for views
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         if internals.active_context() is not None:
@@ -276,21 +269,19 @@ class Spark:
             self._is_ours = _USERS.use(session.sparkContext)
             return session
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
-        conf = SparkConf().setMaster(self._master).setAppName("millstream")
-        settings = settings_for(self._options)
-        archive = ClassArchive(java, settings[_JAVA_OPTIONS])
-        settings[_JAVA_OPTIONS] += f" {archive.option}"
-        for name, value in settings.items():
-            conf.set(name, value)
-        gateway = _start_java(conf, self.log_file)
+        settings = {"spark.master": self._master, "spark.app.name": "millstream"}
+        settings |= settings_for(self._options)
+        archive = ClassArchive(java, settings[JAVA_OPTIONS])
+        settings[JAVA_OPTIONS] += f" {archive.option}"
+        gateway = start_java(java, settings, self.log_file)
         try:
-            context = SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=internals.conf_of(gateway), gateway=gateway)
             context.setLogLevel("WARN")
             session = SparkSession(context)
         except BaseException as error:  # Ctrl-C included: PySpark would forget the process
             reason = self._unstarted(error)  # which Java says, while it runs
             internals.forget_context()
-            _kill_java(gateway)
+            kill_java(gateway)
             if isinstance(error, Exception):
                 raise reason from None
             raise
@@ -319,7 +310,7 @@ class Spark:
                         session.stop()
                 else:
                     internals.forget_context(session.sparkContext)
-                _end_java(gateway)
+                end_java(gateway)
 
     def check_room(self, views: int) -> None:
         """Raise unless one more view can have a task slot for good.
@@ -357,57 +348,6 @@ def _write_archive(session: Any) -> None:  # noqa: ANN401 - a SparkSession
             archive.write(internals.jvm_of(session))
 
 
-def _start_java(conf: Any, log_file: Path) -> Any:  # noqa: ANN401 - a SparkConf; a JavaGateway
-    """Start Java, in a thread that Ctrl-C does not reach: a start that is interrupted ends it.
-
-    PySpark hands the process out only when Java has answered, which takes a second or two.
-    """
-    launched: list[Any] = []
-    abandoned = threading.Event()
-
-    def launch() -> None:
-        launched.append(internals.launch_java(conf, log))
-        if abandoned.is_set():
-            _kill_java(launched[0])
-
-    with log_file.open("ab") as log:
-        try:
-            with ThreadPoolExecutor(1, "millstream-java") as thread:
-                launching = thread.submit(launch)
-                internals.import_pyspark()  # meanwhile
-                launching.result()
-        except BaseException:
-            abandoned.set()  # seen by the thread, should another Ctrl-C have ended the wait for it
-            for gateway in launched:
-                _kill_java(gateway)
-            raise
-    return launched[0]
-
-
-def _kill_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
-    process = internals.java_process(gateway)
-    if process is not None:
-        process.kill()
-    _end_java(gateway)
-
-
-def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
-    """End the Java process that was started here; PySpark would keep it for another session."""
-    process = internals.java_process(gateway)
-    with contextlib.suppress(Exception):
-        gateway.shutdown()
-    if process is not None:
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()  # at which it ends
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    internals.forget_java(gateway)
-
-
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
     """Whether its Java runs and has not ended it; of one that others started, nothing is known."""
     process = internals.java_process(internals.gateway_of(session))
@@ -417,24 +357,6 @@ def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
         return process.poll() is None and not internals.is_stopped(session)
     except Exception:  # noqa: BLE001 - py4j's: Java has ended just now
         return False
-
-
-def check_java() -> str:
-    """What the Java that Spark runs on says about itself, and where it is.
-
-    Raises:
-        JavaNotFoundError: there is none, or it is too old.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        raise JavaNotFoundError("Spark needs Java, and there is none", hint=_JAVA_HINT)
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
-    if found is None or int(found[1]) < 17:
-        version = found[1] if found else "unknown"
-        raise JavaNotFoundError(f"Spark needs Java 17, and {java} is {version}", hint=_JAVA_HINT)
-    return f"{java}: {answer.stderr}{answer.stdout}"
 
 
 @contextlib.contextmanager
