@@ -36,7 +36,7 @@ mariadb: ## MariaDB's server, for the tests: found, or installed (Debian, as roo
 
 # ---- the virtual environment: each target installs what it needs, and leaves the rest as it is
 
-UV := $(or $(shell command -v uv),.cache/uv/bin/uv)
+UV := $(or $(shell command -v uv 2>/dev/null),.cache/uv/bin/uv)
 
 .cache/uv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -92,6 +92,7 @@ lint: $(VENV)/.ready-test
 
 bench: $(VENV)/.ready-bench ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/log.py
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/layout.py
 	$(BIN)/python benchmarks/at_rest.py
 	$(BIN)/python benchmarks/push.py

@@ -17,8 +17,14 @@ SETTINGS = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": '-XX:+
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch, tmp_path):
-    for name in ("SPARK_SUBMIT_OPTS", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+def environment(monkeypatch):
+    for name in (
+        "SPARK_SUBMIT_OPTS",
+        "SPARK_CONF_DIR",
+        "HADOOP_CONF_DIR",
+        "YARN_CONF_DIR",
+        "PYSPARK_SUBMIT_ARGS",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(internals, "spark_home", lambda: Path("/spark"))
 

@@ -27,11 +27,16 @@ below ``org.apache.spark.sql``:
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import struct
+import sys
 import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import PipelineError
 
 if TYPE_CHECKING:
     import subprocess
@@ -143,9 +148,18 @@ def add_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
 
 def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None
     """The one SparkContext of this process, if any (``SparkContext._active_spark_context``)."""
+    if "pyspark.core.context" not in sys.modules:
+        return None
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and only for databases with views
 
     return SparkContext._active_spark_context  # noqa: SLF001
+
+
+def active_session() -> Any:  # noqa: ANN401 - a SparkSession
+    """A session of the one SparkContext of this process."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    return SparkSession.builder.getOrCreate()
 
 
 # ---- queries
@@ -283,10 +297,16 @@ _IMPORTED: Final = (
 
 
 def spark_home() -> Path:
-    """The folder of Spark's distribution (``pyspark.find_spark_home``)."""
-    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415
+    """The folder of Spark's distribution: SPARK_HOME, or the package, which is not imported yet.
 
-    return Path(_find_spark_home())
+    As ``pyspark.find_spark_home`` finds it, whose import takes a second.
+    """
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    package = importlib.util.find_spec("pyspark")
+    if package is None or not package.submodule_search_locations:
+        raise PipelineError("there is no PySpark", hint="pip install 'pyspark==4.3.*'")
+    return Path(package.submodule_search_locations[0])
 
 
 def spark_jars() -> Path:

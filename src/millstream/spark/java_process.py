@@ -77,8 +77,7 @@ def _launch(
     java: Java, settings: Mapping[str, str], log_file: Path, abandoned: threading.Event
 ) -> Any:  # noqa: ANN401 - a JavaGateway
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # of this thread, and of the fork
-    submitted = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", _SHELL))
-    command = command_line(java.path, settings, submitted)
+    command = command_line(java.path, settings)
     folder = Path(tempfile.mkdtemp(prefix="millstream-"))
     try:
         with log_file.open("ab") as log:
@@ -115,16 +114,18 @@ def _wait_until_ready(
 
 
 def command_line(
-    java: Path, settings: Mapping[str, str], submitted: Sequence[str] = (_SHELL,)
+    java: Path, settings: Mapping[str, str], submitted: Sequence[str] | None = None
 ) -> list[str]:
     """Make the command that starts Spark's driver.
 
     Args:
         java: the program.
         settings: Spark's.
-        submitted: what the user gives to spark-submit, in PYSPARK_SUBMIT_ARGS.
+        submitted: the options of spark-submit; None: those of PYSPARK_SUBMIT_ARGS.
     """
     settings = dict(settings)
+    if submitted is None:
+        submitted = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", _SHELL))
     rest = iter(submitted)
     passed = []
     for each in rest:
@@ -145,6 +146,12 @@ def command_line(
     for name, value in settings.items():
         words += ["--conf", f"{name}={value}"]
     return [*words, *passed]
+
+
+def virtual_machine(java: Path, settings: Mapping[str, str]) -> list[str]:
+    """Make the part of the command that is for Java itself, without the program that it runs."""
+    command = command_line(java, settings)
+    return command[: command.index(_MAIN)]
 
 
 def _class_path(settings: Mapping[str, str]) -> str:
@@ -182,8 +189,12 @@ def kill_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
     end_java(gateway)
 
 
-def end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
-    """End the Java process that was started here; PySpark would keep it for another session."""
+def end_java(gateway: Any) -> bool:  # noqa: ANN401 - a JavaGateway
+    """End the Java process that was started here; PySpark would keep it for another session.
+
+    Returns:
+        Whether it ended by itself, without an error.
+    """
     process = internals.java_process(gateway)
     with contextlib.suppress(Exception):
         gateway.shutdown()
@@ -197,3 +208,4 @@ def end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
             process.kill()
             process.wait()
     internals.forget_java(gateway)
+    return process is not None and process.returncode == 0

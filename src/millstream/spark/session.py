@@ -260,20 +260,20 @@ class Spark:
             ) from error
 
     def _launch(self, java: Java) -> Any:  # noqa: ANN401
-        from pyspark import SparkContext  # noqa: PLC0415 - heavy, and only for views
-        from pyspark.sql import SparkSession  # noqa: PLC0415
-
         if internals.active_context() is not None:
             # One process has one Spark: another database started it, or the user did.
-            session = SparkSession.builder.getOrCreate()
+            session = internals.active_session()
             self._is_ours = _USERS.use(session.sparkContext)
             return session
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
         settings = {"spark.master": self._master, "spark.app.name": "millstream"}
         settings |= settings_for(self._options)
-        archive = ClassArchive(java, settings[JAVA_OPTIONS])
+        archive = ClassArchive(java, settings, self._folder)
         settings[JAVA_OPTIONS] += f" {archive.option}"
         gateway = start_java(java, settings, self.log_file)
+        from pyspark import SparkContext  # noqa: PLC0415 - heavy: imported while Java starts
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
         try:
             context = SparkContext(conf=internals.conf_of(gateway), gateway=gateway)
             context.setLogLevel("WARN")
@@ -305,12 +305,12 @@ class Spark:
             if _USERS.leave():
                 gateway = internals.gateway_of(session)
                 if _is_alive(session):
-                    _write_archive(session)
                     with contextlib.suppress(Exception):
                         session.stop()
                 else:
                     internals.forget_context(session.sparkContext)
-                end_java(gateway)
+                if end_java(gateway):
+                    _write_archive()
 
     def check_room(self, views: int) -> None:
         """Raise unless one more view can have a task slot for good.
@@ -340,12 +340,11 @@ def settings_for(options: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _write_archive(session: Any) -> None:  # noqa: ANN401 - a SparkSession
+def _write_archive() -> None:
     """Save Java's classes, once; not before a view has run, so that what it needs is there."""
     archive = _USERS.archive
     if archive is not None and archive.is_wanted and _USERS.has_views:
-        with progress("saving Java's classes for the next start (once)"):
-            archive.write(internals.jvm_of(session))
+        archive.write()
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
