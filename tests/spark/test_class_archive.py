@@ -122,3 +122,14 @@ def test_only_the_newest_are_kept(archive, folder):
         made.append(written(archive(f"{number}")).path)
         os.utime(made[-1], (number, number))
     assert sorted(folder.iterdir()) == sorted(made[-2:])
+
+
+def test_two_processes_do_not_write_the_same(archive, folder):
+    first, second = archive(), archive()
+    half = first.path.with_suffix(".123.list")
+    half.touch()
+    assert not second.is_wanted
+    os.utime(half, (0, 0))  # its writer was killed
+    assert second.is_wanted
+    written(second)
+    assert list(folder.iterdir()) == [second.path]

@@ -18,6 +18,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 from typing import TYPE_CHECKING, Final
 
 from millstream.spark import internals
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _KEPT: Final = 2
 """How many archives are kept, the newest: each has some 170 MB."""
+
+_WRITING_SECONDS: Final = 1800.0
+"""A list or a part of an archive that is older was left by a process that has been killed."""
 
 _OF_THE_USER: Final = ("-Xshare", "SharedArchive", "ArchiveClassesAtExit", "ClassList", "AOT")
 
@@ -82,8 +86,10 @@ class ClassArchive:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it is to be written: nobody has yet."""
-        return self.path is not None and not self.is_there and not self.path.exists()
+        """Whether it is to be written: nobody has yet, and nobody does at the moment."""
+        if self.path is None or self.is_there or self.path.exists():
+            return False
+        return all(map(_is_left_over, self.path.parent.glob(f"{self.path.stem}.*.list")))
 
     def write(self) -> None:
         """Write it, once Java has ended, in a process that goes on when this one ends.
@@ -93,13 +99,11 @@ class ClassArchive:
         path = self.path
         if path is None or not self._list.exists():
             return
-        there = sorted(path.parent.glob("classes-*.jsa"), key=lambda each: each.stat().st_mtime)
-        for each in there[: 1 - _KEPT]:
-            with contextlib.suppress(OSError):
-                each.unlink()
+        _make_room(path.parent)
         part = path.with_suffix(f".{os.getpid()}.part")
         listed = path.with_suffix(f".{os.getpid()}.list")
         shutil.move(self._list, listed)  # the database's directory may be a temporary one
+        listed.touch()
         words = virtual_machine(self._java.path, self._settings)
         words += ["-Xshare:dump", f"-XX:SharedClassListFile={listed}"]
         words.append(f"-XX:SharedArchiveFile={part}")
@@ -108,3 +112,20 @@ class ClassArchive:
         files = map(str, (part, path, listed))
         command = ["sh", "-c", _IN_BACKGROUND, "sh", *files, *words]
         subprocess.run(command, check=False, start_new_session=True)  # noqa: S603
+
+
+def _make_room(folder: Path) -> None:
+    """Remove all archives but the newest, for one more, and what killed writers have left."""
+    there = sorted(folder.glob("classes-*.jsa"), key=lambda each: each.stat().st_mtime)
+    halves = [*folder.glob("classes-*.part"), *folder.glob("classes-*.list")]
+    for each in [*there[: 1 - _KEPT], *filter(_is_left_over, halves)]:
+        with contextlib.suppress(OSError):
+            each.unlink()
+
+
+def _is_left_over(half: Path) -> bool:
+    """Whether nobody works on a list, or on a part of an archive, any more."""
+    try:
+        return time.time() - half.stat().st_mtime > _WRITING_SECONDS
+    except FileNotFoundError:  # just now, by its own writer
+        return True
