@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check bench docs lock format clean
+.PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check bench docs wheel lock format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ docs: $(VENV)/.ready-docs ## the documentation as a site in site/
 format: $(VENV)/.ready-test ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+wheel: | $(UV) ## the wheel in dist/, installed in an empty environment, where README's first example is run
+	$(PYTHON) tools/wheel.py $(UV)
 
 lock: | $(UV) ## pin the newest versions that pyproject.toml allows
 	$(UV) lock --quiet --upgrade --default-index https://pypi.org/simple
