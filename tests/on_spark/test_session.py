@@ -206,11 +206,12 @@ with ms.open() as first, ms.open() as second:
 """
 
 
+@pytest.mark.timeout(1200)  # the archive is written at a low priority
 def test_nothing_on_the_terminal_and_java_keeps_its_classes(tmp_path):
     done = child(QUIET, XDG_CACHE_HOME=str(tmp_path), seconds=480)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
     folder = tmp_path / "millstream"
-    wait_until(lambda: list(folder.glob("classes-*.jsa")), "the archive, written in the background")
+    wait_until(lambda: list(folder.glob("classes-*.jsa")), "the archive", timeout=600)
     wait_until(lambda: not list(folder.glob("classes-*.list")), "the end of its writer")
     (archive,) = folder.glob("classes-*.jsa")
     # With -Xshare:on, a Java that cannot use it does not start.

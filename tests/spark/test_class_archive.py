@@ -1,6 +1,8 @@
 """Java's classes in an archive: whose it is, when it is used, and what is kept of older ones."""
 
+import gc
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from millstream.spark.java_process import JAVA_OPTIONS
 from millstream.testing import wait_until
 
 OPTION = "-XX:SharedArchiveFile="
+LIST = '"-XX:DumpLoadedClassList='
 WRITES = f"""#!/bin/sh
 for each in "$@"; do
   case $each in {OPTION}*) echo "$@" > "${{each#{OPTION}}}" ;; esac
@@ -39,11 +42,16 @@ def archive(folder, tmp_path):
 
     def make(build="17", options="-Xss1m", *, version=17):
         settings = {"spark.driver.memory": "1g", JAVA_OPTIONS: options}
-        made = ClassArchive(Java(program, version, build, ""), settings, tmp_path)
-        (tmp_path / "classes.list").write_text("java/lang/Object")
+        made = ClassArchive(Java(program, version, build, ""), settings)
+        if made.option.startswith(LIST):
+            Path(list_of(made)).write_text("java/lang/Object")
         return made
 
     return make
+
+
+def list_of(archive):
+    return archive.option.removeprefix(LIST).removesuffix('"')
 
 
 def written(archive):
@@ -53,9 +61,9 @@ def written(archive):
     return archive
 
 
-def test_it_is_written_once_and_used_then(archive, tmp_path):
+def test_it_is_written_once_and_used_then(archive):
     first = archive()
-    assert first.option == f'"-XX:DumpLoadedClassList={tmp_path}/classes.list"'
+    assert first.option.startswith(LIST)
     assert first.is_wanted
     written(first)
     assert not first.is_wanted
@@ -103,17 +111,25 @@ def test_a_java_that_cannot_write_it_is_no_failure(archive, folder, tmp_path):
         program.write_text(
             f"#!/bin/sh\nfor last in $@; do :; done\nlast=${{last#{OPTION}}}\n{script}"
         )
-        (tmp_path / "classes.list").write_text("java/lang/Object")
         made.write()
         wait_until(lambda: not list(folder.iterdir()), "the end of its writer")
         assert made.is_wanted
 
 
-def test_a_java_that_has_listed_nothing_writes_none(archive, folder, tmp_path):
+def test_a_java_that_has_listed_nothing_writes_none(archive, folder):
     made = archive()
-    (tmp_path / "classes.list").unlink()
+    Path(list_of(made)).write_text("")
     made.write()
     assert list(folder.iterdir()) == []
+
+
+def test_the_list_goes_with_the_archive(archive):
+    made = archive()
+    listed = Path(list_of(made))
+    assert listed.exists()
+    del made
+    gc.collect()
+    assert not listed.exists()
 
 
 def test_only_the_newest_are_kept(archive, folder):

@@ -18,7 +18,10 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 import time
+import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.spark import internals
@@ -27,7 +30,6 @@ from millstream.spark.java_process import JAVA_OPTIONS, virtual_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from millstream.spark.java_home import Java
 
@@ -55,7 +57,6 @@ class ClassArchive:
     Args:
         java: the Java that it is for.
         settings: Spark's, which Java is started with.
-        folder: where Java lists the classes that it loads.
 
     Attributes:
         path: where it is, or will be; None: there is none of ours.
@@ -63,12 +64,12 @@ class ClassArchive:
         option: the option for Java that uses it, or that lists the classes for it; may be empty.
     """
 
-    def __init__(self, java: Java, settings: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, java: Java, settings: Mapping[str, str]) -> None:
         self.path: Path | None = None
         self.is_there = False
         self.option = ""
         self._java, self._settings = java, dict(settings)
-        self._list = folder / "classes.list"
+        self._list: Path | None = None
         kept = kept_folder()
         if kept is None or any(each in settings[JAVA_OPTIONS] for each in _OF_THE_USER):
             return
@@ -82,6 +83,11 @@ class ClassArchive:
         if self.is_there:
             self.option = f'"-XX:SharedArchiveFile={self.path}"'
         else:
+            # In no database's directory: the database that closes last may be another.
+            file, name = tempfile.mkstemp(prefix="millstream-", suffix=".list")
+            os.close(file)
+            self._list = Path(name)
+            weakref.finalize(self, self._list.unlink, missing_ok=True)
             self.option = f'"-XX:DumpLoadedClassList={self._list}"'
 
     @property
@@ -97,13 +103,12 @@ class ClassArchive:
         It takes ten seconds or so of one core. Should it fail, starts are slower, and nothing else.
         """
         path = self.path
-        if path is None or not self._list.exists():
+        if path is None or self._list is None or not self._list.stat().st_size:
             return
         _make_room(path.parent)
         part = path.with_suffix(f".{os.getpid()}.part")
         listed = path.with_suffix(f".{os.getpid()}.list")
-        shutil.move(self._list, listed)  # the database's directory may be a temporary one
-        listed.touch()
+        shutil.copyfile(self._list, listed)
         words = virtual_machine(self._java.path, self._settings)
         words += ["-Xshare:dump", f"-XX:SharedClassListFile={listed}"]
         words.append(f"-XX:SharedArchiveFile={part}")

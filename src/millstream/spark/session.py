@@ -268,7 +268,7 @@ class Spark:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
         settings = {"spark.master": self._master, "spark.app.name": "millstream"}
         settings |= settings_for(self._options)
-        archive = ClassArchive(java, settings, self._folder)
+        archive = ClassArchive(java, settings)
         settings[JAVA_OPTIONS] += f" {archive.option}"
         gateway = start_java(java, settings, self.log_file)
         from pyspark import SparkContext  # noqa: PLC0415 - heavy: imported while Java starts
