@@ -2,17 +2,16 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check bench docs lock format clean
+.PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check bench docs wheel lock format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(READY) ## the virtual environment, with everything pinned
+install: $(VENV)/.ready ## the virtual environment, with everything pinned
 
-java: ## Java 17 or newer: found, or installed (Debian, as root or with sudo)
+java: ## Java 17 or newer, for Kafka in the tests: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/java.py
 
 services: psql browser kafka postgres mariadb brokers ## all that tests need: found, or installed (Debian, as root or with sudo)
@@ -35,37 +34,65 @@ brokers: ## Redis, Mosquitto and NATS, for the tests of their connectors: found,
 mariadb: ## MariaDB's server, for the tests: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/mariadb_server.py
 
-$(READY): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
+# ---- the virtual environment: each target installs what it needs, and leaves the rest as it is
 
-demo: java $(READY) ## a simulated market: OHLC and VWAP on Spark, live, for 30 seconds, and the console
+UV := $(or $(shell command -v uv 2>/dev/null),.cache/uv/bin/uv)
+
+.cache/uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millstream needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@echo "installing uv, which installs the rest"
+	@$(PYTHON) -m venv .cache/uv
+	@.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+# $(call installed,what,options of uv sync): installs it, says so, and notes that it is there
+define installed
+@echo "installing $(1), as pinned in uv.lock"
+@$(UV) sync --frozen --inexact --python $(PYTHON) $(2)
+@touch $@
+endef
+
+PINS := pyproject.toml uv.lock | $(UV)
+
+$(VENV)/.ready-demo: $(PINS)
+	$(call installed,Millstream and its server,--extra server)
+
+$(VENV)/.ready-test: $(PINS)
+	$(call installed,what the tests need,--all-extras --group test --group lint)
+
+$(VENV)/.ready-docs: $(PINS)
+	$(call installed,what the documentation needs,--all-extras --group docs)
+
+$(VENV)/.ready-bench: $(PINS)
+	$(call installed,what the benchmarks need,--all-extras --group bench)
+
+$(VENV)/.ready: $(PINS)
+	$(call installed,everything,--all-extras --group dev)
+
+demo: $(VENV)/.ready-demo ## a simulated market: OHLC and VWAP on Spark, live, for 30 seconds, and the console
 	$(BIN)/python examples/market_demo.py
 
-pushdemo: $(READY) ## one filter, subscribed to in every style, without Spark
+pushdemo: $(VENV)/.ready-demo ## one filter, subscribed to in every style, without Spark
 	$(BIN)/python examples/push_demo.py
 
-crashdemo: $(READY) ## write, kill -9, reopen: nothing that was acknowledged is lost
+crashdemo: $(VENV)/.ready-demo ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
-test: java services $(READY) lint ## lint, types, import layers, and all tests
+test: services $(VENV)/.ready-test lint ## lint, types, import layers, and all tests
 	$(BIN)/python tools/run_tests.py
 
-check: java services $(READY) lint ## the quick loop: the same without the tests that take long
+check: services $(VENV)/.ready-test lint ## the quick loop: the same without the tests that take long
 	$(BIN)/python tools/run_tests.py --quick -q -x
 
 .PHONY: lint
-lint: $(READY)
+lint: $(VENV)/.ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: java $(READY) ## the tables of figures in docs/benchmarks.md
+bench: $(VENV)/.ready-bench ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/log.py
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/layout.py
 	$(BIN)/python benchmarks/at_rest.py
 	$(BIN)/python benchmarks/push.py
@@ -76,18 +103,19 @@ bench: java $(READY) ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/postgres.py
 	$(BIN)/python benchmarks/peers.py
 
-docs: $(READY) ## the documentation as a site in site/
+docs: $(VENV)/.ready-docs ## the documentation as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html; with search: $(BIN)/python -m http.server --directory site"
 
-format: $(READY) ## fix what ruff can fix
+format: $(VENV)/.ready-test ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(READY) ## pin the newest versions that pyproject.toml allows
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade \
-	  --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements.lock
+wheel: | $(UV) ## the wheel in dist/, installed in an empty environment, where README's first example is run
+	$(PYTHON) tools/wheel.py $(UV)
+
+lock: | $(UV) ## pin the newest versions that pyproject.toml allows
+	$(UV) lock --quiet --upgrade --default-index https://pypi.org/simple
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .cache site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

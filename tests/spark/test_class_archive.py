@@ -1,12 +1,24 @@
 """Java's classes in an archive: whose it is, when it is used, and what is kept of older ones."""
 
+import gc
 import os
-import types
+from pathlib import Path
 
 import pytest
 
 from millstream.spark import class_archive, internals
 from millstream.spark.class_archive import ClassArchive
+from millstream.spark.java_home import Java
+from millstream.spark.java_process import JAVA_OPTIONS
+from millstream.testing import wait_until
+
+OPTION = "-XX:SharedArchiveFile="
+LIST = '"-XX:DumpLoadedClassList='
+WRITES = f"""#!/bin/sh
+for each in "$@"; do
+  case $each in {OPTION}*) echo "$@" > "${{each#{OPTION}}}" ;; esac
+done
+"""
 
 
 @pytest.fixture
@@ -21,68 +33,119 @@ def folder(tmp_path, monkeypatch):
     return kept
 
 
-def java(write):
-    """A Java that writes an archive in some way."""
-    archive = types.SimpleNamespace(write=write)
-    bridge = types.SimpleNamespace(ClassArchive=archive)
-    return types.SimpleNamespace(millstream=types.SimpleNamespace(bridge=bridge))
+@pytest.fixture
+def archive(folder, tmp_path):
+    """Make an archive's object, as a start of Java does, which lists its classes."""
+    program = tmp_path / "java"
+    program.write_text(WRITES)
+    program.chmod(0o700)
+
+    def make(build="17", options="-Xss1m", *, version=17):
+        settings = {"spark.driver.memory": "1g", JAVA_OPTIONS: options}
+        made = ClassArchive(Java(program, version, build, ""), settings)
+        if made.option.startswith(LIST):
+            Path(list_of(made)).write_text("java/lang/Object")
+        return made
+
+    return make
 
 
-def writing(path):
-    with open(path, "w") as file:
-        file.write("classes")
-    return "written"
+def list_of(archive):
+    return archive.option.removeprefix(LIST).removesuffix('"')
 
 
-def test_it_is_written_once_and_used_then(folder):
-    first = ClassArchive("java 17", "-Xmx1g")
-    assert (first.option, first.is_wanted) == ("-XX:+RecordDynamicDumpInfo", True)
-    first.write(java(writing))
+def written(archive):
+    archive.write()
+    wait_until(archive.path.exists, "the archive")
+    wait_until(lambda: not list(archive.path.parent.glob("*.list")), "the end of its writer")
+    return archive
+
+
+def test_it_is_written_once_and_used_then(archive):
+    first = archive()
+    assert first.option.startswith(LIST)
+    assert first.is_wanted
+    written(first)
     assert not first.is_wanted
-    second = ClassArchive("java 17", "-Xmx1g")
-    assert second.option == f'"-XX:SharedArchiveFile={first.path}"'
+    assert "-Xshare:dump" in first.path.read_text().split()
+    assert "-XX:+AOTClassLinking" not in first.path.read_text()
+    second = archive()
+    assert second.option == f'"{OPTION}{first.path}"'
     assert not second.is_wanted
 
 
-def test_another_java_other_options_and_other_jars_have_another(folder):
-    one = ClassArchive("java 17", "-Xmx1g")
-    one.write(java(writing))
-    assert ClassArchive("java 21", "-Xmx1g").is_wanted
-    assert ClassArchive("java 17", "-Xmx2g").is_wanted
-    jar = internals.spark_jars() / "spark.jar"
-    os.utime(jar, ns=(1, 1))
-    assert ClassArchive("java 17", "-Xmx1g").path != one.path
+def test_a_newer_java_links_classes_in_it(archive):
+    assert "-XX:+AOTClassLinking" in written(archive(version=25)).path.read_text()
 
 
-@pytest.mark.parametrize("mine", ["-Xshare:off", "-XX:SharedArchiveFile=a.jsa"])
-def test_what_the_user_has_chosen_is_left_alone(folder, mine):
-    archive = ClassArchive("java 17", f"-Xmx1g {mine}")
-    assert (archive.option, archive.is_wanted, archive.path) == ("", False, None)
+def test_another_java_other_options_and_other_jars_have_another(archive, tmp_path):
+    one = written(archive())
+    assert archive("21").is_wanted
+    assert archive(options="-Xss2m").is_wanted
+    assert not archive().is_wanted
+    (tmp_path / "jars" / "spark.jar").write_bytes(b"22")
+    assert archive().path != one.path
 
 
-def test_without_a_folder_that_is_kept_there_is_none(folder, monkeypatch):
+@pytest.mark.parametrize(
+    "mine",
+    ["-Xshare:off", "-XX:SharedArchiveFile=a", "-XX:ArchiveClassesAtExit=a", "-XX:AOTCache=a"],
+)
+def test_what_the_user_chooses_stays(archive, mine):
+    made = archive(options=f"-Xss1m {mine}")
+    assert (made.path, made.option, made.is_wanted) == (None, "", False)
+
+
+def test_without_a_folder_of_ones_own_there_is_none(archive, folder, monkeypatch):
     monkeypatch.setattr(class_archive, "kept_folder", lambda: None)
-    archive = ClassArchive("java 17", "")
-    archive.write(java(writing))
-    assert (archive.option, archive.is_wanted) == ("", False)
+    made = archive()
+    assert (made.option, made.is_wanted) == ("", False)
+    made.write()
     assert list(folder.iterdir()) == []
 
 
-def test_a_java_that_cannot_write_it_is_no_failure(folder):
-    def failing(_):
-        raise RuntimeError("no such command")
+def test_a_java_that_cannot_write_it_is_no_failure(archive, folder, tmp_path):
+    made = archive()
+    for script in ("exit 1", 'echo half > "${last}"; exit 1'):
+        program = tmp_path / "java"
+        program.write_text(
+            f"#!/bin/sh\nfor last in $@; do :; done\nlast=${{last#{OPTION}}}\n{script}"
+        )
+        made.write()
+        wait_until(lambda: not list(folder.iterdir()), "the end of its writer")
+        assert made.is_wanted
 
-    for write in (failing, lambda _: "not supported"):
-        archive = ClassArchive("java 17", "")
-        archive.write(java(write))
-        assert archive.is_wanted
+
+def test_a_java_that_has_listed_nothing_writes_none(archive, folder):
+    made = archive()
+    Path(list_of(made)).write_text("")
+    made.write()
+    assert list(folder.iterdir()) == []
 
 
-def test_only_the_newest_are_kept(folder):
+def test_the_list_goes_with_the_archive(archive):
+    made = archive()
+    listed = Path(list_of(made))
+    assert listed.exists()
+    del made
+    gc.collect()
+    assert not listed.exists()
+
+
+def test_only_the_newest_are_kept(archive, folder):
     made = []
     for number in range(4):
-        archive = ClassArchive(f"java {number}", "")
-        archive.write(java(writing))
-        os.utime(archive.path, (number, number))
-        made.append(archive.path)
+        made.append(written(archive(f"{number}")).path)
+        os.utime(made[-1], (number, number))
     assert sorted(folder.iterdir()) == sorted(made[-2:])
+
+
+def test_two_processes_do_not_write_the_same(archive, folder):
+    first, second = archive(), archive()
+    half = first.path.with_suffix(".123.list")
+    half.touch()
+    assert not second.is_wanted
+    os.utime(half, (0, 0))  # its writer was killed
+    assert second.is_wanted
+    written(second)
+    assert list(folder.iterdir()) == [second.path]

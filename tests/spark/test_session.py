@@ -3,16 +3,12 @@
 import logging
 import os
 import pty
-import signal
-import subprocess
 import sys
-import threading
 
 import pytest
 
 from millstream.spark import internals, session
 from millstream.spark.session import progress
-from millstream.testing import wait_until
 
 
 def test_off_a_terminal_it_is_one_line_of_logging(caplog, capsys):
@@ -61,72 +57,3 @@ def test_extensions_are_looked_for_in_jars_of_the_user(options, value, monkeypat
 def test_extensions_are_looked_for_when_the_user_submits_jars(monkeypatch):
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--jars mine.jar pyspark-shell")
     assert session.settings_for({})[internals.EXTENSIONS_OF_JARS] == "true"
-
-
-# ---- the Java process
-
-
-class Gateway:
-    """Stands in for PySpark's gateway to a Java process."""
-
-    def __init__(self):
-        self.proc = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
-
-    def shutdown(self):
-        """Nothing to close."""
-
-
-class Launch:
-    """Launching Java begins, goes on when ``answer`` is set, and gives a gateway or fails."""
-
-    def __init__(self):
-        self.begun, self.answer = threading.Event(), threading.Event()
-        self.fails = None
-        self.made = []
-
-    def __call__(self, conf, output, umask):
-        self.begun.set()
-        assert self.answer.wait(60)
-        if self.fails is not None:
-            raise self.fails
-        self.made.append(Gateway())
-        return self.made[-1]
-
-
-@pytest.fixture
-def launch(monkeypatch):
-    launching = Launch()
-    monkeypatch.setattr(internals, "launch_java", launching)
-    yield launching
-    for each in launching.made:
-        each.proc.kill()
-        each.proc.communicate()
-
-
-def test_java_is_started(tmp_path, launch):
-    launch.answer.set()
-    assert session._start_java(None, tmp_path / "spark.log") is launch.made[0]
-    assert launch.made[0].proc.poll() is None
-
-
-def test_a_start_of_java_that_is_interrupted_leaves_none(tmp_path, launch):
-    main = threading.main_thread().ident
-
-    def press():
-        assert launch.begun.wait(60)
-        signal.pthread_kill(main, signal.SIGINT)
-        launch.answer.set()
-
-    pressing = threading.Thread(target=press)
-    pressing.start()
-    with pytest.raises(KeyboardInterrupt):
-        session._start_java(None, tmp_path / "spark.log")
-    pressing.join()
-    wait_until(lambda: [each.proc.returncode for each in launch.made] == [-signal.SIGKILL])
-
-
-def test_java_that_does_not_start_is_raised(tmp_path, launch):
-    launch.fails = RuntimeError("no Java")
-    launch.answer.set()
-    with pytest.raises(RuntimeError, match="no Java"):
-        session._start_java(None, tmp_path / "spark.log")

@@ -17,7 +17,7 @@ def demo(
     """Show a simulated market: prices per symbol and minute, on Spark, changed at each trade.
 
     It prints a table in the terminal, and the address of the console, which shows the same in a
-    browser. It uses a temporary database, needs Java 17, and ends by itself.
+    browser. It uses a temporary database, and ends by itself.
 
     Examples:
         millstream demo

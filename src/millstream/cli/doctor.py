@@ -117,14 +117,13 @@ def _server() -> Finding:
 
 
 def _java() -> Finding:
-    from millstream.spark.session import check_java  # noqa: PLC0415 - loads Arrow
+    from millstream.spark.java_home import find_java  # noqa: PLC0415 - --help is quick
 
     try:
-        check_java()
+        java = find_java()
     except JavaNotFoundError as error:
         return Finding("java", "wrong", f"{error.message}; views do not run without", error.hint)
-    home = os.environ.get("JAVA_HOME")
-    return Finding("java", "ok", f"17 or newer: {home or shutil.which('java')}")
+    return Finding("java", "ok", f"{java.version}: {java.path} ({java.reason})")
 
 
 def _spark() -> Finding:

@@ -29,11 +29,16 @@ below ``org.apache.spark.sql``:
 from __future__ import annotations
 
 import importlib
-import signal
+import importlib.util
+import os
+import struct
+import sys
 import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import PipelineError
 
 if TYPE_CHECKING:
     import subprocess
@@ -148,9 +153,18 @@ def add_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
 
 def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None
     """The one SparkContext of this process, if any (``SparkContext._active_spark_context``)."""
+    if "pyspark.core.context" not in sys.modules:
+        return None
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and only for databases with views
 
     return SparkContext._active_spark_context  # noqa: SLF001
+
+
+def active_session() -> Any:  # noqa: ANN401 - a SparkSession
+    """A session of the one SparkContext of this process."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    return SparkSession.builder.getOrCreate()
 
 
 # ---- queries
@@ -250,28 +264,112 @@ def analyzed_plan(frame: Any) -> Any:  # noqa: ANN401
 # ---- the Java process
 
 
-def spark_jars() -> Path:
-    """The folder of the jars that PySpark starts Java with (``pyspark.find_spark_home``)."""
-    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415
+MODULE_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(
+        f"--add-opens={each}=ALL-UNNAMED"
+        for each in (
+            "java.base/java.lang",
+            "java.base/java.lang.invoke",
+            "java.base/java.lang.reflect",
+            "java.base/java.io",
+            "java.base/java.net",
+            "java.base/java.nio",
+            "java.base/java.util",
+            "java.base/java.util.concurrent",
+            "java.base/java.util.concurrent.atomic",
+            "java.base/jdk.internal.ref",
+            "java.base/sun.nio.ch",
+            "java.base/sun.nio.cs",
+            "java.base/sun.security.action",
+            "java.base/sun.util.calendar",
+            "java.security.jgss/sun.security.krb5",
+        )
+    ),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+)
+"""What Spark's code needs of any Java (``launcher.JavaModuleOptions``).
 
-    return Path(_find_spark_home()) / "jars"
+Less the module ``jdk.incubator.vector``: only linear algebra in MLlib makes use of it, not every
+Java has it, and a Java that loads it cannot map its modules from an archive.
+"""
+
+_CONNECTION: Final = "connection"
+
+_IMPORTED: Final = (
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.api.java.*",
+    "org.apache.spark.api.python.*",
+    "org.apache.spark.ml.python.*",
+    "org.apache.spark.mllib.api.python.*",
+    "org.apache.spark.resource.*",
+    "org.apache.spark.sql.Encoders",
+    "org.apache.spark.sql.OnSuccessCall",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.*",
+    "org.apache.spark.sql.api.python.*",
+    "org.apache.spark.sql.hive.*",
+    "scala.Tuple2",
+)
+"""The names of Java that PySpark uses without their packages (``java_gateway.launch_gateway``)."""
 
 
-def launch_java(conf: Any, output: Any, umask: int) -> Any:  # noqa: ANN401 - PySpark's objects
-    """Start Java with a umask (-1: as it is); its output goes to a file. Gives PySpark's gateway.
+def spark_home() -> Path:
+    """The folder of Spark's distribution: SPARK_HOME, or the package, which is not imported yet.
 
-    ``pyspark.java_gateway.launch_gateway``: with ``popen_kwargs``, a developer feature. Java does
-    not get the SIGINT of a Ctrl-C. Nor may the fork before it, which would print a traceback, or
-    end: so that signal is blocked in this thread, and in what it forks. Call it in a thread of its
-    own.
+    As ``pyspark.find_spark_home`` finds it, whose import takes a second.
     """
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    package = importlib.util.find_spec("pyspark")
+    if package is None or not package.submodule_search_locations:
+        raise PipelineError("there is no PySpark", hint="pip install 'pyspark==4.3.*'")
+    return Path(package.submodule_search_locations[0])
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    started = {"stdout": output, "stderr": output, "umask": umask}
-    gateway = launch_gateway(conf, popen_kwargs=started)  # type: ignore[no-untyped-call]
+
+def spark_jars() -> Path:
+    """The folder of the jars that Java is started with."""
+    return spark_home() / "jars"
+
+
+def connection_variables(folder: Path) -> dict[str, str]:
+    """Variables by which Java writes to a folder how to connect to it (``PythonGatewayServer``)."""
+    return {
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / _CONNECTION),
+        "PYSPARK_PIN_THREAD": "true",
+        "SPARK_CONNECT_MODE": "0",
+    }
+
+
+def has_connection(folder: Path) -> bool:
+    """Whether Java has written how to connect to it."""
+    return (folder / _CONNECTION).exists()
+
+
+def connect(folder: Path, process: subprocess.Popen[bytes]) -> Any:  # noqa: ANN401
+    """Connect to a Java by what it has written; gives a gateway like PySpark's own.
+
+    The second half of ``pyspark.java_gateway.launch_gateway``.
+    """
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # noqa: PLC0415
+    from py4j.java_gateway import java_import  # noqa: PLC0415
+
+    written = (folder / _CONNECTION).read_bytes()
+    port, size = struct.unpack_from(">ii", written)
+    secret = written[8 : 8 + size].decode()
+    gateway = ClientServer(
+        java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    gateway.proc = process
     client = gateway._gateway_client  # noqa: SLF001
     client.send_command = partial(_send_command, client)
+    for name in _IMPORTED:
+        java_import(gateway.jvm, name)
     return gateway
 
 
@@ -289,8 +387,15 @@ def gateway_of(session: Any) -> Any:  # noqa: ANN401 - a JavaGateway or None
     return client.millstream_gateway
 
 
+def conf_of(gateway: Any) -> Any:  # noqa: ANN401 - a JavaGateway, a SparkConf
+    """The settings that Java was started with, as PySpark's, without asking for each."""
+    from pyspark import SparkConf  # noqa: PLC0415
+
+    return SparkConf(_jvm=gateway.jvm)
+
+
 def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401
-    """The Java that PySpark has started (``gateway.proc``); None when something else started it."""
+    """The process of a gateway's Java (``gateway.proc``); None when something else started it."""
     return getattr(gateway, "proc", None)
 
 

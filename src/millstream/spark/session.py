@@ -6,45 +6,39 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import (
     ClosedError,
     JavaDiedError,
-    JavaNotFoundError,
     PipelineError,
     SparkStartError,
 )
-from millstream.log.storage import PRIVATE_FILE, make_private
+from millstream.log.storage import make_private
 from millstream.spark import internals
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
 from millstream.spark.failure import spark_message
-from millstream.spark.last_words import ended_by, last_words
+from millstream.spark.java_home import find_java
+from millstream.spark.java_process import JAVA_OPTIONS, end_java, kill_java, start_error, start_java
+from millstream.spark.last_words import ended_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_logger = logging.getLogger("millstream.spark")
+    from millstream.spark.java_home import Java
 
-_END_SECONDS: Final = 10.0
+_logger = logging.getLogger("millstream.spark")
 
 MASTER: Final = "local[256]"
 """Each live view holds a task slot for good: slots, not cores."""
-
-_JAVA_HINT: Final = (
-    "install Java 17 or newer: apt-get install openjdk-17-jre-headless (Debian, Ubuntu), "
-    "brew install openjdk@17 (macOS); or set JAVA_HOME"
-)
 
 _START_ONLY: Final = Path(__file__).parent / "java" / "start_only.json"
 
@@ -62,19 +56,20 @@ _START: Final = {
     "spark.cleaner.referenceTracking.blocking": "false",
     internals.EXTENSIONS_OF_JARS: "false",
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
-    "spark.driver.extraJavaOptions": (
+    JAVA_OPTIONS: (
         "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData "
         f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_START_ONLY}"'
     ),
 }
 """What can be set only before Spark starts."""
 
+_END_SECONDS: Final = 10.0
+
 _UMASK: Final = 0o077
 """What Spark writes, checkpoints and state, only its owner may read."""
 _WAREHOUSE: Final = "spark.sql.warehouse.dir"
 """Where Spark keeps tables of its own; it makes the folder when a function is not found."""
 
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _JARS: Final = ("spark.jars", "spark.driver.extraClassPath")
 _STREAMING: Final = "spark.sql.streaming."
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -284,7 +279,7 @@ class Spark:
             )
         gateway = internals.gateway_of(self._session)
         internals.forget_context(self._session.sparkContext)
-        _end_java(gateway)
+        end_java(gateway)
         with self._burying:
             self._session, self._is_ready = None, False
             self._deaths += 1
@@ -315,7 +310,7 @@ class Spark:
 
     def _start(self) -> None:
         if self._session is None:
-            java = check_java()
+            java = find_java()
             make_private(self._folder)
             self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
             try:
@@ -338,36 +333,35 @@ class Spark:
                 hint="is it Spark 4.3, with classic PySpark?",
             ) from error
 
-    def _launch(self, java: str) -> Any:  # noqa: ANN401
-        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - heavy, and only for views
-        from pyspark.sql import SparkSession  # noqa: PLC0415
-
+    def _launch(self, java: Java) -> Any:  # noqa: ANN401
         if internals.active_context() is not None:
             # One process has one Spark: another database started it, or the user did.
-            session = SparkSession.builder.getOrCreate()
+            session = internals.active_session()
             self._is_ours = _USERS.use(session.sparkContext)
             return session
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for the user's own functions
-        conf = SparkConf().setMaster(self._master).setAppName("millstream")
-        settings = settings_for(self._options)
+        settings = {"spark.master": self._master, "spark.app.name": "millstream"}
+        settings |= settings_for(self._options)
         settings.setdefault(_WAREHOUSE, str(self._folder.resolve() / "warehouse"))
-        archive = ClassArchive(java, settings[_JAVA_OPTIONS])
-        settings[_JAVA_OPTIONS] += f" {archive.option}"
         is_local = self._master.startswith("local")  # on a cluster, others write files, too
         if is_local:
             settings.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{_UMASK:03o}")
-        for name, value in settings.items():
-            conf.set(name, value)
-        gateway = _start_java(conf, self.log_file, _UMASK if is_local else -1)
+        archive = ClassArchive(java, settings)
+        settings[JAVA_OPTIONS] += f" {archive.option}"
+        umask = _UMASK if is_local else -1
+        gateway = start_java(java, settings, self.log_file, umask=umask)
+        from pyspark import SparkContext  # noqa: PLC0415 - heavy: imported while Java starts
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
         try:
-            context = SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=internals.conf_of(gateway), gateway=gateway)
             context.setLogLevel("WARN")
             session = SparkSession(context)
         except BaseException as error:  # Ctrl-C included: PySpark would forget the process
             process = internals.java_process(gateway)
             reason = self._unstarted(error, process)  # which Java says, while it runs
             internals.forget_context()
-            _kill_java(gateway)
+            kill_java(gateway)
             if isinstance(error, Exception):
                 raise reason from None
             raise
@@ -381,11 +375,7 @@ class Spark:
         if internals.is_disconnected(error):
             _await_end(process)
         what = ended_by(process) or spark_message(str(error)) or type(error).__name__
-        said = last_words(self.log_file, self._log_start)
-        return SparkStartError(
-            f"Spark did not start: {what}" + (f"; Java's last words: {said}" if said else ""),
-            hint=f"{self.log_file} says more",
-        )
+        return start_error(what, self.log_file, self._log_start)
 
     def stop(self) -> None:
         """Stop what was started here; the user's own session goes on. All views have ended."""
@@ -400,12 +390,12 @@ class Spark:
             if _USERS.leave():
                 gateway = internals.gateway_of(session)
                 if _is_alive(session):
-                    _write_archive(session)
                     with contextlib.suppress(Exception):
                         session.stop()
                 else:
                     internals.forget_context(session.sparkContext)
-                _end_java(gateway)
+                if end_java(gateway):
+                    _write_archive()
 
     def check_room(self, views: int) -> None:
         """Raise unless one more view can have a task slot for good.
@@ -435,70 +425,11 @@ def settings_for(options: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _write_archive(session: Any) -> None:  # noqa: ANN401 - a SparkSession
+def _write_archive() -> None:
     """Save Java's classes, once; not before a view has run, so that what it needs is there."""
     archive = _USERS.archive
     if archive is not None and archive.is_wanted and _USERS.has_views:
-        with progress("saving Java's classes for the next start (once)"):
-            archive.write(internals.jvm_of(session))
-
-
-def _start_java(conf: Any, log_file: Path, umask: int = -1) -> Any:  # noqa: ANN401 - a SparkConf
-    """Start Java, in a thread that Ctrl-C does not reach: a start that is interrupted ends it.
-
-    PySpark hands the process out only when Java has answered, which takes a second or two.
-    """
-    launched: list[Any] = []
-    abandoned = threading.Event()
-
-    def launch() -> None:
-        launched.append(internals.launch_java(conf, log, umask))
-        if abandoned.is_set():
-            _kill_java(launched[0])
-
-    with _private_log(log_file) as log:
-        try:
-            with ThreadPoolExecutor(1, "millstream-java") as thread:
-                launching = thread.submit(launch)
-                internals.import_pyspark()  # meanwhile
-                launching.result()
-        except BaseException:
-            abandoned.set()  # seen by the thread, should another Ctrl-C have ended the wait for it
-            for gateway in launched:
-                _kill_java(gateway)
-            raise
-    return launched[0]
-
-
-def _private_log(path: Path) -> IO[bytes]:
-    """A log file, opened for appending, that only its owner may read."""
-    return os.fdopen(
-        os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE), "ab"
-    )
-
-
-def _kill_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
-    process = internals.java_process(gateway)
-    if process is not None:
-        process.kill()
-    _end_java(gateway)
-
-
-def _end_java(gateway: Any) -> None:  # noqa: ANN401 - a JavaGateway
-    """End the Java process that was started here; PySpark would keep it for another session."""
-    process = internals.java_process(gateway)
-    with contextlib.suppress(Exception):
-        gateway.shutdown()
-    if process is not None:
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()  # at which it ends
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    internals.forget_java(gateway)
+        archive.write()
 
 
 def _process_of(session: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401 - a SparkSession
@@ -526,24 +457,6 @@ def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
         return not _has_ended(process) and not internals.is_stopped(session)
     except Exception:  # noqa: BLE001 - py4j's: Java has ended just now
         return False
-
-
-def check_java() -> str:
-    """What the Java that Spark runs on says about itself, and where it is.
-
-    Raises:
-        JavaNotFoundError: there is none, or it is too old.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        raise JavaNotFoundError("Spark needs Java, and there is none", hint=_JAVA_HINT)
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
-    if found is None or int(found[1]) < 17:
-        version = found[1] if found else "unknown"
-        raise JavaNotFoundError(f"Spark needs Java 17, and {java} is {version}", hint=_JAVA_HINT)
-    return f"{java}: {answer.stderr}{answer.stdout}"
 
 
 @contextlib.contextmanager

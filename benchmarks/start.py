@@ -1,0 +1,158 @@
+"""Where the time goes until the first view is ready, in a new process, and what a second one takes.
+
+    python benchmarks/start.py            five starts, with the archive of Java's classes
+    python benchmarks/start.py --first    one start with an empty cache: the very first on a machine
+    python benchmarks/start.py --runs 1   fewer starts
+
+Each start is a process of its own. The functions at which a part ends are wrapped to note the time.
+Processor time is shown besides, since it depends less on what else the machine does (Linux only).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PARTS: Final = {
+    "python": "Python starts, imports Millstream and opens the database",
+    "plan": "statements, until Java is needed",
+    "java": "Java starts; PySpark is imported meanwhile",
+    "context": "Spark's context and session",
+    "bridge": "Millstream's classes in Java",
+    "query": "the view is planned and started",
+    "live": "its query reads, and its first result is there",
+    "second": "a second view, from CREATE to its first result",
+}
+GOALS: Final = {"first view": 3.5, "first view, the very first time": 6.0, "second": 0.15}
+ANSWER: Final = "start: "
+
+SOURCE: Final = "CREATE SOURCE s (k VARCHAR, n BIGINT)"
+FIRST: Final = "CREATE MATERIALIZED VIEW a AS SELECT k, SUM(n) AS total FROM s GROUP BY k"
+SECOND: Final = "CREATE MATERIALIZED VIEW b AS SELECT k, MAX(n) AS most FROM s GROUP BY k"
+
+
+class Parts:
+    """Notes when each part ends.
+
+    Args:
+        began: when the process was started, by the clock of ``time.monotonic``.
+    """
+
+    def __init__(self, began: float) -> None:
+        self._last = began
+        self.seconds: dict[str, float] = {}
+
+    def end(self, part: str) -> None:
+        """Note that a part has just ended."""
+        now = time.monotonic()
+        self.seconds[part] = now - self._last
+        self._last = now
+
+    def wrap(self, owner: Any, name: str, before: str, after: str) -> None:  # noqa: ANN401
+        """Have a function end one part when it is called, and another when it returns."""
+        wrapped: Callable[..., Any] = getattr(owner, name)
+
+        def noting(*arguments: Any) -> Any:  # noqa: ANN401
+            self.end(before)
+            result = wrapped(*arguments)
+            self.end(after)
+            return result
+
+        setattr(owner, name, noting)
+
+
+def start(began: float) -> None:
+    """Start once, in this process, and print the seconds of each part as JSON."""
+    parts = Parts(began)
+    import millstream as ms  # noqa: PLC0415 - its time is measured
+    from millstream.spark import session  # noqa: PLC0415
+    from millstream.spark.bridge import compiler  # noqa: PLC0415
+
+    parts.wrap(session, "start_java", "plan", "java")
+    parts.wrap(compiler, "add_to", "context", "bridge")
+    with ms.open() as db:
+        parts.end("python")
+        db.execute(SOURCE)
+        db.execute(FIRST)
+        parts.end("query")
+        db.source("s").push(("a", 1))
+        db.wait_for("a")
+        parts.end("live")
+        python = time.process_time()
+        db.execute(SECOND)
+        db.wait_for("b")
+        parts.end("second")
+    seconds = parts.seconds | {"processor: python": python}
+    java = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(ANSWER + json.dumps(seconds | {"processor: java": java.ru_utime + java.ru_stime}))
+
+
+def started(environment: Mapping[str, str]) -> dict[str, float]:
+    """Start once, in a new process; the seconds of each part."""
+    command = [sys.executable, __file__, "--began", str(time.monotonic())]
+    said = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    (answer,) = (line for line in said.stdout.splitlines() if line.startswith(ANSWER))
+    seconds: dict[str, float] = json.loads(answer.removeprefix(ANSWER))
+    return seconds
+
+
+def wait_for_archive(cache: Path) -> None:
+    """Wait until nothing is written in the background that would slow the next start down."""
+    while list(cache.glob("millstream/*.list")):
+        time.sleep(0.5)
+
+
+def show(runs: list[dict[str, float]], *, first: bool) -> None:
+    """Print the median of each part, and of their sum."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    middle = {name: statistics.median(each[name] for each in runs) for name in runs[0]}
+    title = "the very first start" if first else f"the median of {len(runs)} starts"
+    table = Table("part", "what happens", "s", "goal", title=title)
+    line = table.add_row
+    for part, what in PARTS.items():
+        if part == "second":
+            ready = [sum(v for n, v in each.items() if n in PARTS and n != part) for each in runs]
+            name = "first view, the very first time" if first else "first view"
+            line(name, "all of that", f"{statistics.median(ready):.2f}", f"{GOALS[name]:.1f}")
+        line(part, what, f"{middle[part]:.2f}", f"{GOALS[part]:.2f}" if part in GOALS else "")
+    line("", "processor time of Python, until then", f"{middle['processor: python']:.1f}", "")
+    line("", "processor time of Java, to its end", f"{middle['processor: java']:.1f}", "")
+    Console().print(table)
+
+
+def main() -> None:
+    """Start some times, and print a table."""
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--runs", type=int, default=5)
+    options.add_argument("--first", action="store_true", help="with an empty cache, once")
+    options.add_argument("--began", type=float, help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.began is not None:
+        start(chosen.began)
+        return
+    with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+        environment = {"XDG_CACHE_HOME": folder}
+        first = started(environment)
+        wait_for_archive(Path(folder))
+        runs = [first] if chosen.first else [started(environment) for _ in range(chosen.runs)]
+    show(runs, first=chosen.first)
+
+
+if __name__ == "__main__":
+    main()
