@@ -14,7 +14,7 @@ MINUTE = timedelta(minutes=1)
 
 def rows_of(db, view):
     """What a view shows now, as a bag."""
-    return Counter(db.query(f"SELECT * FROM {view}").fetchall())
+    return Counter(db.query(f"SELECT * FROM {view}", stale_ok=True).fetchall())
 
 
 def settle(db, *views):
