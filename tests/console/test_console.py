@@ -312,7 +312,7 @@ def test_a_view_that_has_failed_says_so_in_plain_words(served, browse):
     page = browse(served.url)
     served.db.insert("s", [(5,), (0,)])
     expect(page.get_by_role("alert").first).to_have_text(
-        "v: This view has stopped. Division by zero."
+        "v: This view has stopped. Division by zero, for the row n=0 of s (LSN 6)."
     )
     expect(relation(page, "v").locator(".pill")).to_have_text("failed")
     expect(relation(page, "v").locator(".trouble")).to_be_visible()

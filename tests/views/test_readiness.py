@@ -129,7 +129,7 @@ class TestTheEndOfAWait:
         read = Background(db.query, QUERIES[0])
         wait_until(lambda: waits(db))
         dropping = Background(db.execute, "DROP VIEW v")
-        wait_until(lambda: engine_of(db).views.moved.asleep)
+        wait_until(lambda: engine_of(db).views["v"].view._is_stopping)
         late()
         dropping.result()
         with pytest.raises(errors.ObjectNotFoundError):
@@ -141,7 +141,7 @@ class TestTheEndOfAWait:
         replacing = Background(
             db.execute, "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id, n FROM t WHERE n > 15"
         )
-        wait_until(lambda: engine_of(db).views.moved.asleep)
+        wait_until(lambda: engine_of(db).views["v"].view._is_stopping)
         late()
         replacing.result()
         assert read.result().fetchall() == [(2,)]

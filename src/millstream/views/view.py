@@ -58,7 +58,7 @@ class ViewProgress:
         blocked_by: why its changes cannot be committed for now, such as a full disk; or None. It
             goes on by itself.
         is_over: whether the view was dropped.
-        is_stopping: whether the view is being dropped or replaced, or the database closes.
+        is_stopping: whether the database closes.
         saved_until: of a view that was opened with saved rows, the LSN up to which it catches up
             first; until then its rows are those of the last run. 0: it began without saved rows.
         cuts: LSNs that were not reached yet, and at which it is to stop for a moment: no commit of
@@ -170,7 +170,7 @@ class ViewProgress:
         self._moved.wake()
 
     def stop(self) -> None:
-        """The view is being dropped or replaced, or the database closes."""
+        """The database closes: nobody waits for the view any more."""
         self.is_stopping = True
         self._moved.wake()
 
@@ -235,7 +235,7 @@ class ViewProgress:
         if self.is_over:
             raise ObjectNotFoundError(f"{self._name} was dropped or replaced meanwhile")
         if self.is_stopping:
-            raise ClosedError(f"{self._name} was stopped, or the database closed")
+            raise ClosedError("the database is closed", hint="open it again")
         return False
 
     def is_at(self, lsn: int) -> bool:
@@ -351,9 +351,8 @@ class View:
         make_durable(self._dispatcher, self._log)
 
     def stop(self) -> None:
-        """Do not wait for room on the disk any more, and end the waits for it."""
+        """Do not wait for room on the disk any more."""
         self._is_stopping = True
-        self.progress.stop()
 
     def end(self) -> None:
         """Commit nothing any more: another view of this name may be about to be created."""

@@ -415,6 +415,7 @@ class Views:
         views = list(self)
         for each in views:
             each.stop(gracefully=not is_hidden(each.planned.definition))
+            each.view.progress.stop()
         self.moved.wake()
         for each in views:
             each.runner.join()
