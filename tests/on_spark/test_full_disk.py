@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 import millstream as ms
-from millstream.spark import gears
+from millstream.spark import setbacks
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
@@ -16,7 +16,7 @@ from .observing import rows_of, runner_of, settle
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(gears, "_FULL_PAUSE", 0.1)
+    monkeypatch.setattr(setbacks, "_FULL_PAUSE", 0.1)
     with mounted(tmp_path / "disk", "64m") as disk:
         yield disk
 

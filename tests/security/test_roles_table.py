@@ -398,9 +398,10 @@ def embedded(walk, sql, role, tenant):
     """What a session of the role and the tenant says; what it makes is removed."""
     try:
         with walk.served.db.session(role=role, tenant=tenant, directories=[walk.files]) as session:
-            made = session.execute(sql)
-            if hasattr(made, "cancel"):
-                made.cancel()
+            if sql.startswith("LIVE "):
+                session.subscribe(sql.removeprefix("LIVE ")).cancel()
+            else:
+                session.execute(sql)
     except (RoleError, TenantError) as error:
         return error.code
     case = next(each for each in STATEMENTS if each.sql == sql)

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 CATALOG: Final = (
     Option("table", required=True, help="namespace.name"),
     Option("catalog", default="default", help="its name in PyIceberg's configuration"),
-    Option("catalog.type", help="its kind: rest, sql, hive, glue, ..."),
-    Option("catalog.uri", help="its address"),
-    Option("catalog.warehouse", help="where its tables are"),
-    Option("catalog.*", secret=True, help="its other properties, such as catalog.token"),
+    Option("catalog.type", embedded=True, help="its kind: rest, sql, hive, glue, ..."),
+    Option("catalog.uri", embedded=True, help="its address"),
+    Option("catalog.warehouse", embedded=True, help="where its tables are"),
+    Option(
+        "catalog.*", secret=True, embedded=True, help="its other properties, such as catalog.token"
+    ),
 )
 
 
@@ -26,14 +28,20 @@ def open_catalog(settings: Settings) -> Any:  # noqa: ANN401 - of the library
 
     Raises:
         MissingExtraError: pyiceberg is not installed.
-        ConnectorFailedError: its properties are wrong.
+        ConnectorFailedError: its properties are wrong, or name code to run.
     """
     if "." not in settings["table"]:
         raise ConnectorFailedError(
             f"the table {settings['table']!r} has no namespace", hint="write namespace.name"
         )
-    library = needs("pyiceberg.catalog", "iceberg")
     given = settings.under("catalog.")
+    for name in given:
+        if name.lower().endswith("impl"):
+            raise ConnectorFailedError(
+                f"catalog.{name} would run code that the statement names",
+                hint="write it in ~/.pyiceberg.yaml, and name that catalog",
+            )
+    library = needs("pyiceberg.catalog", "iceberg")
     properties = {name: str(value) for name, value in given.items() if value is not None}
     try:
         return library.load_catalog(settings["catalog"], **properties)

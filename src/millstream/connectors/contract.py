@@ -36,7 +36,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from millstream.errors import ConnectorFailedError
 
@@ -74,6 +74,8 @@ class Option:
         help: what it means, in a few words.
         least: of a number, the least that it may be.
         most: of a number, the greatest that it may be.
+        embedded: whether only an embedded database takes it: it decides what code runs, or which
+            files are used, and ``--files-dir`` of a server could not bound it.
     """
 
     name: str
@@ -85,6 +87,19 @@ class Option:
     help: str = ""
     least: float | None = None
     most: float | None = None
+    embedded: bool = False
+
+    def covers(self, name: str) -> bool:
+        """Whether it is the option of a name.
+
+        >>> Option("kafka.*").covers("kafka.acks"), Option("topic").covers("topics")
+        (True, False)
+        """
+        return name.startswith(self.name[:-1]) if self.name.endswith(".*") else name == self.name
+
+
+WITHIN: Final = "within"
+"""An option that bounds where links may lead; a server sets it to a directory of --files-dir."""
 
 
 class Settings(Mapping[str, Any]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.catalog import Connection, Definition, Options, SinkDefinition, options_of
 from millstream.catalog.connection import DEAD_LETTERS as DEAD
-from millstream.connectors.contract import SinkInput, SourceConnector, Target
+from millstream.connectors.contract import WITHIN, SinkInput, SourceConnector, Target
 from millstream.connectors.options import OF_SINKS, OF_SOURCES, resolve, settings_of
 from millstream.connectors.registry import sink_connector, source_connector
 from millstream.engine.connections import SINK_PREFIX
@@ -25,6 +25,7 @@ from millstream.engine.connector_options import (
 from millstream.engine.deliveries import DEAD_LETTERS
 from millstream.engine.sink_feeds import selected
 from millstream.errors import (
+    FileRefusedError,
     ObjectNotFoundError,
     SqlColumnError,
     SqlUnsupportedError,
@@ -91,12 +92,25 @@ def _places(
     """The paths among the options, where only some directories may be named.
 
     Raises:
-        FileRefusedError: a path outside of them.
+        FileRefusedError: a path outside of them, or an option of embedded databases only.
     """
     if context.directories is None:
         return {}
-    names = [each.name for each in known if each.kind == "place" and each.name in given]
-    return {name: context.path(str(resolve(given[name]))) for name in names}
+    for name in given:
+        if any(each.embedded and each.covers(name) for each in known):
+            raise FileRefusedError(
+                f"a served database takes no option {name}",
+                hint="the server's operator configures it, such as a catalog in ~/.pyiceberg.yaml",
+            )
+    places = [each.name for each in known if each.kind == "place" and each.name in given]
+    found: dict[str, OptionValue] = {
+        name: context.path(str(resolve(given[name]))) for name in places
+    }
+    for path in list(found.values()) if any(each.name == WITHIN for each in known) else ():
+        directory = context.directory_of(str(path))
+        if directory is not None:  # else an object store
+            found[WITHIN] = str(directory)
+    return found
 
 
 def _planned(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millstream.catalog import tenants
 from millstream.engine import permissions
 from millstream.errors import FileRefusedError, ViewFailedError
-from millstream.files.place import is_local
+from millstream.files.place import check_scheme, is_local
 from millstream.model.result import Result
 from millstream.sql import plan_select
 from millstream.views.readiness import READ_OPTIONS, ReadOptions
@@ -133,6 +133,7 @@ class Context:
         Raises:
             FileRefusedError: a file outside of the directories.
         """
+        check_scheme(url)
         if self.directories is None or not is_local(url):
             return url
         given = Path(url.partition("://")[2] if "://" in url else url)
@@ -146,6 +147,11 @@ class Context:
             "the server does not give access to this file",
             hint=f"name a file in {where}" if where else "start the server with --files-dir DIR",
         )
+
+    def directory_of(self, path: str) -> Path | None:
+        """The directory that a path is in, of those whose files statements may name."""
+        resolved = (each.resolve() for each in self.directories or ())
+        return next((each for each in resolved if Path(path).is_relative_to(each)), None)
 
     @contextlib.contextmanager
     def filtered_errors(self) -> Iterator[None]:

@@ -124,6 +124,22 @@ def is_local(url: str) -> bool:
     return not separator or scheme.lower() == "file"
 
 
+def check_scheme(url: str) -> None:
+    """Raise unless a path or a URL is of this machine or of a store that is known.
+
+    Arrow knows other schemes, some of which are other names of this machine.
+
+    Raises:
+        InvalidOptionError: it is not.
+    """
+    scheme, separator, _ = url.partition("://")
+    if "\0" in url:
+        raise InvalidOptionError("the path has a NUL character", hint="give a path or a URL")
+    if separator and scheme.lower() not in {"file", *_SCHEMES}:
+        known = ", ".join(f"{each}://" for each in ("file", *_SCHEMES))
+        raise InvalidOptionError(f"there is no store {scheme}://", hint=f"there are: {known}")
+
+
 def open_place(url: str, access: Mapping[str, Any] | None = None) -> Place:
     """The place of a path or a URL: ``s3://``, ``gs://``, ``abfs://``, ``file://``.
 
@@ -142,13 +158,14 @@ def open_place(url: str, access: Mapping[str, Any] | None = None) -> Place:
     """
     if not url:
         raise InvalidOptionError("the path is empty", hint="give a path or a URL")
+    check_scheme(url)
     given = {name: value for name, value in (access or {}).items() if value is not None}
     scheme, separator, rest = url.partition("://")
     if is_local(url):
         _check_taken(given, {}, "a file of this machine")
         return Place(fs.LocalFileSystem(), str(Path(rest if separator else url).absolute()), True)
-    kind = _SCHEMES.get(scheme.lower(), "")
-    _check_taken(given, _TAKEN.get(kind, {}), f"{scheme}://")
+    kind = _SCHEMES[scheme.lower()]
+    _check_taken(given, _TAKEN[kind], f"{scheme}://")
     try:
         if not given:
             system, path = fs.FileSystem.from_uri(url)

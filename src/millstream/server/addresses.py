@@ -17,6 +17,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _METADATA: Final = ipaddress.ip_address("168.63.129.16")
 """A cloud's service for its machines that has a public address; all others have private ones."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_COMPATIBLE: Final = ipaddress.ip_network("::/96")
+"""IPv6 addresses that have an IPv4 address in them."""
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
@@ -42,7 +44,7 @@ def is_public(address: Address) -> bool:
     """
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
+        if address in _NAT64 or address in _COMPATIBLE:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)

@@ -1,5 +1,6 @@
 import random
 import struct
+from itertools import pairwise
 
 import psycopg
 import pytest
@@ -216,6 +217,13 @@ def test_frames_at_every_cut():
     assert Fields(b"abcd\0").string() == "abcd"
 
 
+DOUBLED = (
+    "WITH a AS (SELECT repeat('x', 10000) AS x FROM pg_class), "
+    + ", ".join(f"{b} AS (SELECT x || x AS x FROM {a})" for a, b in pairwise("abcdefghijklmnopq"))
+    + " SELECT length(x) FROM q"
+)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -227,6 +235,13 @@ def test_frames_at_every_cut():
         "SELECT unnest(range(3000000000))",
         "SELECT printf('%2000000000d', 1)",
         "SELECT oid FROM pg_class WHERE relname = repeat('x', 3000000000)",
+        "SELECT replace(replace(repeat('x',10000),'x',repeat('y',10000)),'y',repeat('z',10000))",
+        "SELECT replace(a, 'x', a) FROM (SELECT repeat('x', 10000) AS a FROM pg_class) t",
+        "SELECT list_transform(range(10000), x -> repeat('x', 10000))::text",
+        "SELECT string_agg(a, a) FROM (SELECT repeat('x', 10000) AS a FROM pg_class) t",
+        "SELECT repeat(repeat('x', 10000), 10000)",
+        "SELECT " + "quote_literal(" * 40 + "'x'" + ")" * 40,
+        DOUBLED,
     ],
 )
 def test_values_of_any_size(served, sql):

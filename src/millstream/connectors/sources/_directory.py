@@ -5,8 +5,10 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millstream.errors import FileAccessError
 from millstream.files.formats import ENDINGS
 
 if TYPE_CHECKING:
@@ -53,10 +55,17 @@ class Directory:
         settle: how long a file must have stayed as it is, in seconds; 0: it is complete when it is
             there.
         clock: the time that is counted in.
+        within: links must not lead out of this directory; None: they may.
     """
 
     def __init__(
-        self, place: Place, *, any_ending: bool, settle: float, clock: Callable[[], float]
+        self,
+        place: Place,
+        *,
+        any_ending: bool,
+        settle: float,
+        clock: Callable[[], float],
+        within: str | None = None,
     ) -> None:
         base, pattern = split_pattern(place.path)
         self.place = place.at(base)
@@ -65,13 +74,14 @@ class Directory:
         self._any_ending = any_ending
         self._settle = settle
         self._clock = clock
+        self._within = Path(within).resolve() if within and place.is_local else None
         self._seen: dict[str, tuple[FoundFile, float]] = {}
 
     def look(self) -> list[FoundFile]:
         """The files that are complete, oldest first.
 
         Raises:
-            FileAccessError: the directory cannot be read.
+            FileAccessError: the directory cannot be read, or a link leads out of ``within``.
         """
         now, seen, complete = self._clock(), self._seen, []
         self._seen = {}
@@ -79,6 +89,7 @@ class Directory:
             name = posixpath.relpath(each.path, self.place.path)
             if not self._is_wanted(name):
                 continue
+            self._check_within(each.path)
             found = FoundFile(name, int(each.size), int(each.mtime_ns or 0))
             before, since = seen.get(name, (found, now))
             since = since if before == found else now
@@ -86,6 +97,12 @@ class Directory:
             if now - since >= self._settle:
                 complete.append(found)
         return sorted(complete, key=lambda each: (each.modified, each.name))
+
+    def _check_within(self, path: str) -> None:
+        if self._within is not None and not Path(path).resolve().is_relative_to(self._within):
+            raise FileAccessError(
+                f"{path} is a link that leads out of {self._within}", hint="remove the link"
+            )
 
     def has(self, name: str) -> bool:
         """Whether a file was there at the last look, complete or not."""

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from millstream.connectors._storage import ACCESS, place_of
-from millstream.connectors.contract import Delivery, Option, Rejected, SourceConnector, SourceReader
+from millstream.connectors.contract import (
+    WITHIN,
+    Delivery,
+    Option,
+    Rejected,
+    SourceConnector,
+    SourceReader,
+)
 from millstream.connectors.sources._directory import Directory, FoundFile
 from millstream.connectors.sources._done_files import DoneFiles
 from millstream.errors import (
@@ -51,6 +58,10 @@ class FilesSource(SourceConnector):
             help="a directory or a pattern (data/*.csv), or its URL: s3://",
         ),
         Option("format", "choice", choices=FORMATS, help="of the files; else by their endings"),
+        Option(
+            WITHIN,
+            help="links must not lead out of this directory; a server sets it for --files-dir",
+        ),
         Option("poll_interval", "duration", default=1.0, help="how often it is looked at"),
         Option(
             "settle",
@@ -98,6 +109,7 @@ class FilesSource(SourceConnector):
             any_ending=self.settings["format"] is not None,
             settle=settle,
             clock=time.monotonic,
+            within=self.settings[WITHIN],
         )
 
     def check(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,15 @@ _GROWING: Final = {
     **dict.fromkeys(("space", "bar"), slice(0, 4)),
 }
 """Functions whose value is as large as some of their arguments say, and which these are."""
+_REPLACING: Final = {
+    **dict.fromkeys(("replace", "regexp_replace"), slice(2, 3)),
+    **dict.fromkeys(("array_to_string", "string_agg", "group_concat", "listagg"), slice(1, 2)),
+}
+"""Functions that put one of their arguments into the value again and again, and which that is."""
+_DOUBLING: Final = {"quote_ident", "quote_literal", "to_json", "json_array", "json_object", "hex"}
+"""Functions that escape: at most every character becomes two."""
+_USUAL: Final = 100
+_MOST_BYTES: Final = 100_000_000
 _SERIES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
 _FORMATS: Final = {"printf", "format", "format_number"}
 _CALL: Final = re.compile(r"\s*(\w+)\s*\(")
@@ -157,6 +167,59 @@ def _check_sizes(tree: exp.Expr) -> None:
                 sqlstate="54000",
                 hint=f"give a number up to {_MOST:,}",
             )
+
+    if _most_bytes(tree) > _MOST_BYTES:
+        raise PostgresError(
+            "the query may make too large a value here",
+            sqlstate="54000",
+            hint="nest no functions such as repeat, replace and list_transform in each other",
+        )
+
+
+def _most_bytes(tree: exp.Expr) -> float:
+    """How large a value the query can make: each function that grows makes it larger by a factor.
+
+    The factors of the whole query are multiplied, wherever they are: a value may come from a
+    subquery.
+    """
+    texts = [len(each.this) for each in tree.find_all(exp.Literal) if each.is_string]
+    found = float(max([_USUAL, *texts]))
+    for node in tree.walk():
+        if isinstance(node, exp.Select):
+            found *= max(map(_repetitions, node.expressions), default=1)
+        elif isinstance(node, exp.Func) and not isinstance(node, exp.Binary):
+            found *= _factor(node)
+    return found
+
+
+def _repetitions(projection: exp.Expr) -> int:
+    """How often a projection has the column that it has most often."""
+    names = Counter(each.name.lower() for each in projection.find_all(exp.Column))
+    return max(names.values(), default=1)
+
+
+def _factor(node: exp.Func) -> float:
+    """How many times as large as its arguments the value of a function may be."""
+    name = node.sql(dialect="duckdb").partition("(")[0].strip().lower()
+    name = "generate_series" if isinstance(node, _SERIES) else name
+    given = [each for each in node.iter_expressions() if isinstance(each, exp.Expr)]
+    if name in _GROWING:
+        return max(map(_number, given[_GROWING[name]]), default=1.0)
+    if name in _REPLACING:
+        return max([1, *map(_length, given[_REPLACING[name]])])
+    if name in _DOUBLING:
+        return 2
+    return max(1, len(given)) if name in _FORMATS or name == "concat_ws" else 1
+
+
+def _number(tree: exp.Expr) -> float:
+    is_number = isinstance(tree, exp.Literal) and not tree.is_string
+    return max(1.0, float(tree.this)) if is_number else _USUAL
+
+
+def _length(tree: exp.Expr) -> int:
+    """The length of a constant text; of any other value, the most that it may be."""
+    return _MOST if tree.find(exp.Column, exp.Func, exp.Query) else len(tree.sql())
 
 
 def _is_small(tree: exp.Expr) -> bool:
