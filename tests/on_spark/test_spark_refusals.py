@@ -98,6 +98,11 @@ def test_casts_that_are_written_and_constants_are_accepted(db):
         ("SELECT id,\n LENGHT(name) AS x FROM s", "LENGHT(name)", "Did you mean LENGTH?"),
         ("SELECT LENGHT(a.name) AS x FROM s a, s b", "LENGHT(a", "Did you mean LENGTH?"),
         ("SELECT qqqq(name) AS x, COUNT(*) AS n FROM s GROUP BY qqqq(name)", "qqqq(", "Views may"),
+        (
+            "SELECT id,\n  AVG(\n    FOO(id)) AS x\nFROM s\nGROUP BY id",
+            "FOO(id)",
+            "Did you mean FLOOR?",
+        ),
         ("SELECT TUMBLE_START(ts, INTERVAL '1 hour') AS x FROM s", "TUMBLE", "GROUP BY TUMBLE"),
     ],
 )
@@ -116,6 +121,31 @@ def test_a_function_of_the_users_is_suggested(db, spark):
     finally:
         spark.sql("DROP TEMPORARY FUNCTION my_function")
     assert error.hint == "Did you mean MY_FUNCTION?"
+
+
+def test_a_function_that_is_not_allowed_is_not_suggested(db):
+    error = refusal(db, "SELECT id,\n  REFLEKT(name, name) AS x\nFROM s")
+    assert error.message == "there is no function REFLEKT"
+    assert "REFLECT?" not in error.hint
+
+
+@pytest.mark.parametrize(
+    ("query", "at"),
+    [
+        (
+            "SELECT id,\n  AVG(LENGTH(\n    Xpath_String(name, 'a'))) AS x\nFROM s GROUP BY id",
+            "Xpath_String(",
+        ),
+        ("SELECT id,\n  schema_of_xml('<a/>') AS x\nFROM s", "schema_of_xml("),
+    ],
+)
+def test_the_place_of_a_function_that_is_not_allowed(db, query, at):
+    error = refusal(db, query)
+    assert isinstance(error, SqlUnsupportedError)
+    assert error.message.endswith("is not supported in a query")
+    assert error.hint
+    assert error.line > 1
+    assert error.sql.splitlines()[error.line - 1][error.column - 1 :].startswith(at)
 
 
 def test_a_misspelt_aggregate(db):

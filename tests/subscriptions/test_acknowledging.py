@@ -160,6 +160,8 @@ class TestCallbacks:
             db.subscribe_callback("SELECT id FROM t", print, name="n", ack="later")
         with pytest.raises(InvalidOptionError, match="has no ack"):
             db.subscribe_callback("SELECT n FROM s", print, inline=True, ack="manual")
+        with pytest.raises(InvalidOptionError, match="has no name"):
+            db.subscribe_callback("SELECT id FROM t", print, ack="manual")
 
 
 PROGRAM = """

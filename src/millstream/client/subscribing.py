@@ -374,6 +374,7 @@ class RemoteSubscribing:
         **callbacks: Any,  # noqa: ANN401 - of the style
     ) -> S:
         self._check()
+        options.check_ack()
         inbox = self._link.open(_message(query, parameters, options), options.buffer_rows)
         return self._made(style, inbox, options, **callbacks)
 

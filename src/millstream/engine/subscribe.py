@@ -78,6 +78,7 @@ def query(
         callbacks: those of the style.
     """
     context.check("subscribe" if options.name is None else "keep a durable subscription")
+    options.check_ack()
     engine = context.engine
     select = sql if isinstance(sql, Select | Query) else _select(sql, parameters)
     _check_no_past(select, options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlColumnError, SqlUnsupportedError
 from millstream.spark import allowed, internals
-from millstream.spark.failure import SparkError, spark_message
+from millstream.spark.failure import FunctionRefused, SparkError, spark_message
 from millstream.sql.views.plan import is_relation
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ _END: Final = "\x1e"
 _FIELD: Final = "\x1f"
 _TABLES: Final = "millstream.bridge."
 _OURS: Final = "millstream.functions."
+_LISTS: Final = {"node": allowed.NODES, "expression": allowed.EXPRESSIONS}
 _HINT: Final = "docs/sql.md says what a query may have"
+_FUNCTIONS: Final = (
+    "Views may call the functions of Spark SQL, with few exceptions, and those that you register."
+)
 
 
 def sql_frame(session: Any, text: str) -> Any:  # noqa: ANN401 - a SparkSession, a DataFrame
@@ -94,25 +98,38 @@ def check_analysed(parts: str) -> None:
     _check_classes(found)
 
 
+def functions(session: Any) -> list[str]:  # noqa: ANN401 - a SparkSession
+    """The names of the functions that a query may call."""
+    java = internals.java_session(session)
+    listed = str(internals.jvm_of(session).millstream.bridge.PlanParts.functions(java))
+    known = [each.split(_FIELD) for each in listed.split(_END)]
+    return [name.upper() for _, name, *made in known if name[-1:].isalnum() and _is_allowed(*made)]
+
+
 def _check_function(name: str, made: list[str]) -> None:
-    shown = name.rpartition(".")[2].upper()
+    called = name.rpartition(".")[2].upper()
     if not made:
-        raise SqlColumnError(f"there is no function {shown}", hint=f"check its spelling; {_HINT}")
-    source, of = made
-    if source in allowed.USERS or of.startswith(_OURS) or of in allowed.FUNCTIONS:
-        return
-    raise _refused(of, shown)
+        error = SqlColumnError(f"there is no function {called}", hint=_FUNCTIONS)
+        raise error from FunctionRefused(called)
+    if not _is_allowed(*made):
+        raise _refused(made[1], called) from FunctionRefused(called)
+
+
+def _is_allowed(source: str, of: str) -> bool:
+    """Whether a query may call a function, by where it is from and the class that makes it."""
+    return source in allowed.USERS or of.startswith(_OURS) or of in allowed.FUNCTIONS
 
 
 def _check_classes(found: Iterable[list[str]]) -> None:
     for kind, of, *_ in found:
-        lists = {"node": allowed.NODES, "expression": allowed.EXPRESSIONS}
-        if kind in lists and of not in lists[kind]:
-            raise _refused(of, _words(of))
+        if kind in _LISTS and of not in _LISTS[kind]:
+            error = _refused(of, _words(of))
+            raise error from FunctionRefused(allowed.REFUSED.get(of, ("", ""))[0])
 
 
-def _refused(of: str, shown: str) -> SqlUnsupportedError:
-    name, hint = allowed.REFUSED.get(of, (shown, _HINT))
+def _refused(of: str, otherwise: str) -> SqlUnsupportedError:
+    """The error of a class that is not allowed; otherwise: what to call it when it is not known."""
+    name, hint = allowed.REFUSED.get(of, (otherwise, _HINT))
     return _refusal(name, hint)
 
 

@@ -29,7 +29,6 @@ _UNRESOLVED = re.compile(
     r"\[UNRESOLVED_COLUMN\.[A-Z_]+\] .*? name (`.+?`) cannot be resolved\."
     r"(?: Did you mean one of the following\? \[(.*?)\])?"
 )
-_NO_ROUTINE = re.compile(r"\[UNRESOLVED_ROUTINE\] Cannot resolve routine (`.+?`) on search path")
 _MISUSED = re.compile(r'Cannot resolve "(\w+)\(')
 _REFERENCE = "Spark SQL's functions: https://spark.apache.org/docs/latest/api/sql/"
 _PART = re.compile(r"`((?:[^`]|``)*)`")
@@ -53,6 +52,18 @@ _AT_LSN = re.compile(r"millstream: at LSN (\d+): ")
 
 class SparkError(Exception):
     """What Spark says has failed, in its words."""
+
+
+class FunctionRefused(Exception):  # noqa: N818 - a cause, which no one catches
+    """The cause of an error of a query: a function that does not exist, or is not allowed.
+
+    Attributes:
+        name: what the query calls it; empty: not known.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the function {name} is refused")
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +163,11 @@ def sql_error(raised: BaseException, sql: str) -> Error:
     if isinstance(raised, Error):
         return raised
     text = str(raised).strip()
-    missing, function = unresolved_column(text), unknown_function(text)
+    missing = unresolved_column(text)
     if missing is not None:
         name, known = missing
         hint = did_you_mean(name, known, f"Available columns: {', '.join(known)}.")
         return SqlColumnError(f"there is no column {name}", sql=sql, hint=hint)
-    if function is not None:
-        return SqlColumnError(f"there is no function {function.upper()}", sql=sql)
     said = spark_message(text) or type(raised).__name__
     if _CONDITION.search(text):
         return SqlError(said, sql=sql, hint=_REFERENCE)
@@ -167,19 +176,7 @@ def sql_error(raised: BaseException, sql: str) -> Error:
     return SqlUnsupportedError("Spark cannot plan this query", sql=sql, hint=hint)
 
 
-def unknown_function(text: str) -> str | None:
-    """The function that Spark does not find; None when it says something else.
-
-    >>> unknown_function(
-    ...     "[UNRESOLVED_ROUTINE] Cannot resolve routine `foobar` on search path [`system`]."
-    ... )
-    'foobar'
-    """
-    found = _NO_ROUTINE.search(text)
-    return None if found is None else _plain(found[1])
-
-
-def refused_function(text: str) -> str:
+def misused_function(text: str) -> str:
     """The function whose arguments Spark refuses; empty when it says something else."""
     found = _MISUSED.search(text)
     return "" if found is None else found[1]

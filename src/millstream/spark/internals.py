@@ -239,13 +239,6 @@ def depends_on_clock(frame: Any) -> bool:  # noqa: ANN401
     return not all(rule.apply(plan).fastEquals(plan) for rule in clocks)
 
 
-def function_names(session: Any) -> list[str]:  # noqa: ANN401 - a SparkSession
-    """The names of Spark's functions and the user's own (``SessionState.functionRegistry``)."""
-    known = java_session(session).sessionState().functionRegistry().listFunction()
-    names = str(known.mkString("\n")).splitlines()
-    return [each.rpartition(".")[2].upper() for each in names if each[-1:].isalnum()]
-
-
 def implicit_casts(frame: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a DataFrame
     """The casts of text that Spark has inserted in a result's plan: types, and columns in the text.
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millstream.errors import Error
 from millstream.log.storage import make_private, write_file
 from millstream.spark import internals
-from millstream.spark.analysis import calls, sql_frame, value
+from millstream.spark.analysis import calls, functions, sql_frame, value
 from millstream.spark.bridge import compiler as bridge
 from millstream.spark.checkpoint import offset_in
 from millstream.spark.columns import (
@@ -379,7 +379,7 @@ class SparkQuery:
 
     def functions(self) -> list[str]:
         """The names of the functions that it may call."""
-        return internals.function_names(self.session)
+        return functions(self.session)
 
     def _empty_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The view's result over a feed without rows."""

@@ -90,6 +90,18 @@ class SubscribeOptions:
                 f"buffer_rows is {self.buffer_rows!r}", hint="an integer, at least 1"
             )
 
+    def check_ack(self) -> None:
+        """Refuse acknowledgements by the program where there are none.
+
+        Raises:
+            InvalidOptionError: the subscription has no name.
+        """
+        if self.ack == "manual" and self.name is None:
+            raise InvalidOptionError(
+                "ack is 'manual', and the subscription has no name",
+                hint="give it a name: only what is durable is acknowledged",
+            )
+
     def given(self) -> list[str]:
         """The names of the options that differ from their defaults."""
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]

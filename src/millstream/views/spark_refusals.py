@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import SqlError, SqlTypeError
+from millstream.errors import SqlColumnError, SqlError, SqlTypeError
 from millstream.model.types import parse_type
-from millstream.spark.failure import refused_function, unknown_function, unresolved_column
+from millstream.spark.failure import FunctionRefused, misused_function, unresolved_column
 from millstream.sql import as_query, column_place, function_place
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.adhoc.binder import TIME_FUNCTIONS
@@ -18,37 +18,34 @@ if TYPE_CHECKING:
     from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, Input
 
-_ALL: Final = "Views may call all functions of Spark SQL, and those that you register."
 _OF_WINDOW: Final = "Add it to the query: GROUP BY TUMBLE(ts, INTERVAL '1 minute')."
 
 
 def located(error: SqlError, statement: CreateView, query: SparkQuery) -> SqlError:
-    """Return Spark's error of a query with its place in the statement that was given.
+    """Return the error of a query on Spark with its place in the statement that was given.
 
     Args:
-        error: made of what Spark says, which is its cause.
+        error: its cause is what Spark says, or the function that is not allowed.
         statement: the statement.
         query: knows the names of Spark's functions.
     """
-    said, hint = str(error.__cause__), error.hint
-    place = statement.line, statement.column
-    column, function = unresolved_column(said), unknown_function(said)
-    if column is not None:
-        place = column_place(statement, column[0])
-    elif function is not None:
-        place = function_place(statement, function)
-        hint = _hint_for(function, query)
+    cause, hint = error.__cause__, error.hint
+    if isinstance(cause, FunctionRefused):
+        line, at = function_place(statement, cause.name)
+        if isinstance(error, SqlColumnError):
+            hint = _hint_for(cause.name, query, hint)
+    elif (column := unresolved_column(str(cause))) is not None:
+        line, at = column_place(statement, column[0])
     else:
-        place = function_place(statement, refused_function(said))
-    line, at = place
+        line, at = function_place(statement, misused_function(str(cause)))
     return type(error)(error.message, sql=statement.sql, line=line, column=at, hint=hint)
 
 
-def _hint_for(function: str, query: SparkQuery) -> str:
+def _hint_for(function: str, query: SparkQuery, otherwise: str) -> str:
     """What to write instead of a function that does not exist."""
-    if function.upper() in TIME_FUNCTIONS:
+    if function in TIME_FUNCTIONS:
         return _OF_WINDOW
-    return did_you_mean(function.upper(), query.functions(), _ALL)
+    return did_you_mean(function, query.functions(), otherwise)
 
 
 def check_casts(query: SparkQuery, statement: CreateView, inputs: Callable[[str], Input]) -> None:

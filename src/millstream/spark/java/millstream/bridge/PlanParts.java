@@ -63,6 +63,18 @@ public final class PlanParts {
     return String.join(END, parts.found);
   }
 
+  /** All functions that expressions of the session may call, each as {@link #of} has it. */
+  public static String functions(SparkSession session) {
+    PlanParts parts = new PlanParts(session);
+    FunctionRegistryBase registry = parts.state.functionRegistry();
+    Iterator each = registry.listFunction().iterator();
+    while (each.hasNext()) {
+      FunctionIdentifier name = (FunctionIdentifier) each.next();
+      parts.addMade(name.funcName(), (ExpressionInfo) registry.lookupFunction(name).get());
+    }
+    return String.join(END, parts.found);
+  }
+
   private void add(String kind, String name) { found.add(kind + FIELD + name); }
 
   private void visit(Object object) {
@@ -133,11 +145,14 @@ public final class PlanParts {
       Option info = registry.lookupFunction(
           new FunctionIdentifier(name, new Some(places[i]), new Some("system")));
       if (info.isEmpty()) continue;
-      ExpressionInfo made = (ExpressionInfo) info.get();
-      add("function", shown + FIELD + made.getSource() + FIELD + made.getClassName());
+      addMade(shown, (ExpressionInfo) info.get());
       known = true;
     }
     if (!known) add("function", shown);
+  }
+
+  private void addMade(String shown, ExpressionInfo made) {
+    add("function", shown + FIELD + made.getSource() + FIELD + made.getClassName());
   }
 
   private static String joined(Seq parts) { return parts.mkString("."); }
