@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
 import millstream as ms
@@ -252,6 +253,21 @@ def test_at_random_it_is_what_the_query_gives(tmp_path):
     db.close()
 
 
+def test_rows_with_a_value_that_python_cannot_hold_are_split_as_others():
+    schema = Schema.of(d="DATE", x="BIGINT")
+    query = "SELECT d, 100 / x AS y FROM t WHERE d > DATE '2020-01-01'"
+    bad = BadRows(plan_select(parse(query)[0], schema))
+    days, divisors = pa.array([4_000_000, 0, 4_000_000, 30_000], pa.date32()), [5, 0, 0, 4]
+    data = pa.RecordBatch.from_arrays([days, pa.array(divisors)], schema=schema.arrow)
+    batch = ChangeBatch(schema, None, data, None)
+    good, others = bad.split(batch.placed("t", 10, committed_at=1, origin=None))
+    assert good.arrow.column("y").to_pylist() == [20.0, 25.0]
+    assert good.arrow.column("d").equals(days.take(pa.array([0, 3])))
+    assert others.arrow.equals(data.slice(2, 1))
+    bad.add(others)
+    assert bad.first()[0].lsn == 12
+
+
 def test_rows_are_split_wherever_the_bad_ones_are():
     schema = Schema.of(id="BIGINT", x="BIGINT")
     bad = BadRows(plan_select(parse("SELECT id, 100 / x AS y FROM t")[0], schema))
@@ -266,4 +282,6 @@ def test_rows_are_split_wherever_the_bad_ones_are():
     gone = [row for row in others.rows if row[0] != others.rows[3][0]]
     bad.add(ChangeBatch.from_rows(schema, gone, weights=[-1] * len(gone)))
     assert len(bad) == 1
-    assert bad.first().lsn == others.lsns[3]
+    row, error = bad.first()
+    assert row.lsn == others.lsns[3]
+    assert error.message == "division by zero"

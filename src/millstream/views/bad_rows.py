@@ -13,6 +13,7 @@ from millstream.spark.failure import FailedRow
 from millstream.state.runs import net
 
 if TYPE_CHECKING:
+    from millstream.model.schema import Row
     from millstream.sql import SelectPlan
 
 
@@ -21,13 +22,9 @@ class BadRows:
 
     Args:
         plan: the query, which filters and projects each row by itself.
-
-    Attributes:
-        error: what the query raises for the first of them.
     """
 
     def __init__(self, plan: SelectPlan) -> None:
-        self.error: ExpressionError | None = None
         self._plan = plan
         self._rows: ChangeBatch | None = None
 
@@ -39,15 +36,31 @@ class BadRows:
         try:
             return select(batch, self._plan), None
         except ExpressionError:
-            size = len(batch)
-            if size == 1:
-                return None, batch
-        good, bad = [], []
-        for start, stop in ((0, size // 2), (size // 2, size)):
-            kept, others = self.split(batch.piece(start, stop))
-            good += [] if kept is None else [kept]
-            bad += [] if others is None else [others]
-        return (ChangeBatch.concat(good) if good else None), ChangeBatch.concat(bad)
+            pass
+        kept: list[Row] = []
+        places, bad = list[int](), list[int]()
+        for place in range(len(batch)):
+            try:
+                value = self._value(batch, place)
+            except ExpressionError:
+                bad.append(place)
+                continue
+            if value is not None:
+                kept.append(value)
+                places.append(place)
+        good = batch.keep_places(places).with_columns(self._plan.schema, kept, None)
+        return good if kept else None, batch.take(pa.array(bad)) if bad else None
+
+    def _value(self, batch: ChangeBatch, place: int) -> Row | None:
+        """What the query makes of the row at a place; None: it does not keep it."""
+        plan, row = self._plan, batch.held_rows[place]
+        try:
+            if plan.predicate is not None and not plan.predicate.test(row):
+                return None
+            return row if plan.projection is None else plan.projection.row(row)
+        except (AttributeError, TypeError):  # a value that is Unreadable; Arrow can compute with it
+            kept = select(batch.piece(place, place + 1), plan)
+            return None if kept is None else kept.held_rows[0]
 
     def add(self, rows: ChangeBatch) -> None:
         """Take in rows without a value, and retractions of such rows."""
@@ -75,13 +88,12 @@ class BadRows:
         """Forget all of them."""
         self._rows = None
 
-    def first(self) -> FailedRow:
-        """The first of them; there is one."""
-        if self._rows is None:
-            raise AssertionError("every row has a value")
-        row = self._rows.piece(0, 1)
-        try:
-            select(row, self._plan)
-        except ExpressionError as error:
-            self.error = error
-        return FailedRow.of(row, 0)
+    def first(self) -> tuple[FailedRow, ExpressionError]:
+        """The first of them, and what the query raises for it; there is one."""
+        if self._rows is not None:
+            row = self._rows.piece(0, 1)
+            try:
+                self._value(row, 0)
+            except ExpressionError as error:
+                return FailedRow.of(row, 0), error
+        raise AssertionError("every row has a value")

@@ -32,8 +32,7 @@ def no_value(name: str, bad: BadRows, *, retracts: bool) -> ViewFailedError:
         bad: these rows.
         retracts: whether they may be corrected or deleted.
     """
-    row = bad.first()
-    raised = bad.error or AssertionError("a row without a value has an error")
+    row, raised = bad.first()
     error = view_failure(name, raised, str(raised), "", row)
     error.hint = f"{error.hint} {CORRECT if retracts else REPLACE}".strip()
     return error
