@@ -18,7 +18,7 @@ from millstream.engine.permissions import ROLES
 from millstream.engine.session import Session
 from millstream.engine.show import metrics, topology
 from millstream.errors import InvalidOptionError, TenantError
-from millstream.model.arguments import check_mapping, check_path, check_text
+from millstream.model.arguments import check_mapping, check_path, check_paths, check_text
 from millstream.model.clock import system_clock
 from millstream.threads import uninterrupted
 
@@ -124,7 +124,7 @@ class Database(Session):
 
         Raises:
             TenantError: the name of the tenant is not a str.
-            InvalidOptionError: there is no such role.
+            InvalidOptionError: there is no such role, or a directory is no path.
         """
         self._check()
         if role not in ROLES:
@@ -134,7 +134,7 @@ class Database(Session):
                 f"expected the name of a tenant, got {type(tenant).__name__}",
                 hint="db itself is the session that sees everything",
             )
-        within = None if directories is None else tuple(directories)
+        within = None if directories is None else check_paths(directories)
         return Session(self._engine, tenant, self, role=role, directories=within)
 
     # ---- looking at it

@@ -41,7 +41,7 @@ def test_of_a_callback(db, source, caplog):
 
 
 def test_of_a_follower(db, source, monkeypatch, caplog):
-    monkeypatch.setattr("millstream.views.running.select", broken)
+    monkeypatch.setattr("millstream.views.follower.BadRows.split", broken)
     db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s")
     with db.subscribe("SELECT n FROM v", start="now") as reader:
         db.insert("s", [(1, None)])

@@ -53,7 +53,7 @@ def test_aliases_and_spellings(text, sql):
         ("", "unknown type the end at position 0"),
         ("FOO", "unknown type 'FOO' at position 0"),
         ("ARRAY<FOO>", "unknown type 'FOO' at position 6"),
-        ("INT8", "unknown type 'INT8'"),
+        ("INT3", "unknown type 'INT3'"),
         ("ARRAY", "expected '<', got the end at position 5"),
         ("ARRAY<INT", "expected '>', got the end"),
         ("INT INT", "unexpected 'INT' at position 4"),

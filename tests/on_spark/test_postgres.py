@@ -18,6 +18,7 @@ def test_a_view_and_a_query_are_followed(served):
             "CREATE MATERIALIZED VIEW totals AS "
             "SELECT symbol, SUM(qty) AS qty FROM trades GROUP BY symbol"
         )
+        served.db.wait_for("totals", timeout=60)  # else the row may be in the snapshot
         client.execute("DECLARE v CURSOR FOR SUBSCRIBE totals")
         sql = "SUBSCRIBE SELECT symbol, COUNT(*) AS n FROM trades GROUP BY symbol"
         client.execute(f"DECLARE q CURSOR FOR {sql}")

@@ -63,10 +63,12 @@ class RowShape:
         Raises:
             RowError: not a row, an unknown name, or a value that does not fit.
         """
+        given = value
         try:
-            return self.schema.check_rows(self._without_records([self._ordered_row(0, value)]))[0]
+            given = ordered = self._ordered_row(0, value)
+            return self.schema.check_rows(self._without_records([ordered]))[0]
         except RowError as error:
-            error.hint = _hint_of_many(value) or error.hint
+            error.hint = _hint_of_many(given) or error.hint
             raise
 
     def rows(self, values: Iterable[object]) -> list[Row]:

@@ -38,6 +38,19 @@ def check_path(path: object, what: str = "path") -> Path:
     return Path(path)
 
 
+def check_paths(paths: object, what: str = "directories") -> tuple[Path, ...]:
+    """Return the paths of some directories.
+
+    Raises:
+        InvalidOptionError: it is no list, or one of them is no path.
+    """
+    if not isinstance(paths, Sequence) or isinstance(paths, (str, bytes)):
+        raise InvalidOptionError(
+            f"{what}: expected a list of paths, got {type(paths).__name__}", hint="Give a list."
+        )
+    return tuple(check_path(each, what) for each in paths)
+
+
 def check_seconds(value: object, what: str, *, least: float = 0.0) -> None:
     """Raise unless a value is a number of seconds, no longer than a year.
 
