@@ -125,8 +125,14 @@ def test_a_killed_server_costs_nothing(process, browse, init):
         }};
         const got = db.subscribe("SELECT n FROM s", {{ onBatch }});
         await got.opened;
+        const until = async (call) => {{ for (;;) try {{ return await call() }} catch {{ }} }};
+        const found = (n) => db.query(`SELECT n FROM s WHERE n = ${{n}}`);
+        const isThere = async (n) => (await found(n)).length > 0;
         window.pushing = (async () => {{ for (let n = 0; n < 60; n++) {{
-          for (;;) try {{ await db.push("s", {{ n }}); break }} catch {{ }} }} }})();
+          let added = false; // one that was given up may have been added: looked up, as it says
+          while (!added)
+            added = await db.push("s", {{ n }}).then(() => true, () => until(() => isThere(n)));
+        }} }})();
         }}"""
     )
     for count, number in ((15, signal.SIGKILL), (40, signal.SIGTERM)):

@@ -292,7 +292,13 @@ class Relations:
                 raise _changed(definition)
             if running.planned.keeps_rows or running.planned.retracts:
                 schema, name = definition.schema, definition.name
-                for part in self._view_rows(running).to_batches():
+                try:
+                    rows = self._view_rows(running)
+                except (ValueError, pa.ArrowException):
+                    if not self._views.is_current(definition):  # its log is another view's now
+                        raise _changed(definition) from None
+                    raise
+                for part in rows.to_batches():
                     yield ChangeBatch(schema, None, schema.conform(part), None, topic=name)
                 return
         table = self._table(definition)
