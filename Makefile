@@ -57,7 +57,7 @@ $(VENV)/.ready-demo: $(PINS)
 	$(call installed,Millstream and its server,--extra server)
 
 $(VENV)/.ready-test: $(PINS)
-	$(call installed,what the tests need,--all-extras --group test --group lint)
+	$(call installed,what the tests need,--all-extras --group test --group lint --group docs)
 
 $(VENV)/.ready-docs: $(PINS)
 	$(call installed,what the documentation needs,--all-extras --group docs)

@@ -111,7 +111,7 @@ class Launch:
         self.fails = None
         self.made = []
 
-    def __call__(self, java, settings, log_file, abandoned):
+    def __call__(self, java, settings, log_file, umask, abandoned):
         self.begun.set()
         assert self.answer.wait(60)
         if self.fails is not None:
