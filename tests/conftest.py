@@ -1,6 +1,7 @@
 """For all tests: what is slow the first time only is done before any of them is timed.
 
 And one Spark, started by the first test that needs it; a Chromium for those that look at pages.
+Several processes of pytest-xdist share the tests out (``sharing.py``).
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from playwright.sync_api import sync_playwright
 from millstream.spark.session import Spark
 
 from .seed import SEED, load_profile
+from .sharing import Sharing, choose_place
 
+choose_place()
 pa.array([0])  # imports pandas
 # Each Java of the tests lives for seconds or minutes: compiling it well takes longer than it saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 load_profile()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return Sharing(config, log)
 
 
 def pytest_report_header():

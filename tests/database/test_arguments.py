@@ -13,6 +13,8 @@ import pytest
 import millstream as ms
 from millstream.errors import InvalidOptionError
 
+from ..sharing import plain_repr  # noqa: TID252 - tests have no name
+
 WRONG = [
     None,
     True,
@@ -164,7 +166,7 @@ def test_of_open(option, monkeypatch, tmp_path):
     assert not list(tmp_path.glob("millstream-*"))
 
 
-@pytest.mark.parametrize("sql", [None, 5, b"SELECT 1", object()], ids=repr)
+@pytest.mark.parametrize("sql", [None, 5, b"SELECT 1", object()], ids=plain_repr)
 def test_sql_is_text(db, sql):
     for call in (db.execute, db.query, db.explain):
         with pytest.raises(InvalidOptionError, match="expected the text of a statement, got"):
@@ -185,7 +187,7 @@ def test_statements_are_one_at_a_time(db, call):
         getattr(db, call)(["SELECT 1"])
 
 
-@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"x", 5, [], object()], ids=repr)
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"x", 5, [], object()], ids=plain_repr)
 def test_paths_that_no_directory_has(path):
     with pytest.raises(InvalidOptionError):
         ms.open(path)

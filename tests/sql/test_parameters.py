@@ -24,6 +24,7 @@ from millstream.sql.expressions.bind import bind
 from millstream.sql.views.faithful_reader import read_tree
 
 from ..model.strategies import SCALAR_VALUES  # noqa: TID252 - tests are no package that has a name
+from ..sharing import plain_repr  # noqa: TID252
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 6, tzinfo=UTC)
 SCHEMA = Schema.of(a="BIGINT", b="VARCHAR")
@@ -103,7 +104,7 @@ def test_nan_and_a_zero_below_zero():
         timedelta.max,
         len,
     ],
-    ids=repr,
+    ids=plain_repr,
 )
 def test_values_of_no_type(value):
     with pytest.raises(SqlParameterError, match="line 2, column 3"):
@@ -229,7 +230,7 @@ def test_wrong_counts_and_names(sql, given_now, place, message):
         parse(f"SELECT a FROM t WHERE {sql}", given_now)
 
 
-@pytest.mark.parametrize("given_now", ["x", b"x", 5, {1, 2}, object(), iter([1])], ids=repr)
+@pytest.mark.parametrize("given_now", ["x", b"x", 5, {1, 2}, object(), iter([1])], ids=plain_repr)
 def test_neither_a_list_nor_a_dict(given_now):
     with pytest.raises(InvalidOptionError, match="expected a list or a dict"):
         parse("SELECT a FROM t WHERE a = ?", given_now)

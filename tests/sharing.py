@@ -1,0 +1,50 @@
+"""How the tests are shared out among the processes of pytest-xdist, and where their files lie.
+
+A process is given a unit of tests at a time: a file, or a folder whose tests share a server. Units
+that take longest go first, so that at the end no process works alone. Files lie in memory where
+there is room: a process that is killed leaves the same there as on a disk, and no fsync waits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+
+# Each of these folders has one server, started by the first test that needs it.
+TOGETHER = ("tests/connectors/kafka", "tests/connectors/mysql", "tests/connectors/postgres")
+
+# What takes longest, longest first. The others follow, those with most tests first.
+FIRST = ("tests/connectors/kafka",)
+
+
+def choose_place():
+    """Let pytest make its directories in memory, unless the environment names a place."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+class Sharing(LoadScopeScheduling):
+    """Hands out units of tests, those that take longest first."""
+
+    def _split_scope(self, nodeid):
+        file = nodeid.split("::")[0]
+        return next((folder for folder in TOGETHER if file.startswith(folder + "/")), file)
+
+    def _assign_work_unit(self, node):
+        for longest in FIRST:
+            if longest in self.workqueue:
+                self.workqueue.move_to_end(longest, last=False)
+                break
+        super()._assign_work_unit(node)
+
+
+def plain_repr(value):
+    """Return ``repr`` without an address: all processes must find tests of the same names."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
