@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check bench docs wheel lock format clean
+.PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check proof bench docs wheel lock format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,11 +77,18 @@ pushdemo: $(VENV)/.ready-demo ## one filter, subscribed to in every style, witho
 crashdemo: $(VENV)/.ready-demo ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
+# Tests wait for Spark, disks and each other's threads: three processes keep two cores busy.
+PROCESSES ?= 3
+TESTS      = $(BIN)/python -m pytest -n $(PROCESSES) --durations 20
+
 test: services $(VENV)/.ready-test lint ## lint, types, import layers, and all tests
-	$(BIN)/python tools/run_tests.py
+	$(TESTS)
 
 check: services $(VENV)/.ready-test lint ## the quick loop: the same without the tests that take long
-	$(BIN)/python tools/run_tests.py --quick -q -x
+	$(TESTS) -q -x -m "not crash and not slow"
+
+proof: services $(VENV)/.ready-test ## the long forms of random, repeated and exhaustive tests: hours
+	MILLSTREAM_PROOF=1 MILLSTREAM_KILLS=20 $(TESTS) -m proof --timeout 14400
 
 .PHONY: lint
 lint: $(VENV)/.ready-test

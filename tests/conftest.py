@@ -15,6 +15,7 @@ from playwright.sync_api import sync_playwright
 
 from millstream.spark.session import Spark
 
+from .effort import ASKS
 from .seed import SEED, load_profile
 from .sharing import Sharing, choose_place
 
@@ -24,6 +25,13 @@ pa.array([0])  # imports pandas
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 load_profile()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that have a long form."""
+    for item in items:
+        if isinstance(item, pytest.Function) and ASKS & vars(item.module).keys():
+            item.add_marker(pytest.mark.proof)
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 
 import millstream
 
+from .effort import PROOF
 from .seed import SEED
 
 _OURS = str(Path(millstream.__file__).parent)
@@ -26,9 +27,8 @@ _PURE = (os.path.join(_OURS, "sql"), os.path.join(_OURS, "model"))
 _WAITING = {threading.__file__, os.path.join(os.path.dirname(threading.__file__), "contextlib.py")}
 _POINTS = {"RESUME", "JUMP_BACKWARD", "CALL", "CALL_FUNCTION_EX"}
 
-EVERY = os.environ.get("MILLSTREAM_INTERRUPTS") == "all"
-"""Whether to raise at each point: takes minutes. Else at about so many of a call: """
 SOME = 30
+"""At about so many points of a call, in the short form."""
 
 
 class _Tracer:
@@ -91,7 +91,7 @@ def at_each_point(call, check):
     points = max(_traced(call, 0) for _ in range(3))
     assert points
     check()
-    step = 1 if EVERY else max(1, points // SOME)
+    step = 1 if PROOF else max(1, points // SOME)
     first = random.Random(SEED).randrange(step) + 1
     for place in range(first, points + step, step):
         _traced(call, place)

@@ -7,7 +7,6 @@ or for as many minutes as ``MILLSTREAM_DDL_MINUTES`` says; ``MILLSTREAM_SEED`` s
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -22,9 +21,10 @@ import millstream as ms
 from millstream.engine.consistency import inconsistencies
 from millstream.testing import TIMEOUT, engine_of
 
+from ..effort import effort  # noqa: TID252
 from ..seed import SEED  # noqa: TID252
 
-MINUTES = float(os.environ.get("MILLSTREAM_DDL_MINUTES", "0.3"))
+MINUTES = effort(0.3, 10)
 EXPECTED = {
     "InUseError",
     "ObjectExistsError",

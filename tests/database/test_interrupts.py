@@ -14,14 +14,15 @@ import pytest
 import millstream as ms
 from millstream.testing import Background, engine_of
 
-from ..interrupting import EVERY, at_each_point, at_random  # noqa: TID252
+from ..effort import effort  # noqa: TID252
+from ..interrupting import at_each_point, at_random  # noqa: TID252
 
 pytestmark = [
     pytest.mark.slow,
     # Python ignores what is raised in a finalizer, a KeyboardInterrupt, too.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-TIMES = 5000 if EVERY else 200
+TIMES = effort(200, 5000)
 
 
 class World:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import os
 import random
 import threading
 import time
@@ -26,11 +25,12 @@ import millstream as ms
 from millstream import errors
 from millstream.testing import wait_until
 
-from ..seed import SEED  # noqa: TID252 - tests have no name
+from ..effort import effort  # noqa: TID252 - tests have no name
+from ..seed import SEED  # noqa: TID252
 
 pytestmark = pytest.mark.slow
 
-SECONDS = float(os.environ.get("MILLSTREAM_STRESS_SECONDS", "6"))
+SECONDS = effort(4, 300)
 
 PRODUCERS = 4
 READERS, CALLBACKS, STREAMS, INLINES, COPIES = 22, 10, 10, 4, 4

@@ -22,13 +22,14 @@ from millstream.errors import ViewFailedError, ViewNotReadyError
 from millstream.spark import live, setbacks
 from millstream.testing import Mirror, engine_of, wait_until
 
+from ..effort import effort  # noqa: TID252
 from ..seed import SEED  # noqa: TID252 - tests have no name
 from .against_duckdb import Model, same
 from .observing import runner_of
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = int(os.environ.get("MILLSTREAM_KILLS", "0"))
+ROUNDS = effort(0, 20)
 SECONDS = 300
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONG_AGO, FAR_AHEAD = datetime(2020, 1, 1, tzinfo=UTC), datetime(2090, 1, 1, tzinfo=UTC)

@@ -22,6 +22,7 @@ import millstream as ms
 from millstream.spark import live
 from millstream.testing import TIMEOUT
 
+from ..effort import effort  # noqa: TID252 - tests have no name
 from . import test_line_nexmark as nexmark
 from . import test_line_tpch as tpch
 from .against_duckdb import Model, same
@@ -29,14 +30,11 @@ from .observing import runner_of, settle
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = 4 if nexmark.EVERY or tpch.EVERY else 1
+ROUNDS = effort(1, 4)
 STEPS = 25
 QUERIES = {
-    **{f"q{n}": nexmark.QUERIES[n] for n in (nexmark.QUERIES if nexmark.EVERY else ["4", "8"])},
-    **{
-        f"h{n}": re.sub(r"LIMIT \d+", "", tpch.QUERIES[n])
-        for n in (tpch.QUERIES if tpch.EVERY else ["4"])
-    },
+    **{f"q{n}": nexmark.QUERIES[n] for n in effort(["4", "8"], nexmark.QUERIES)},
+    **{f"h{n}": re.sub(r"LIMIT \d+", "", tpch.QUERIES[n]) for n in effort(["4"], tpch.QUERIES)},
 }
 IN_DUCKDB = {**QUERIES, **{f"q{n}": sql for n, sql in nexmark.IN_DUCKDB.items()}}
 

@@ -6,7 +6,6 @@ All views of a group are made at once, over tables and a source that change in a
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -15,6 +14,7 @@ import pytest
 
 import millstream as ms
 
+from ..effort import PROOF  # noqa: TID252 - tests have no name
 from .against_duckdb import Model, Proof
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -221,7 +221,7 @@ CHOSEN = [
 ]
 FORMS = (
     EVERY
-    if os.environ.get("MILLSTREAM_FORMS") == "all"
+    if PROOF
     else {"some": {name: f[name] for name in CHOSEN for f in EVERY.values() if name in f}}
 )
 

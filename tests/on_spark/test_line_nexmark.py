@@ -6,13 +6,13 @@ Persons, auctions and bids are sources; what q13 and q20 look up are tables, who
 
 from __future__ import annotations
 
-import os
 import random
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
+from ..effort import effort  # noqa: TID252
 from ..seed import SEED  # noqa: TID252
 from .against_duckdb import Model, Proof
 
@@ -77,9 +77,8 @@ IN_DUCKDB = {
         GROUP BY ALL) p JOIN (SELECT seller, {BUCKET} AS starts FROM auction GROUP BY ALL) a
         ON p.id = a.seller AND p.starts = a.starts""",
 }
-EVERY = os.environ.get("MILLSTREAM_NEXMARK") == "all"
-CHOSEN = [*QUERIES] if EVERY else ["4", "5", "8"]
-PUSHES = 12 if EVERY else 5
+CHOSEN = effort(["4", "5", "8"], [*QUERIES])
+PUSHES = effort(5, 12)
 
 
 class Site:

@@ -14,13 +14,14 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from ..effort import effort  # noqa: TID252
 from ..seed import SEED  # noqa: TID252
 from .against_duckdb import Model, Proof
 from .line_queries import FORMS, RELATIONS, TYPES, Generator
 
 AT_ONCE = 4
 STEPS = 25
-QUERIES = int(os.environ.get("MILLSTREAM_LINE_QUERIES", "8"))
+QUERIES = effort(8, 2000)
 CHOSEN = os.environ.get("MILLSTREAM_LINE_FORMS", ",".join(FORMS)).split(",")
 ARROW = {"int": pa.int32(), "str": pa.string(), "dec": pa.decimal128(8, 2), "bool": pa.bool_()}
 SCHEMAS = {

@@ -5,7 +5,6 @@ The data is a sample of 4,500 rows. ``MILLSTREAM_TPCH=all`` runs all queries, al
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ..effort import PROOF  # noqa: TID252
 from ..seed import SEED  # noqa: TID252
 from .against_duckdb import Model, Proof
 
@@ -32,8 +32,7 @@ TABLES = {name: pq.read_table(DATA / f"{name}.parquet") for name in KEYS}
 _, *_TEXTS = re.split(r"-- q(\d+)\n", (DATA / "queries.sql").read_text())
 QUERIES = dict(zip(_TEXTS[::2], _TEXTS[1::2], strict=True))
 LIMITED = [number for number, text in QUERIES.items() if "LIMIT" in text]
-EVERY = os.environ.get("MILLSTREAM_TPCH") == "all"
-CHOSEN = [*QUERIES] if EVERY else ["4", "9", "13", "16"]
+CHOSEN = [*QUERIES] if PROOF else ["4", "9", "13", "16"]
 STEPS = 30
 MICRO = 2e-6
 """Spark rounds quotients and averages of decimals to six places; DuckDB makes doubles of them."""
@@ -129,6 +128,6 @@ def test_tpch(db, number):
     prove(db, number, re.sub(r"LIMIT \d+", "", QUERIES[number]))
 
 
-@pytest.mark.parametrize("number", LIMITED if EVERY else LIMITED[:1])
+@pytest.mark.parametrize("number", LIMITED if PROOF else LIMITED[:1])
 def test_tpch_with_limit(db, number):
     prove(db, number, QUERIES[number])
