@@ -185,6 +185,7 @@ class Site:
         (pid,) = java()
         os.kill(pid, signal.SIGSTOP)
         try:
+            wait_until(lambda: set(thread_states(pid)) == {"T"})  # one thread stops the others
             self.change()
             with pytest.raises(ViewNotReadyError):
                 self.db.wait_for("parted", timeout=10 if ROUNDS else 1)
@@ -211,6 +212,12 @@ def java():
             if name.endswith("(java"):
                 found.append(pid)
     return found
+
+
+def thread_states(pid):
+    """The states of the threads of a process, as the kernel names them."""
+    for each in Path(f"/proc/{pid}/task").iterdir():
+        yield (each / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def end(pids):
