@@ -18,6 +18,8 @@ import pytest
 import millstream as ms
 from millstream.testing import wait_until
 
+from .effort import effort
+
 PAGE = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text()
 FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE))
 SECONDS = 60
@@ -144,7 +146,7 @@ def test_the_market_goes_on_after_the_server_has_ended(tutorial, end):
         with tutorial.serve(end):
             market = running.enter_context(tutorial.market())
             all_symbols(tutorial)
-        for _ in range(3):
+        for _ in range(effort(1, 3)):
             with tutorial.serve(end), ms.connect(f"http://{tutorial.server}") as db:
                 before = db.query("SELECT COUNT(*) AS n FROM trades").fetchall()
                 wait_until(

@@ -25,12 +25,13 @@ import millstream as ms
 from millstream.testing import TIMEOUT, Mirror, engine_of
 from millstream.views import saver
 
+from ..effort import effort  # noqa: TID252 - tests have no name
 from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, runner_of, settle, window_of
 from .test_gears import NOON
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = 4
+ROUNDS = effort((2, 3), range(1, 9))
 LATENESS = timedelta(seconds=10)
 SETUP = """
     CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP,
@@ -203,7 +204,7 @@ def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
             with db.subscribe(f"SELECT * FROM {name}", start="earliest") as first:
                 mirror.follow(first).catch_up(db)
             mirror.token = mirror.token or engine_of(db).log.token(db.lsn)
-    for seed in range(1, ROUNDS + 1):
+    for seed in ROUNDS:
         acknowledged = killed(path, seed, up=seed % 2 == 0, whole_group=seed > 2)
         with ms.open(path, spark=spark) as db:
             kept = [

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from millstream.testing import wait_until
 
+from ..effort import effort  # noqa: TID252 - tests have no name
 from .exact import Twin
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -84,7 +85,11 @@ def test_any_rows_any_pushes_any_gears(db, spark):
             twin.push("ticks", what, kind)
 
     # One database for all examples: each goes on where the last one ended, so none can be shrunk.
-    @settings(max_examples=8, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=effort(4, 100),
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(some_steps, shifting, some_steps)
     def always(before, names, after):
         for kind, what in before:

@@ -1,7 +1,7 @@
 """The forms that a SELECT may have, as live views: exact after each change, against DuckDB.
 
 All views of a group are made at once, over tables and a source that change in a few steps.
-``MILLSTREAM_FORMS=all`` makes views of all forms.
+``make proof`` makes views of all forms.
 """
 
 from __future__ import annotations

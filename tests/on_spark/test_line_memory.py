@@ -9,7 +9,9 @@ from pathlib import Path
 import millstream as ms
 from millstream.testing import TIMEOUT
 
-ROWS = 100_000
+from ..effort import effort  # noqa: TID252 - tests have no name
+
+ROWS = effort(60_000, 100_000)
 KEYS = 1000
 MOVED = 100
 
