@@ -1,7 +1,7 @@
 """Random DDL from eight sessions and four connections, killed again and again.
 
 After each kill the catalog is consistent, and each view has what its query gives. For some seconds,
-or for as many minutes as ``MILLSTREAM_DDL_MINUTES`` says; ``MILLSTREAM_SEED`` says which dice.
+or ten minutes in ``make proof``; ``MILLSTREAM_SEED`` says which dice.
 """
 
 from __future__ import annotations

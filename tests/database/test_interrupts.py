@@ -1,6 +1,6 @@
 """Ctrl-C at any instant: nothing stays locked, nothing is lost, nothing is there twice.
 
-MILLSTREAM_INTERRUPTS=all interrupts at every point of every call, and many times more at random.
+``make proof`` interrupts at every point of every call, and many times more at random.
 """
 
 from __future__ import annotations

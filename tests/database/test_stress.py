@@ -3,7 +3,7 @@
 At the end the books are balanced for each of them: what it was given, in LSN order, plus the
 rows reported to it as lost, is what was committed and matched its query while it was there.
 
-``MILLSTREAM_STRESS_SECONDS`` says for how long; ``MILLSTREAM_SEED``, which dice (``seed.py``).
+``MILLSTREAM_SEED`` says which dice (``seed.py``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The child has a Spark of its own. It pushes events, changes tables, and kills its Java once on the
 way; then it is killed itself. Opened again, every view is what DuckDB answers over the rows that
-the log has kept. ``MILLSTREAM_TPCH=all``, ``MILLSTREAM_NEXMARK=all`` run all queries of each.
+the log has kept. ``make proof`` runs all queries of each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Queries of Nexmark, an auction site's, as live views: exact after every push, against DuckDB.
 
 Persons, auctions and bids are sources; what q13 and q20 look up are tables, whose rows change.
-``MILLSTREAM_NEXMARK=all`` runs all queries.
+``make proof`` runs all queries.
 """
 
 from __future__ import annotations

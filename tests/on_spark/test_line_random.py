@@ -1,7 +1,6 @@
 """Any SELECT as a live view: random queries and random changes, against DuckDB after each step.
 
-``MILLSTREAM_LINE_QUERIES`` says how many queries are drawn, ``MILLSTREAM_LINE_FORMS`` of which
-forms (``over,top``); a failure names the round, which
+``MILLSTREAM_LINE_FORMS`` says of which forms (``over,top``) queries are drawn; a failure names the round, which
 ``MILLSTREAM_SEED`` and ``-k`` repeat, and the query, which then belongs into ``KEPT``.
 """
 

@@ -1,6 +1,6 @@
 """TPC-H's 22 queries as live views: exact after the load and after every change, against DuckDB.
 
-The data is a sample of 4,500 rows. ``MILLSTREAM_TPCH=all`` runs all queries, also with their LIMIT.
+The data is a sample of 4,500 rows. ``make proof`` runs all queries, also with their LIMIT.
 """
 
 from __future__ import annotations
