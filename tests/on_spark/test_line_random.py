@@ -1,7 +1,7 @@
 """Any SELECT as a live view: random queries and random changes, against DuckDB after each step.
 
-``MILLSTREAM_LINE_FORMS`` says of which forms (``over,top``) queries are drawn; a failure names the round, which
-``MILLSTREAM_SEED`` and ``-k`` repeat, and the query, which then belongs into ``KEPT``.
+``MILLSTREAM_LINE_FORMS`` says of which forms (``over,top``) queries are drawn; a failure names the
+round, which ``MILLSTREAM_SEED`` and ``-k`` repeat, and the query, which then belongs into ``KEPT``.
 """
 
 from __future__ import annotations
