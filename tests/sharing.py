@@ -20,8 +20,23 @@ ROOM = 4 << 30
 # Each of these folders has one server, started by the first test that needs it.
 TOGETHER = ("tests/connectors/kafka", "tests/connectors/mysql", "tests/connectors/postgres")
 
-# What takes longest, longest first. The others follow, those with most tests first.
-FIRST = ("tests/connectors/kafka",)
+# What takes longest, longest first, by how its path begins. The others: those with most tests first.
+FIRST = (
+    "tests/connectors/kafka",
+    "tests/test_tutorial.py",
+    "tests/connectors/postgres",
+    "tests/connectors/mysql",
+    "tests/on_spark/test_java_dies.py",
+    "tests/on_spark/test_exact_",
+    "tests/on_spark/test_c",
+    "tests/console",
+    "tests/on_spark",
+    "tests/connectors",
+    "tests/security",
+    "tests/cli",
+    "tests/client",
+    "tests/notebook",
+)
 
 
 def choose_place():
@@ -38,10 +53,10 @@ class Sharing(LoadScopeScheduling):
         return next((folder for folder in TOGETHER if file.startswith(folder + "/")), file)
 
     def _assign_work_unit(self, node):
-        for longest in FIRST:
-            if longest in self.workqueue:
-                self.workqueue.move_to_end(longest, last=False)
-                break
+        units = ((unit, first) for first in FIRST for unit in self.workqueue)
+        found = next((unit for unit, first in units if unit.startswith(first)), None)
+        if found is not None:
+            self.workqueue.move_to_end(found, last=False)
         super()._assign_work_unit(node)
 
 
