@@ -20,7 +20,7 @@ ROOM = 4 << 30
 # Each of these folders has one server, started by the first test that needs it.
 TOGETHER = ("tests/connectors/kafka", "tests/connectors/mysql", "tests/connectors/postgres")
 
-# What takes longest, longest first, by how its path begins. The others: those with most tests first.
+# What takes longest, longest first, by how its path begins. The others follow, by their tests.
 FIRST = (
     "tests/connectors/kafka",
     "tests/test_tutorial.py",
