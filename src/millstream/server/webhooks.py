@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from millstream.connectors.http import http_post, signature
+from millstream.connectors.http import http_post, http_url, signature
 from millstream.errors import (
     AddressRefusedError,
     Error,
@@ -93,9 +93,7 @@ def checked(webhook: Webhook) -> Webhook:
         InvalidNameError: a name that cannot be.
     """
     check_name(webhook.name, "webhook")
-    parts = urlsplit(webhook.url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InvalidOptionError("the url is not one of HTTP", hint="https://host/path")
+    http_url(webhook.url)
     if not 1 <= webhook.attempts <= 100 or not 1 <= webhook.max_rows <= 100_000:
         raise InvalidOptionError("attempts are 1 to 100, and max_rows 1 to 100,000")
     return replace(webhook, secret=webhook.secret or secrets.token_urlsafe(32))
