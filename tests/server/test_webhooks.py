@@ -135,6 +135,12 @@ def test_an_answer_that_is_no_http_is_tried_again(db, hooks):
     assert hooks.shown(None)[0]["error"] is None
 
 
+def test_a_webhook_that_is_refused_leaves_no_file(db, hooks):
+    with pytest.raises(ms.Error):
+        hooks.add(Webhook("h", "SELECT n FROM nothing", "http://127.0.0.1:9/", ""))
+    assert list((db.path / "webhooks").iterdir()) == []
+
+
 def test_it_goes_on_after_a_restart(tmp_path, receiver):
     with ms.open(tmp_path / "db") as db:
         db.execute("CREATE SOURCE s (n BIGINT)")
