@@ -110,5 +110,5 @@ def test_many_rows_come_in_parts(db, receiver):
 
 
 def test_refused_addresses(db):
-    with pytest.raises(InvalidOptionError, match="not one of HTTP"):
+    with pytest.raises(InvalidOptionError, match="url is no URL of HTTP"):
         db.execute("CREATE SINK s FROM t WITH (connector = 'webhook', url = 'ftp://x')")

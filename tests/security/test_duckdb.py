@@ -9,8 +9,8 @@ import pytest
 
 from millstream.errors import Error, ObjectNotFoundError
 from millstream.model import Schema
-from millstream.queries import duckdb as adhoc
-from millstream.server.postgres.catalog import answering
+from millstream.queries.duckdb import AdhocRunner
+from millstream.server.postgres.catalog import CatalogQueries
 from millstream.server.postgres.catalog.functions import ALLOWED
 from millstream.server.postgres.catalog.translate import translate
 from millstream.server.postgres.errors import PostgresError
@@ -64,9 +64,9 @@ def names():
     return sorted({name for (name,) in found if re.fullmatch(r"[a-z]\w*", name)} | REACHING)
 
 
-@pytest.fixture(params=[lambda: adhoc._connect(1)[0], lambda: answering._connect()[0]])
+@pytest.fixture(params=[AdhocRunner, CatalogQueries])
 def database(request):
-    with request.param() as opened:
+    with request.param()._connect() as opened:
         yield opened
 
 

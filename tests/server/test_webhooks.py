@@ -117,6 +117,30 @@ def test_dead_letters_are_put_aside_and_replayed(db, hooks, receiver):
     assert hooks[None, "h"].dead_letters() == []
 
 
+def test_an_answer_that_is_no_http_is_tried_again(db, hooks):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        made = hooks.add(Webhook("h", "SELECT n FROM s", url, "", attempts=2))
+        db.insert("s", [(1,)])
+        for _ in range(made.attempts):
+            connection, _ = server.accept()
+            with connection:
+                received = b""
+                while not received.endswith(b"]}"):
+                    received += connection.recv(65536)
+                connection.sendall(b"no HTTP at all\r\n\r\n")
+        wait_until(lambda: hooks.shown(None)[0]["dead"] == 1)
+    [letter] = hooks[None, "h"].dead_letters()
+    assert letter["why"] == "BadStatusLine"
+    assert hooks.shown(None)[0]["error"] is None
+
+
+def test_a_webhook_that_is_refused_leaves_no_file(db, hooks):
+    with pytest.raises(ms.Error):
+        hooks.add(Webhook("h", "SELECT n FROM nothing", "http://127.0.0.1:9/", ""))
+    assert list((db.path / "webhooks").iterdir()) == []
+
+
 def test_it_goes_on_after_a_restart(tmp_path, receiver):
     with ms.open(tmp_path / "db") as db:
         db.execute("CREATE SOURCE s (n BIGINT)")
@@ -135,7 +159,7 @@ def test_it_goes_on_after_a_restart(tmp_path, receiver):
         hooks.close()
 
 
-@pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "x", "http://"])
+@pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "x", "http://", "http://[::1"])
 def test_addresses_that_cannot_be(url):
     with pytest.raises(InvalidOptionError):
         checked(Webhook("h", "SELECT 1", url, ""))

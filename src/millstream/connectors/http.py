@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import http.client
 import socket
 import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from millstream.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,70 +22,53 @@ Check = Callable[[str], None]
 """Raises for an address that may not be reached."""
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A receiver that has moved has not accepted."""
+def http_url(url: str, option: str = "url") -> SplitResult:
+    """The parts of a URL of HTTP, which is the value of an option.
 
-    def redirect_request(self, *_: Any) -> None:  # noqa: ANN401 - as urllib has it
-        """Follow none."""
+    Raises:
+        InvalidOptionError: it is none.
+    """
+    with contextlib.suppress(ValueError):  # of a port or an IPv6 address that is none
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            return parts
+    raise InvalidOptionError(f"{option} is no URL of HTTP", hint=f"{option} = 'https://host/path'")
 
 
-class _Plain(http.client.HTTPConnection):
-    """A connection to addresses that a check has accepted.
+class _Connection(http.client.HTTPConnection):
+    """A connection to an address that a check has accepted.
 
     Args:
+        parts: of the URL.
+        timeout: in seconds.
         check: raises for an address that may not be reached.
     """
 
-    def __init__(self, *given: Any, check: Check, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(*given, **options)
+    def __init__(self, parts: SplitResult, timeout: float, check: Check | None) -> None:
+        self.default_port = 443 if parts.scheme == "https" else 80
+        super().__init__(parts.netloc, timeout=timeout)
+        self._is_tls = parts.scheme == "https"
         self._check = check
 
     def connect(self) -> None:
         """Connect to the name's address; what is checked is what is connected to."""
         self.sock = _connected(self.host, self.port, self.timeout, self._check)
+        if self._is_tls:
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
 
 
-class _Tls(http.client.HTTPSConnection):
-    """The same with TLS."""
-
-    def __init__(self, *given: Any, check: Check, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(*given, **options)
-        self._check = check
-
-    def connect(self) -> None:
-        """Connect, and shake hands as the name that was asked for."""
-        plain = _connected(self.host, self.port, self.timeout, self._check)
-        self.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=self.host)
-
-
-class _Checked(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    def __init__(self, check: Check) -> None:
-        super().__init__()
-        self._check_address = check
-
-    def http_open(self, req: urllib.request.Request) -> Any:  # noqa: ANN401 - as urllib has it
-        return self.do_open(partial(_Plain, check=self._check_address), req)
-
-    def https_open(self, req: urllib.request.Request) -> Any:  # noqa: ANN401 - as urllib has it
-        return self.do_open(partial(_Tls, check=self._check_address), req)
-
-
-def _connected(host: str, port: int, timeout: float | None, check: Check) -> socket.socket:
+def _connected(host: str, port: int, timeout: float | None, check: Check | None) -> socket.socket:
     """A socket to the first address of a name that answers, once all of them were checked."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(each[4][0]) for each in found]
     for each in addresses:
-        check(each)
+        if check is not None:
+            check(each)
     for each in addresses[:-1]:
-        try:
+        with contextlib.suppress(OSError):
             return socket.create_connection((each, port), timeout)
-        except OSError:
-            continue
     return socket.create_connection((addresses[-1], port), timeout)
-
-
-_no_proxy: Final = urllib.request.ProxyHandler({})
-_opener: Final = urllib.request.build_opener(_NoRedirect, _no_proxy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +111,16 @@ def http_post(
         check: called with each address that the name of the URL has now; what it raises, an Error,
             is raised, and nothing is connected to. None: all may be reached.
     """
-    opener = _opener
-    if check is not None:
-        opener = urllib.request.build_opener(_NoRedirect, _no_proxy, _Checked(check))
-    headers = {"Content-Type": "application/json", **headers}
-    request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 - as checked
+    named = {name.title(): value for name, value in headers.items()}
+    headers = {"Connection": "close", "Content-Type": "application/json", **named}
     try:
-        with opener.open(request, timeout=timeout) as answer:
-            return Answer(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return Answer(error.code)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None)  # that of a URLError: a refused connection, say
-        return Answer(0, type(reason if isinstance(reason, Exception) else error).__name__)
+        parts = urlsplit(url)
+        target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        with contextlib.closing(_Connection(parts, timeout, check)) as connection:
+            connection.request("POST", target, body, headers)
+            return Answer(connection.getresponse().status)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Answer(0, type(error).__name__)
 
 
 def signature(secret: str, body: bytes, now: int) -> str:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from millstream.model.clock import EPOCH
+from millstream.model.clock import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import date, datetime, timedelta
+    from datetime import date, datetime
     from decimal import Decimal
 
     from millstream.model.schema import Row
@@ -159,12 +159,8 @@ def _as_it_is(value: Any) -> Any:  # noqa: ANN401 - whatever it is
     return value
 
 
-def _micros(length: timedelta) -> int:
-    return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
-
-
 def _since_epoch(when: datetime) -> int:
-    return _micros(when - EPOCH)
+    return (when - EPOCH) // MICROSECOND
 
 
 def _days(day: date) -> int:
@@ -181,7 +177,7 @@ _COLUMNS: Final[dict[pa.DataType, _Column]] = {
     pa.float64(): _numbers("d"),
     pa.date32(): _numbers("i", _days),
     pa.timestamp("us", "UTC"): _numbers("q", _since_epoch),
-    pa.duration("us"): _numbers("q", _micros),
+    pa.duration("us"): _numbers("q", lambda length: length // MICROSECOND),
     pa.string(): _Column(str.encode, b"", _bytes),
     pa.binary(): _Column(_as_it_is, b"", _bytes),
 }

@@ -12,10 +12,10 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from millstream.model.clock import MICROSECOND
+
 if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
-
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def to_json(value: Any) -> str:  # noqa: ANN401 - anything that columns hold
@@ -61,7 +61,7 @@ def _interval(value: timedelta) -> str:
     >>> _interval(timedelta(days=-1, seconds=0.5))
     '-PT86399.500000S'
     """
-    micros = value // _MICROSECOND
+    micros = value // MICROSECOND
     seconds, rest = divmod(abs(micros), 1_000_000)
     return f"{'-' if micros < 0 else ''}PT{seconds}{f'.{rest:06}' if rest else ''}S"
 

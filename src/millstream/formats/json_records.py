@@ -5,7 +5,7 @@ Names that are no column are ignored: producers add fields when they like.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,6 +15,7 @@ import pyarrow.json as pj
 
 from millstream.errors import SchemaMismatchError
 from millstream.formats.text import DECODER, json_value
+from millstream.model.clock import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,6 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 """What a number counts in a column of times, since 1970."""
 
 _BLOCK: Final = 1 << 22
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DIRECT: Final = frozenset(
     ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VARCHAR", "DECIMAL")
 )
@@ -177,7 +177,7 @@ def timestamp_from(value: int, unit: TimeUnit) -> datetime:
     """
     micros, rest = divmod(value * 1_000_000, {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit])
     try:
-        moment = _EPOCH + timedelta(microseconds=micros)
+        moment = EPOCH + timedelta(microseconds=micros)
     except OverflowError:
         rest = 1
     if rest:

@@ -21,6 +21,7 @@ Clock = Callable[[], int]
 """Anything that, when called, returns the microseconds since 1970 in UTC."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 def system_clock() -> int:
@@ -97,8 +98,7 @@ def from_datetime(when: datetime) -> int:
         )
     if when.tzinfo is not UTC and when.utcoffset() is None:
         when = when.replace(tzinfo=UTC)
-    since = when - EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return (when - EPOCH) // MICROSECOND
 
 
 # ---- watermarks

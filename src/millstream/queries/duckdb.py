@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,26 +34,27 @@ _CONFIG = {
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "python_enable_replacements": False,
-    "preserve_insertion_order": True,
 }
 _CLOSE_SECONDS = 60.0
 _MARK = "\x1f"
 
 
-class AdhocRunner:
-    """Runs queries on DuckDB, from any thread; each query has a cursor of its own.
+class SealedDuckDB:
+    """A DuckDB that reaches nothing outside, made when it is first needed.
+
+    Any thread may run queries; each query has a cursor of its own.
 
     Args:
-        threads: how many threads one query uses. With one, sums of floats are added up in the order
-            of the rows, so that a query gives the same digits each time.
+        statements: run when it is made.
+        config: settings besides those that seal it.
     """
 
-    def __init__(self, *, threads: int = 1) -> None:
-        self._threads = threads
+    def __init__(self, statements: Sequence[str], **config: Any) -> None:  # noqa: ANN401
+        self._statements = (*statements, "SET lock_configuration = true")
+        self._config = {**config, **_CONFIG}
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._database: Any = None
-        self._registered: set[str] = set()
         self._closed = False
         self._running: dict[int, Any] = {}  # by the thread that runs it
 
@@ -62,6 +64,55 @@ class AdhocRunner:
         if cursor is not None:
             with contextlib.suppress(self._errors):  # it has just ended
                 cursor.interrupt()
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """Close DuckDB, once the queries that run are finished; wait for them so many seconds."""
+        with self._ended:
+            self._closed = True
+            database, self._database = self._database, None
+            # DuckDB closes nothing that is in use; what is not closed here, its last query does.
+            if self._ended.wait_for(lambda: not self._running, timeout) and database:
+                database.close()
+
+    @uninterrupted
+    def _cursor(self, prepare: Callable[[Any], None] = lambda _: None) -> Any:  # noqa: ANN401
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the database is closed", hint="Open it again.")
+            if self._database is None:
+                self._database = self._connect()
+            prepare(self._database)
+            return self._database.cursor()
+
+    def _connect(self) -> Any:  # noqa: ANN401 - of a module that is loaded late
+        # Importing DuckDB takes longer than a program without such queries should wait.
+        import duckdb  # noqa: PLC0415
+
+        self._errors = duckdb.Error
+        database = duckdb.connect(":memory:", config=self._config)
+        for each in self._statements:
+            database.execute(each)
+        return database
+
+    @uninterrupted
+    def _end(self, thread: int, cursor: Any) -> None:  # noqa: ANN401
+        cursor.close()
+        with self._ended:
+            self._running.pop(thread, None)
+            self._ended.notify_all()
+
+
+class AdhocRunner(SealedDuckDB):
+    """Runs ad-hoc queries.
+
+    Args:
+        threads: how many threads one query uses. With one, sums of floats are added up in the order
+            of the rows, so that a query gives the same digits each time.
+    """
+
+    def __init__(self, *, threads: int = 1) -> None:
+        super().__init__(["SET TimeZone = 'UTC'"], threads=threads, preserve_insertion_order=True)
+        self._registered: set[str] = set()
 
     def run(self, plan: AdhocPlan, relations: Mapping[str, Rows]) -> pa.Table:
         """Return the rows of a query.
@@ -75,7 +126,7 @@ class AdhocRunner:
             ExpressionError: an expression has no value for some row.
             ClosedError: it was closed.
         """
-        cursor = self._cursor(plan.kernels)
+        cursor = self._cursor(partial(self._register, plan.kernels))
         failures: list[BaseException] = []
         thread = threading.get_ident()
         try:
@@ -94,44 +145,11 @@ class AdhocRunner:
             self._end(thread, cursor)
         return _result(made, plan)
 
-    @uninterrupted
-    def _end(self, thread: int, cursor: Any) -> None:  # noqa: ANN401
-        cursor.close()
-        with self._ended:
-            self._running.pop(thread, None)
-            self._ended.notify_all()
-
-    def close(self) -> None:
-        """Close DuckDB, once the queries that run are finished."""
-        with self._ended:
-            self._closed = True
-            database, self._database = self._database, None
-            # DuckDB closes nothing that is in use; what is not closed here, its last query does.
-            if self._ended.wait_for(lambda: not self._running, _CLOSE_SECONDS) and database:
-                database.close()
-
-    @uninterrupted
-    def _cursor(self, kernels: Sequence[Kernel]) -> Any:  # noqa: ANN401 - of a module that is loaded late
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the database is closed", hint="Open it again.")
-            if self._database is None:
-                self._database, self._errors = _connect(self._threads)
-            for kernel in kernels:
-                if kernel.name not in self._registered:
-                    _register(self._database, kernel)
-                    self._registered.add(kernel.name)
-            return self._database.cursor()
-
-
-def _connect(threads: int) -> tuple[Any, type[Exception]]:
-    # Importing DuckDB takes longer than a program without ad-hoc queries should wait.
-    import duckdb  # noqa: PLC0415
-
-    database = duckdb.connect(":memory:", config={"threads": threads, **_CONFIG})
-    database.execute("SET TimeZone = 'UTC'")
-    database.execute("SET lock_configuration = true")
-    return database, duckdb.Error
+    def _register(self, kernels: Sequence[Kernel], database: Any) -> None:  # noqa: ANN401
+        for kernel in kernels:
+            if kernel.name not in self._registered:
+                _register(database, kernel)
+                self._registered.add(kernel.name)
 
 
 def _register(database: Any, kernel: Kernel) -> None:  # noqa: ANN401

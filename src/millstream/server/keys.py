@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import InvalidOptionError, KeyFileError
+from millstream.log.storage import write_file
 from millstream.model.names import check_name
 from millstream.server.roles import ROLES, Identity
 
@@ -184,7 +185,8 @@ class Keys:
             self._refresh()
             changed = dict(self._by_name)
             yield changed
-            _write(self.path, {"version": _VERSION, "keys": list(map(_to_json, changed.values()))})
+            content = {"version": _VERSION, "keys": list(map(_to_json, changed.values()))}
+            write_file(self.path, [json.dumps(content, indent=2).encode()])
             self._refresh()
         finally:
             os.close(lock)
@@ -219,22 +221,6 @@ def _read(path: Path) -> list[Key]:
         raise KeyFileError(
             f"{path} is damaged", hint="restore it, or remove it and create the keys again"
         ) from error
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Replace the file, for its owner only, so that a crash leaves the old one or the new one."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _to_json(key: Key) -> dict[str, Any]:

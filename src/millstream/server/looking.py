@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from millstream import __version__
 from millstream.engine import show
 from millstream.errors import Error, RequestError
+from millstream.model.names import quote_name
 from millstream.server.answers import columns_json, json_answer
 
 if TYPE_CHECKING:
@@ -31,15 +32,11 @@ async def catalog(service: Service, _: Request, identity: Identity) -> Response:
             for kind in _KINDS:
                 rows = session.query(f"SHOW {kind.upper()}").to_pylist()
                 for row in rows:
-                    row["schema"] = _columns(session.query(f'DESCRIBE "{_quoted(row["name"])}"'))
+                    row["schema"] = _columns(session.query(f"DESCRIBE {quote_name(row['name'])}"))
                 found[kind] = rows
             return found
 
     return json_answer(await service.statements.run(listed, service.owner(identity)))
-
-
-def _quoted(name: str) -> str:
-    return name.replace('"', '""')
 
 
 def _columns(described: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a Result

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from millstream.connectors.http import http_post, signature
+from millstream.connectors.http import http_post, http_url, signature
 from millstream.errors import (
     AddressRefusedError,
     Error,
@@ -28,7 +28,7 @@ from millstream.errors import (
     ReceiveTimeoutError,
 )
 from millstream.formats.json_output import to_json
-from millstream.log.storage import make_private
+from millstream.log.storage import PRIVATE_FILE, make_private, write_file
 from millstream.masking import mask_url
 from millstream.model.names import check_name
 from millstream.server.addresses import AddressRules
@@ -93,9 +93,7 @@ def checked(webhook: Webhook) -> Webhook:
         InvalidNameError: a name that cannot be.
     """
     check_name(webhook.name, "webhook")
-    parts = urlsplit(webhook.url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InvalidOptionError("the url is not one of HTTP", hint="https://host/path")
+    http_url(webhook.url)
     if not 1 <= webhook.attempts <= 100 or not 1 <= webhook.max_rows <= 100_000:
         raise InvalidOptionError("attempts are 1 to 100, and max_rows 1 to 100,000")
     return replace(webhook, secret=webhook.secret or secrets.token_urlsafe(32))
@@ -188,7 +186,11 @@ class Sender:
 
     def _put_aside(self, body: bytes, delivery: str, why: str | None) -> None:
         line = to_json({"delivery": delivery, "why": why, "body": body.decode()})
-        with self._writing, _private(self._dead, "a") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with (
+            self._writing,
+            os.fdopen(os.open(self._dead, flags, PRIVATE_FILE), "w", encoding="utf-8") as file,
+        ):
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -211,22 +213,13 @@ class Sender:
                 if post(self.webhook, self._rules, each["body"].encode(), each["delivery"])
                 is not None
             ]
-            fresh = self._dead.with_suffix(".new")
-            with _private(fresh, "w") as file:
-                file.writelines(to_json(each) + "\n" for each in left)
-            fresh.replace(self._dead)
+            write_file(self._dead, [f"{to_json(each)}\n".encode() for each in left])
         return len(letters) - len(left), len(left)
 
     def stop(self) -> None:
         """End after the delivery at hand; what was not accepted is posted the next time."""
         self._stopped.set()
         self._thread.join(_SECONDS + _LOOK)
-
-
-def _private(path: Path, mode: str) -> Any:  # noqa: ANN401 - a text file
-    """A file that only its owner can read."""
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if mode == "a" else os.O_TRUNC)
-    return os.fdopen(os.open(path, flags, 0o600), mode, encoding="utf-8")
 
 
 class Webhooks:
@@ -294,21 +287,23 @@ class Webhooks:
                 raise ObjectExistsError(f"there is a webhook {webhook.name!r} already")
             if sum(tenant == webhook.tenant for tenant, _ in self._senders) >= _MOST:
                 raise InvalidOptionError(f"there are {_MOST} webhooks already")
-            self._start(webhook)
-            with _private(self._file(webhook), "w") as file:
-                file.write(to_json(asdict(webhook)))
+            file = self._file(webhook)
+            make_private(file.parent)
+            write_file(file, [to_json(asdict(webhook)).encode()])
+            with contextlib.ExitStack() as undo:
+                undo.callback(file.unlink)
+                self._start(webhook)
+                undo.pop_all()
         return webhook
 
     def _start(self, webhook: Webhook) -> None:
-        file = self._file(webhook)
-        make_private(file.parent)
         subscription = self._database.subscribe(
             webhook.sql,
             name=PREFIX + webhook.name,
             max_rows=webhook.max_rows,
             tenant=webhook.tenant,
         )
-        dead = file.with_suffix(_DEAD)
+        dead = self._file(webhook).with_suffix(_DEAD)
         self._senders[webhook.key] = Sender(webhook, subscription, dead, self._pause, self._rules)
 
     def __getitem__(self, key: OwnedName) -> Sender:

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from millstream.errors import ClosedError, Error
-from millstream.model.clock import MonotonicWatermark, from_datetime
+from millstream.model.clock import MICROSECOND, MonotonicWatermark, from_datetime
 from millstream.threads import thread
 
 if TYPE_CHECKING:
     from millstream.catalog import Definition
     from millstream.model.batch import ChangeBatch
     from millstream.sources.inlet import Inlet
-
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class EventTime:
@@ -58,7 +55,7 @@ class EventTime:
         if mark is None:
             return cls(value=value)
         column = definition.schema.names.index(mark.column)
-        return cls(column, mark.delay // _MICROSECOND, value)
+        return cls(column, mark.delay // MICROSECOND, value)
 
     @property
     def value(self) -> int | None:

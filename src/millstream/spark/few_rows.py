@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.model.clock import EPOCH
+from millstream.model.clock import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,8 +40,8 @@ _FIXED: Final[dict[pa.DataType, tuple[str, str]]] = {
     pa.float32(): ("f", "{v}"),
     pa.float64(): ("d", "{v}"),
     pa.date32(): ("i", "{v}.toordinal() - EPOCH_DAY"),
-    pa.timestamp("us", "UTC"): ("q", "{v} if type({v}) is int else micros({v} - EPOCH)"),
-    pa.duration("us"): ("q", "micros({v})"),
+    pa.timestamp("us", "UTC"): ("q", "{v} if type({v}) is int else ({v} - EPOCH) // MICROSECOND"),
+    pa.duration("us"): ("q", "{v} // MICROSECOND"),
 }
 _BYTES: Final = {pa.string(): "{v}.encode()", pa.binary(): "{v}"}
 _LONG_DIGITS: Final = 18
@@ -60,18 +60,13 @@ def _written(kind: pa.DataType) -> tuple[str, str] | None:
     return "", f'{digits}.to_bytes(16, "big", signed=True)'
 
 
-def _micros(length: Any) -> int:  # noqa: ANN401 - a timedelta
-    made: int = (length.days * 86400 + length.seconds) * 1000000 + length.microseconds
-    return made
-
-
 _SCOPE: Final[dict[str, Any]] = {
     "Decimal": Decimal,
     "EPOCH": EPOCH,
     "EPOCH_DAY": EPOCH.toordinal(),
+    "MICROSECOND": MICROSECOND,
     "count": COUNT.pack,
     "fromordinal": date.fromordinal,
-    "micros": _micros,
     "scaleb": Context(prec=40).scaleb,
     "timedelta": timedelta,
 }

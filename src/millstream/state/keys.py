@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.arrow_lists import map_entries
-from millstream.model.clock import EPOCH
+from millstream.model.clock import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -261,8 +261,7 @@ def _hash_date(hashed: int, value: date) -> int:
 
 
 def _hash_interval(hashed: int, value: timedelta) -> int:
-    micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-    return _hash_int(hashed, micros)
+    return _hash_int(hashed, value // MICROSECOND)
 
 
 def _hash_timestamp(hashed: int, value: datetime) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from millstream.errors import (
     SqlTypeError,
     SqlUnsupportedError,
 )
-from millstream.model.clock import system_clock
+from millstream.model.clock import MICROSECOND, system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.parted_query import keys_of
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, SelectPlan, ViewPlan, WatermarkSpec
 
-_MICROSECOND: Final = timedelta(microseconds=1)
 _INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
 
 
@@ -361,7 +359,7 @@ class ViewPlanner:
             emit.mode,
             match=plan.match if plan.shape == "sets" else None,
             lateness=plan.lateness,
-            every=None if emit.every is None else emit.every // _MICROSECOND,
+            every=None if emit.every is None else emit.every // MICROSECOND,
         )
 
     def replan(

@@ -9,6 +9,7 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.http import http_url
 from millstream.errors import ConnectorError, InvalidOptionError
 
 if TYPE_CHECKING:
@@ -34,11 +35,7 @@ class SchemaRegistry:
     """
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise InvalidOptionError(
-                "schema_registry is no URL", hint="write schema_registry = 'http://host:8081'"
-            )
+        parts = http_url(url, "schema_registry")
         user = user or urllib.parse.unquote(parts.username or "")
         password = password or urllib.parse.unquote(parts.password or "")
         host = parts.netloc.rpartition("@")[2]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from millstream.connectors.contract import Option, SinkConnector, SinkWriter
-from millstream.connectors.http import http_post, signature
+from millstream.connectors.http import http_post, http_url, signature
 from millstream.errors import ConnectorError, InvalidOptionError
 from millstream.formats.json_output import change_objects, to_json
 
@@ -36,10 +36,7 @@ class Webhook(SinkConnector):
 
     def check(self) -> None:
         """Raise unless the address and the headers can be."""
-        parts = urlsplit(self.settings["url"])
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise InvalidOptionError("the url is not one of HTTP", hint="https://host/path")
-        if parts.username is not None:
+        if http_url(self.settings["url"]).username is not None:
             raise InvalidOptionError(
                 "a url with a user is not supported",
                 hint='headers = \'{"Authorization": "Basic ..."}\'',

@@ -158,7 +158,7 @@ class PostgresServer:
             await self._server.wait_closed()
         for each in (self._pools.statements, self._pools.openings):
             await each.wait_closed(_LAST_SECONDS)  # what runs was told to end
-        self._catalog.close()
+        self._catalog.close(0.0)  # in an event loop
 
     async def _cut_off(self) -> None:
         """End the connections whose clients do not take what they were sent."""

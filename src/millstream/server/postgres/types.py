@@ -12,6 +12,7 @@ import numpy as np
 
 from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import Unreadable
+from millstream.model.clock import MICROSECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,6 @@ NUMERIC, UUID, JSONB, NAME = 1700, 2950, 3802, 19
 
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 EPOCH_DAY: Final = date(2000, 1, 1).toordinal()
-MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)

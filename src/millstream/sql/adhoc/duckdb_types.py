@@ -6,13 +6,15 @@ ours has not. Both directions are casts that change no value.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.model.clock import EPOCH, MICROSECOND
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from millstream.model.types import SqlType
 
@@ -69,9 +71,6 @@ def physical_schema(of: pa.Schema) -> pa.Schema:
 
 # --- Constants ------------------------------------------------------------------------------------
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
 
 def constant(value: Any, of: SqlType) -> str:  # noqa: ANN401 - a value of any type
     """Return the text of a value.
@@ -96,7 +95,7 @@ def text(value: str) -> str:
 
 
 def _micros(value: datetime) -> int:
-    return (value - _EPOCH) // _MICROSECOND
+    return (value - EPOCH) // MICROSECOND
 
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
@@ -106,5 +105,5 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "BIGINT": lambda value: f"CAST({value} AS BIGINT)",
     "BINARY": lambda value: f"unhex('{value.hex()}')",
     "TIMESTAMP": lambda value: f"make_timestamp(CAST({_micros(value)} AS BIGINT))",
-    "INTERVAL": lambda value: f"CAST({value // _MICROSECOND} AS BIGINT)",
+    "INTERVAL": lambda value: f"CAST({value // MICROSECOND} AS BIGINT)",
 }

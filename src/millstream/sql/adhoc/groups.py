@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from millstream.errors import SqlColumnError
+from millstream.model.clock import MICROSECOND
 from millstream.model.types import INTERVAL, TIMESTAMP
 from millstream.sql.adhoc.aggregates import AggregateSuffix, BoundAggregate, bind_aggregate
 from millstream.sql.adhoc.binder import TIME_WINDOWS, RowBinder, beyond_rows, time_function
@@ -32,7 +32,6 @@ _FORMS = {
     "CUMULATE": "CUMULATE(ts, INTERVAL '1 hour', INTERVAL '1 day'): first the step, then the size",
     "SESSION": "SESSION(ts, INTERVAL '5 minutes')",
 }
-_MICROSECOND = timedelta(microseconds=1)
 _MOST_WINDOWS = 10_000
 
 
@@ -108,7 +107,7 @@ def _micros(rows: RowBinder, tree: exp.Expr) -> int:
         rows.mismatch(
             tree, "the length of a window must be a constant INTERVAL", "Write INTERVAL '1 minute'."
         )
-    return int(node.value // _MICROSECOND)
+    return int(node.value // MICROSECOND)
 
 
 # --- The table of groups --------------------------------------------------------------------------

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import calendar
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import ExpressionError
+from millstream.model.clock import EPOCH, MICROSECOND
 from millstream.model.types import BIGINT, DATE, INTEGER, TIMESTAMP, VARCHAR
 from millstream.sql.expressions import times
 from millstream.sql.expressions.fold import call
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 # --- What Python runs -----------------------------------------------------------------------------
 
 _FIRST = date(1970, 1, 1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def add_months(value: date, months: int) -> date:
@@ -78,7 +77,7 @@ def truncate_date(value: date, unit: str) -> date:
 
 def from_unix(count: int, micros: int) -> datetime:
     """Return the time that is so many times so many microseconds after 1970."""
-    return _EPOCH + timedelta(microseconds=count * micros)
+    return EPOCH + timedelta(microseconds=count * micros)
 
 
 # --- DATE_FORMAT ----------------------------------------------------------------------------------
@@ -194,8 +193,8 @@ _UNITS = {"SECONDS": 1_000_000, "MILLIS": 1000, "MICROS": 1}
 
 def unix(name: str) -> Op:
     """Return UNIX_SECONDS, UNIX_MILLIS or UNIX_MICROS."""
-    unit = _MICROSECOND * _UNITS[name]
-    return Op(f"UNIX_{name}", f"UNIX_{name}({{0}})", "({0} - {p0}) // {p1}", params=(_EPOCH, unit))
+    unit = MICROSECOND * _UNITS[name]
+    return Op(f"UNIX_{name}", f"UNIX_{name}({{0}})", "({0} - {p0}) // {p1}", params=(EPOCH, unit))
 
 
 def timestamp(name: str) -> Op:

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.model.clock import MICROSECOND
 from millstream.model.names import quote_name
 from millstream.model.types import BOOLEAN, SqlType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime, timedelta
 
 
 Value = Any
@@ -133,9 +134,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """AND: not evaluated further when the left side is FALSE."""
-
+class _Connective:
     left: Node
     right: Node
     type: SqlType = BOOLEAN
@@ -150,42 +149,10 @@ class And:
         """Whether some row can make it raise."""
         return self.left.raises or self.right.raises
 
-    @property
-    def sql(self) -> str:
-        """The canonical text."""
-        return " AND ".join(map(_part_text, conjuncts(self)))
 
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    """OR: not evaluated further when the left side is TRUE."""
-
-    left: Node
-    right: Node
-    type: SqlType = BOOLEAN
-
-    @property
-    def nullable(self) -> bool:
-        """Whether it can be NULL."""
-        return self.left.nullable or self.right.nullable
-
-    @property
-    def raises(self) -> bool:
-        """Whether some row can make it raise."""
-        return self.left.raises or self.right.raises
-
-    @property
-    def sql(self) -> str:
-        """The canonical text."""
-        return " OR ".join(map(_part_text, disjuncts(self)))
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """NOT."""
-
+class _Condition:
+    __slots__ = ()
     arg: Node
-    type: SqlType = BOOLEAN
 
     @property
     def nullable(self) -> bool:
@@ -197,6 +164,34 @@ class Not:
         """Whether some row can make it raise."""
         return self.arg.raises
 
+
+@dataclass(frozen=True, slots=True)
+class And(_Connective):
+    """AND: not evaluated further when the left side is FALSE."""
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return " AND ".join(map(_part_text, conjuncts(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Or(_Connective):
+    """OR: not evaluated further when the left side is TRUE."""
+
+    @property
+    def sql(self) -> str:
+        """The canonical text."""
+        return " OR ".join(map(_part_text, disjuncts(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Not(_Condition):
+    """NOT."""
+
+    arg: Node
+    type: SqlType = BOOLEAN
+
     @property
     def sql(self) -> str:
         """The canonical text."""
@@ -204,17 +199,12 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(_Condition):
     """IS NULL."""
 
     arg: Node
     type: SqlType = BOOLEAN
     nullable: bool = False
-
-    @property
-    def raises(self) -> bool:
-        """Whether some row can make it raise."""
-        return self.arg.raises
 
     @property
     def sql(self) -> str:
@@ -223,7 +213,7 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
-class IsTrue:
+class IsTrue(_Condition):
     """IS TRUE, or IS FALSE."""
 
     arg: Node
@@ -232,18 +222,13 @@ class IsTrue:
     nullable: bool = False
 
     @property
-    def raises(self) -> bool:
-        """Whether some row can make it raise."""
-        return self.arg.raises
-
-    @property
     def sql(self) -> str:
         """The canonical text."""
         return f"{inner_text(self.arg)} IS {str(self.wanted).upper()}"
 
 
 @dataclass(frozen=True, slots=True)
-class InList:
+class InList(_Condition):
     """IN, of values that are known: of the argument's type, none NULL and none NaN.
 
     Attributes:
@@ -259,11 +244,6 @@ class InList:
     def nullable(self) -> bool:
         """Whether it can be NULL."""
         return self.with_null or self.arg.nullable
-
-    @property
-    def raises(self) -> bool:
-        """Whether some row can make it raise."""
-        return self.arg.raises
 
     @property
     def sql(self) -> str:
@@ -403,7 +383,7 @@ def _timestamp(value: datetime) -> str:
 
 
 def _interval(value: timedelta) -> str:
-    micros = value // timedelta(microseconds=1)
+    micros = value // MICROSECOND
     whole, part = divmod(abs(micros), 1_000_000)
     return f"INTERVAL '{'-' if micros < 0 else ''}{whole}.{part:06}' SECOND"
 

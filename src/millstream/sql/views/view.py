@@ -16,11 +16,11 @@ The result has the user's columns first, then hidden ones, by shape:
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from millstream.model.clock import MICROSECOND
 from millstream.sql.positions import place_of
 from millstream.sql.statements.statement import CreateView, Emit, Query, Select
 from millstream.sql.views.checks import check_emit
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.inputs import Input
     from millstream.sql.views.plan import ViewPlan
-
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
@@ -58,7 +56,7 @@ def plan_view(statement: CreateView | Query | Select, inputs: Callable[[str], In
     tree = read_tree(query)
     check_calls(tree, errors)
     logs = read_logs(tree, inputs, errors)
-    flow = Planner(logs, errors, view.lateness // _MICROSECOND).flow(tree)
+    flow = Planner(logs, errors, view.lateness // MICROSECOND).flow(tree)
     check_emit(view, flow, errors)
     return output(flow, logs, view, errors)
 

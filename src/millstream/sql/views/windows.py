@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from sqlglot import exp
 
 from millstream.errors import Error
+from millstream.model.clock import MICROSECOND
 from millstream.sql.statements.durations import parse_duration
 from millstream.sql.views.flow import Origin
 from millstream.sql.views.plan import Window
@@ -33,8 +33,6 @@ BOUNDS = {
     "WINDOW_END": "END",
 }
 """The functions that give the bounds of a window."""
-
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def is_window(tree: exp.Expr) -> bool:
@@ -141,7 +139,7 @@ def _microseconds(tree: exp.Expr, errors: ErrorReporter, hint: str) -> int:
     if unit is not None and not isinstance(unit, exp.Var):
         errors.refuse(tree, "the length of a window has one unit", hint)
     try:
-        return parse_duration(f"{tree.this.this} {unit.name if unit else ''}") // _MICROSECOND
+        return parse_duration(f"{tree.this.this} {unit.name if unit else ''}") // MICROSECOND
     except Error as error:
         errors.refuse(tree, error.message, error.hint)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SchemaError
 from millstream.model.types import VARCHAR, type_from_arrow
+from millstream.queries.duckdb import SealedDuckDB
 from millstream.server.postgres.answers import Answer, column
 from millstream.server.postgres.catalog.functions import MACROS
 from millstream.server.postgres.catalog.relations import Relations
@@ -26,31 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["CatalogQueries", "reads_catalog"]
 
-_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "threads": 1,
-    "memory_limit": "256MB",
-    "enable_external_access": False,
-    "allow_community_extensions": False,
-    "autoload_known_extensions": False,
-    "autoinstall_known_extensions": False,
-    "python_enable_replacements": False,
-}
+_STATEMENTS: Final = (
+    *(f"CREATE MACRO {macro}" for macro in MACROS),
+    "SET GLOBAL TimeZone = 'UTC'",
+    "SET GLOBAL integer_division = true",
+)
 
 
-class CatalogQueries:
-    """A DuckDB for the catalog, shared by all connections; each query has a cursor of its own."""
+class CatalogQueries(SealedDuckDB):
+    """Answers queries of the catalog, of all connections."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._database: Any = None
-        self._running: dict[int, Any] = {}  # by the thread that runs it
-
-    def interrupt(self, thread: int) -> None:
-        """End the query that a thread runs, if it runs one, with an error."""
-        cursor = self._running.get(thread)
-        if cursor is not None:
-            with contextlib.suppress(self._errors):  # it has just ended
-                cursor.interrupt()
+        super().__init__(_STATEMENTS, threads=1, memory_limit="256MB")
 
     def answer(
         self, text: Text, values: Sequence[Any], session: Session, settings: Settings, user: str
@@ -67,8 +54,9 @@ class CatalogQueries:
         named = _named(user, settings)
         made = translate(text, values, lambda name: oids.get(name.lower()), named)
         cursor = self._cursor()
-        self._running[threading.get_ident()] = cursor
+        thread = threading.get_ident()
         try:
+            self._running[thread] = cursor
             for local, name in made.relations.items():
                 cursor.register(local, relations.table(name))
             found = cursor.sql(made.sql).to_arrow_table()
@@ -79,35 +67,8 @@ class CatalogQueries:
                 hint="docs/postgres.md says what there is of pg_catalog",
             ) from error
         finally:
-            del self._running[threading.get_ident()]
-            cursor.close()
+            self._end(thread, cursor)
         return _answer(found)
-
-    def close(self) -> None:
-        """Close DuckDB."""
-        with self._lock:
-            if self._database is not None:
-                self._database.close()
-                self._database = None
-
-    def _cursor(self) -> Any:  # noqa: ANN401 - of a module that is loaded late
-        with self._lock:
-            if self._database is None:
-                self._database, self._errors = _connect()
-            return self._database.cursor()
-
-
-def _connect() -> tuple[Any, type[Exception]]:
-    # Importing DuckDB takes long, and many clients never ask for the catalog.
-    import duckdb  # noqa: PLC0415
-
-    database = duckdb.connect(":memory:", config=_CONFIG)
-    for macro in MACROS:
-        database.execute(f"CREATE MACRO {macro}")
-    database.execute("SET GLOBAL TimeZone = 'UTC'")
-    database.execute("SET GLOBAL integer_division = true")
-    database.execute("SET lock_configuration = true")
-    return database, duckdb.Error
 
 
 def _named(user: str, settings: Settings) -> dict[str, str]:
