@@ -19,6 +19,8 @@ from millstream.log import Log, recovery, segment_writer, storage
 from millstream.model import Schema
 from millstream.testing import writer_of
 
+from ..effort import effort  # noqa: TID252 - tests have no name
+
 pytestmark = pytest.mark.crash
 
 SCHEMA = Schema.of(writer="BIGINT", n="BIGINT", s="VARCHAR")
@@ -121,7 +123,7 @@ def pull_the_plug(path, rng, sizes, names):
 @pytest.mark.parametrize("lives", [1, 2], ids=["one run", "a crash, and another run"])
 def test_what_was_durable_is_there(tmp_path, lives):
     cuts = 0
-    for seed in range(40):
+    for seed in range(effort(20, 100)):
         path, ledger = tmp_path / f"log{seed}", tmp_path / f"ledger{seed}"
         for number in range(lives):
             run(path, seed * 7 + number, ledger)
@@ -144,4 +146,4 @@ def test_what_was_durable_is_there(tmp_path, lives):
         with Log(path) as log:
             assert log.recovery.clean
             assert sum(map(len, log.read())) == len(found) + 1
-    assert cuts > 5
+    assert cuts > effort(2, 10)
