@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import ExpressionError, SqlUnsupportedError
+from millstream.testing import TIMEOUT
 
 CONSTANT = (
     "explode(sequence(1, 300000000))",
@@ -36,6 +37,12 @@ BY_ROW = (
     "length(format_string('%' || id * 2000000 || 'd', id))",
     "format_number(id, CAST(id AS INT) * 2000000)",
     "size(transform(sequence(1, 1000), x -> sequence(1, x * 1000)))",
+)
+GROWING = (
+    "length(replace(repeat(name, 1000000), 'a', repeat('b', 1000)))",
+    "length(aggregate(sequence(1, 40), name, (acc, x) -> concat(acc, acc)))",
+    "length(array_join(array_repeat(repeat(name, 1000000), 1000000), ','))",
+    "size(transform(sequence(1, CAST(id * 1000000 AS INT)), x -> repeat(name, 10000)))",
 )
 SMALL = (
     ("size(sequence(1, 1000000))", 1_000_000),
@@ -70,3 +77,18 @@ def test_a_row_is_an_error(db, value):
 def test_what_is_small_is_what_it_was(db, value, shown):
     found = db.query("SELECT x, COUNT(*) AS n FROM (" + QUERY.format(value) + ") GROUP BY x")
     assert found.fetchall() == [(shown, 1)]
+
+
+@pytest.mark.parametrize("value", GROWING)
+def test_a_query_that_java_has_no_room_for_fails_alone(db, spark_owner, value):
+    """Views of all go on: their Java is the same one."""
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT name, COUNT(*) AS n FROM plain GROUP BY name")
+    db.wait_for("v", timeout=TIMEOUT)
+    deaths = spark_owner.deaths
+    with pytest.raises(ExpressionError, match="has no room for what the query makes"):
+        db.query("SELECT x, COUNT(*) AS n FROM (" + QUERY.format(value) + ") GROUP BY x")
+    db.execute("INSERT INTO plain VALUES (2, 'a')")
+    db.wait_for("v", timeout=TIMEOUT)
+    assert db.query("SELECT * FROM v").fetchall() == [("a", 2)]
+    [view] = db.query("SHOW VIEWS").to_pylist()
+    assert (spark_owner.deaths, view["restarts"]) == (deaths, 0)

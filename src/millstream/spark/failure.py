@@ -47,6 +47,9 @@ REPLACE = (
 _NO_VALUE = re.compile(r"SQLSTATE: (2[12]\w{3}|P0001)\b")
 """Errors that come from values: data exceptions, subqueries of several rows, ``raise_error``."""
 
+_NO_ROOM = re.compile(r"\bjava\.lang\.OutOfMemoryError\b")
+_TOO_LARGE = "Spark's Java has no room for what the query makes of some rows"
+
 _AT_LSN = re.compile(r"millstream: at LSN (\d+): ")
 
 
@@ -208,7 +211,7 @@ def spark_message(text: str) -> str:
     text = _ADVICE.sub("", _STREAM_FAILED.sub("", _CALLING.sub("", _AT_LSN.sub("", text))))
     found = _CONDITION.search(text)
     if found is None:
-        return text.strip().split("\n", 1)[0]
+        return _TOO_LARGE if _NO_ROOM.search(text) else text.strip().split("\n", 1)[0]
     if found[1] == "PYTHON_EXCEPTION":
         raised = _RAISED.findall(text)
         return raised[-1] if raised else "a Python function failed"

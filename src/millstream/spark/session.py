@@ -54,6 +54,8 @@ _START: Final = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
+    # A query without room fails; Java, which all views share, goes on (see Room.java).
+    "spark.executor.killOnFatalError.depth": "0",
     internals.EXTENSIONS_OF_JARS: "false",
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
     JAVA_OPTIONS: (
@@ -323,6 +325,8 @@ class Spark:
         deaths = self.deaths
         try:
             bridge.add_to(self._session)
+            if self._is_ours:
+                internals.jvm_of(self._session).millstream.bridge.Room.guard()
         except PipelineError:
             raise
         except Exception as error:

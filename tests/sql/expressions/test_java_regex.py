@@ -1,12 +1,16 @@
 """Regular expressions of Java: what is taken means the same in Python, the rest is refused."""
 
+import contextlib
+import threading
+
 import pytest
 
-from millstream.errors import SqlUnsupportedError
+from millstream.errors import ExpressionError, SqlUnsupportedError
 from millstream.model import Schema
 from millstream.sql.expressions import bind
 from millstream.sql.expressions.java_regex import JavaRegexError, read_regex
 from millstream.sql.statements.parse import parse_expression
+from millstream.testing import TIMEOUT
 
 SCHEMA = Schema.of(s="VARCHAR", u="VARCHAR")
 
@@ -63,7 +67,6 @@ def test_refused(pattern):
 def test_what_is_known_of_it(pattern, groups, repeated, empty):
     regex = read_regex(pattern)
     assert (regex.groups, regex.repeated, regex.empty) == (groups, repeated, empty)
-    assert regex.python.groups == groups
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,58 @@ def test_what_is_known_of_it(pattern, groups, repeated, empty):
 def test_classes(pattern, matches):
     """What Java's own matches, of the characters of ASCII."""
     python = read_regex(pattern).python
-    assert "".join(filter(python.fullmatch, map(chr, range(32, 127)))) == matches
+    assert "".join(filter(python.search, map(chr, range(32, 127)))) == matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "short"),
+    [
+        *[("abc", None), ("[a-z]$", None), ("^a|b", 499_999), ("a?b", 499_999), ("a+b", 999)],
+        *[(".*a.*", 98), ("a{3}", 999), ("(a|b)+", 0), ("(a+)+", 0), ("(a?b)*", 0), ("(ab)+", 999)],
+        ("a?" * 30, 0),
+    ],
+)
+def test_what_may_take_long_is_known(pattern, short):
+    """Up to that length of a text, a match is looked for with no eye on the time."""
+    python = read_regex(pattern).python
+    assert (python._short, python.is_bounded) == (short, short is not None)
+
+
+SLOW = [
+    ("(a|aa)+$", "a" * 60 + "b"),
+    ("(a|a)*b", "a" * 60 + "c"),
+    ("a+b", "a" * 1_000_000),
+    ("a?" * 40 + "a" * 40 + "b", "a" * 40),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text"), SLOW)
+def test_a_match_that_takes_long_is_given_up_while_others_go_on(pattern, text):
+    python = read_regex(pattern).python
+    for match in (
+        lambda: python.search(text),
+        lambda: python.find_all(text),
+        lambda: python.replace(lambda _: "", text),
+    ):
+        beats, done = [], threading.Event()
+        beating = threading.Thread(target=lambda: beat(beats, done))
+        beating.start()
+        with contextlib.suppress(ExpressionError):  # it may be found to have no match in time
+            match()
+        done.set()
+        beating.join(TIMEOUT)
+    assert beats
+
+
+def beat(beats, done):
+    while not done.is_set():
+        beats.append(len(beats))
+        done.wait(0.001)
+
+
+def test_what_is_given_up_says_why():
+    with pytest.raises(ExpressionError, match="takes too long for a text of 1000000 characters"):
+        read_regex("a+b").python.search("a" * 1_000_000)
 
 
 @pytest.mark.parametrize(

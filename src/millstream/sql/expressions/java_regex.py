@@ -5,6 +5,9 @@ alternatives, and quantifiers, greedy and lazy. Where the two differ (which char
 which are digits) the Python form says what Java means. All else is refused: boundaries of words,
 references to groups, what looks around, possessive quantifiers, classes within classes but after
 ``&&``, flags but for ``(?i)`` in front, and a quantifier of what can match nothing.
+
+Whoever may ask writes them, so no match may take for ever, nor keep other threads from running: one
+that is not soon found is looked for without Python's lock, and then given up.
 """
 
 from __future__ import annotations
@@ -12,6 +15,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import regex
+
+from millstream.errors import ExpressionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 _DIGIT, _WORD, _BLANK = "0-9", "a-zA-Z0-9_", r" \t\n\x0b\f\r"
 _SETS = {"d": _DIGIT, "w": _WORD, "s": _BLANK}
@@ -22,10 +35,80 @@ _ANY = f"[^{_ENDS}]"
 _END = r"(?:\Z|(?=\r\n\Z)|(?=[\r\x85\u2028\u2029]\Z)|(?<!\r)(?=\n\Z))"
 _SPECIAL = frozenset("\\^$.|?*+()[]{}")
 _COUNT = re.compile(r"\{([0-9]{1,3})(,([0-9]{1,3})?)?\}")
+_STEPS: Final = 1_000_000
+"""As many may be done at once, while other threads wait."""
+_BRIEF: Final = 0.005
+"""For so many seconds other threads wait, as they do for Python itself."""
+_SECONDS: Final = 1.0
+"""For so many seconds of the processor a match is looked for."""
 
 
 class JavaRegexError(ValueError):
     """A regular expression that is not taken; the text says for what."""
+
+
+class Pattern:
+    """A pattern of Python whose matches end.
+
+    Args:
+        text: the pattern, for people.
+        pattern: the same, compiled.
+        short: a text of at most so many characters takes a moment, whatever it is; None: any does.
+    """
+
+    def __init__(self, text: str, pattern: regex.Pattern[str], short: int | None) -> None:
+        self._text = text
+        self._pattern = pattern
+        self._short = short
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether matching may be given up, which is an error."""
+        return self._short is not None
+
+    def search(self, text: str) -> regex.Match[str] | None:
+        """Return the first match.
+
+        Raises:
+            ExpressionError: it takes too long.
+        """
+        if self._short is None or len(text) <= self._short:
+            return self._pattern.search(text)
+        return self._bounded(lambda **most: self._pattern.search(text, **most), text)
+
+    def find_all(self, text: str) -> list[regex.Match[str]]:
+        """Return all matches.
+
+        Raises:
+            ExpressionError: it takes too long.
+        """
+        return self._bounded(lambda **most: list(self._pattern.finditer(text, **most)), text)
+
+    def replace(self, new: Callable[[regex.Match[str]], str], text: str) -> str:
+        """Return a text whose matches are replaced.
+
+        Raises:
+            ExpressionError: it takes too long.
+        """
+        replaced: str = self._bounded(lambda **most: self._pattern.sub(new, text, **most), text)
+        return replaced
+
+    def _bounded(self, match: Callable[..., T], text: str) -> T:
+        if self._short is None or len(text) <= self._short:
+            return match()
+        most: dict[str, Any] = {"timeout": _BRIEF, "concurrent": False}
+        try:
+            return match(**most)
+        except TimeoutError:
+            most = {"timeout": _SECONDS, "concurrent": True}
+        try:
+            return match(**most)
+        except TimeoutError as error:
+            raise ExpressionError(
+                f"the regular expression {self._text!r} takes too long for a text of "
+                f"{len(text)} characters",
+                hint="repeat less of it: (a|b)+ as [ab]+, .*x as [^x]*x",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +116,13 @@ class Regex:
     """A regular expression.
 
     Attributes:
-        python: the same for Python.
+        python: the same for Python, whose matches end.
         groups: how many groups it has.
         repeated: the numbers of the groups that may match several times; the last one is kept.
         empty: whether it can match nothing.
     """
 
-    python: re.Pattern[str]
+    python: Pattern
     groups: int
     repeated: frozenset[int]
     empty: bool
@@ -60,8 +143,9 @@ def read_regex(text: str) -> Regex:
     python, empty = reader.alternatives()
     if reader.place < len(reader.text):
         raise JavaRegexError(f"{reader.text[reader.place]} without its beginning")
-    flags = re.ASCII | (re.IGNORECASE if ignored else 0)
-    return Regex(re.compile(python, flags), reader.groups, frozenset(reader.repeated), empty)
+    flags = regex.V0 | regex.ASCII | (regex.IGNORECASE if ignored else 0)
+    made = Pattern(text, regex.compile(python, flags), reader.short)
+    return Regex(made, reader.groups, frozenset(reader.repeated), empty)
 
 
 def literal_text(text: str) -> str | None:
@@ -96,6 +180,18 @@ class _Reader:
         self.place = 0
         self.groups = 0
         self.repeated: set[int] = set()
+        self._choices = 1  # in how many ways its parts can match that are not repeated
+        self._repeats = 0  # how many of its parts repeat, each as often as the text is long
+        self._nested = False  # whether what repeats has a choice within: its ways double each time
+
+    @property
+    def short(self) -> int | None:
+        """How long a text is that takes a moment, whatever it is; None: any does."""
+        if self._nested or self._choices > _STEPS:
+            return 0
+        if not self._repeats and self._choices == 1:
+            return None
+        return int((_STEPS / self._choices) ** (1 / (self._repeats + 1))) - 1
 
     def _next(self) -> str:
         return self.text[self.place] if self.place < len(self.text) else ""
@@ -115,6 +211,7 @@ class _Reader:
             parts.append(part)
             empty = empty or nothing
             if self._next() != "|":
+                self._choices *= len(parts)
                 return "|".join(parts), empty
             self.place += 1
 
@@ -126,11 +223,16 @@ class _Reader:
         return made, empty
 
     def _term(self) -> tuple[str, bool]:
-        before = self.groups
+        before, ways = self.groups, (self._choices, self._repeats)
         atom, empty, countable = self._atom()
         count, optional = self._quantifier()
         if not count:
             return atom, empty
+        if count[0] == "?":
+            self._choices *= 2
+        else:
+            self._nested |= ways != (self._choices, self._repeats)
+            self._repeats += 1
         if empty or not countable:
             raise JavaRegexError("a quantifier of what can match nothing")
         if count[0] != "?":

@@ -11,6 +11,7 @@ from millstream.sql.expressions import kernels
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.java_regex import (
     JavaRegexError,
+    Pattern,
     Regex,
     literal_text,
     read_regex,
@@ -19,8 +20,9 @@ from millstream.sql.expressions.nodes import Call, Literal, Node, Op, Tree, stri
 from millstream.sql.expressions.text import text_of
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable
+
+    import regex
 
     from millstream.model.types import SqlType
     from millstream.sql.expressions.bind import Binder
@@ -32,33 +34,33 @@ _HINT = "Write what Java and Python read alike (docs/sql.md), or LIKE; a view ta
 # --- What Python runs -----------------------------------------------------------------------------
 
 
-def extract(text: str, pattern: re.Pattern[str], group: int) -> str:
+def extract(text: str, pattern: Pattern, group: int) -> str:
     """Return a group of the first match; nothing where there is none."""
     found = pattern.search(text)
     return (found[group] or "") if found else ""
 
 
-def extract_all(text: str, pattern: re.Pattern[str], group: int) -> list[str]:
+def extract_all(text: str, pattern: Pattern, group: int) -> list[str]:
     """Return a group of every match."""
-    return [found[group] or "" for found in pattern.finditer(text)]
+    return [found[group] or "" for found in pattern.find_all(text)]
 
 
-def substring(text: str, pattern: re.Pattern[str]) -> str | None:
+def substring(text: str, pattern: Pattern) -> str | None:
     """Return the first match; None where there is none, or nothing was matched."""
     found = pattern.search(text)
     return (found[0] or None) if found else None
 
 
-def count(text: str, pattern: re.Pattern[str]) -> int:
+def count(text: str, pattern: Pattern) -> int:
     """Return the number of matches."""
-    return sum(1 for _ in pattern.finditer(text))
+    return len(pattern.find_all(text))
 
 
-def split(text: str, pattern: re.Pattern[str], limit: int) -> list[str]:
+def split(text: str, pattern: Pattern, limit: int) -> list[str]:
     """Return the parts between matches, at most so many; 0 or less: all."""
     parts: list[str] = []
     start = 0
-    for found in pattern.finditer(text):
+    for found in pattern.find_all(text):
         if len(parts) == limit - 1:
             break
         parts.append(text[start : found.start()])
@@ -66,7 +68,7 @@ def split(text: str, pattern: re.Pattern[str], limit: int) -> list[str]:
     return [*parts, text[start:]]
 
 
-def replacer(template: str, groups: int) -> Callable[[re.Match[str]], str]:
+def replacer(template: str, groups: int) -> Callable[[regex.Match[str]], str]:
     r"""Return what replaces a match by a template of Java.
 
     >>> replacer("$2-$1", 2)(read_regex("(a)(b)").python.search("ab"))
@@ -132,7 +134,13 @@ def _matches(binder: Binder, tree: Tree, text: exp.Expr, pattern: exp.Expr) -> N
         return Literal(None, BOOLEAN)
     regex = _regex(binder, tree, known.value)
     name, sql = _called("REGEXP_LIKE", known.value)
-    op = Op(name, sql, "({p0}({0}) is not None)", params=(regex.python.search,))
+    op = Op(
+        name,
+        sql,
+        "({p0}({0}) is not None)",
+        params=(regex.python.search,),
+        raises=regex.python.is_bounded,
+    )
     return call(op, node, of=BOOLEAN)
 
 
@@ -170,7 +178,9 @@ def _grouped(
             binder.refuse(tree, what, "Groups count from 1; 0 is the whole match.")
         named, sql = _called(name, known.value, group)
         params = (function, regex.python, group)
-        return _made(Op(named, sql, "{p0}({0}, {p1}, {p2})", params=params), node, of)
+        slow = regex.python.is_bounded
+        op = Op(named, sql, "{p0}({0}, {p1}, {p2})", params=params, raises=slow)
+        return _made(op, node, of)
 
     return bind
 
@@ -194,7 +204,8 @@ def _simple(
         regex = _regex(binder, tree, known.value, empty=empty)
         named, sql = _called(name, known.value)
         params = (function, regex.python)
-        op = Op(named, sql, "{p0}({0}, {p1})", params=params, partial=empty)
+        slow = regex.python.is_bounded
+        op = Op(named, sql, "{p0}({0}, {p1})", params=params, partial=empty, raises=slow)
         return call(op, node, of=of)
 
     return bind
@@ -211,7 +222,8 @@ def _replace(binder: Binder, tree: exp.Anonymous) -> Node:
     except JavaRegexError as error:
         binder.refuse(tree, f"this replacement is not supported: {error}", _HINT)
     named, sql = _called("REGEXP_REPLACE", known.value, new.value)
-    op = Op(named, sql, "{p0}({p1}, {0})", params=(regex.python.sub, replace))
+    params, slow = (regex.python.replace, replace), regex.python.is_bounded
+    op = Op(named, sql, "{p0}({p1}, {0})", params=params, raises=slow)
     return call(op, node, of=VARCHAR)
 
 
@@ -235,7 +247,9 @@ def _split(binder: Binder, tree: exp.Anonymous) -> Node:
         )
         return _made(op, node, TEXTS)
     params = (split, regex.python, limit)
-    return _made(Op(named, sql, "{p0}({0}, {p1}, {p2})", params=params), node, TEXTS)
+    slow = regex.python.is_bounded
+    op = Op(named, sql, "{p0}({0}, {p1}, {p2})", params=params, raises=slow)
+    return _made(op, node, TEXTS)
 
 
 BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {exp.RegexpLike: _operator}

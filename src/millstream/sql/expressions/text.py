@@ -88,7 +88,7 @@ def like(pattern: str, escape: str) -> Op:
 
 def _regular(pattern: str, escape: str, parts: list[Any]) -> Op:
     wild = {id(ANY): ".*", id(ONE): "."}
-    python = "".join(wild.get(id(each)) or re.escape(each) for each in parts)
+    python = _python(parts)
     # RE2 reads \x{..} where Python has escapes of its own; outside of ASCII neither needs any.
     arrow = "".join(wild.get(id(each)) or _escaped(each) for each in parts)
     found = re.compile(python, re.DOTALL).fullmatch
@@ -101,6 +101,22 @@ def _regular(pattern: str, escape: str, parts: list[Any]) -> Op:
         lambda value: pc.match_substring_regex(value, expression),
         params=(found,),
     )
+
+
+def _python(parts: list[Any]) -> str:
+    """Return the pattern of Python: what is between two ``%`` stays where it is first found.
+
+    Looking for another place would find no more, and take time without end.
+    """
+    pieces = [""]
+    for each in parts:
+        if each is ANY:
+            pieces.append("")
+        else:
+            pieces[-1] += "." if each is ONE else re.escape(each)
+    first, *between = pieces
+    last = f".*{between.pop()}" if between else ""
+    return first + "".join(f"(?>.*?{each})" for each in between if each) + last
 
 
 def _escaped(text: str) -> str:
