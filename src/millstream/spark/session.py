@@ -294,10 +294,9 @@ class Spark:
             line: whether it runs a line of operators.
         """
         _USERS.has_views = True
-        view = internals.cloned_session(self.session)
-        for name, value in (TUNING | (LINE_TUNING if line else {})).items():
-            view.conf.set(name, self._options.get(name, value))
-        return view
+        tuning = TUNING | (LINE_TUNING if line else {})
+        settings = {name: self._options.get(name, value) for name, value in tuning.items()}
+        return internals.cloned_session(self.session, settings)
 
     def is_cold(self, kind: str) -> bool:
         """Whether a kind of live query is asked for the first time, of a Spark that is ours.
