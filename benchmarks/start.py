@@ -114,8 +114,9 @@ def start(began: float) -> None:
 def started(environment: Mapping[str, str]) -> dict[str, Costs]:
     """Start once, in a new process; the costs of each part."""
     command = [sys.executable, __file__, "--began", str(time.monotonic())]
+    known = {name: each for name, each in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     said = subprocess.run(
-        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
+        command, env={**known, **environment}, stdout=subprocess.PIPE, text=True, check=True
     )
     (answer,) = (line for line in said.stdout.splitlines() if line.startswith(ANSWER))
     costs: dict[str, Costs] = json.loads(answer.removeprefix(ANSWER))
@@ -126,6 +127,12 @@ def wait_for_archive(cache: Path) -> None:
     """Wait until nothing is written in the background that would slow the next start down."""
     while list(cache.glob("millstream/*.list")):
         time.sleep(0.5)
+
+
+def added(parts: list[Costs]) -> Costs:
+    """Add up the costs of parts."""
+    wall, python, java = (sum(each) for each in zip(*parts, strict=True))
+    return wall, python, java
 
 
 def show(runs: list[dict[str, Costs]], *, first: bool) -> None:
@@ -144,8 +151,7 @@ def show(runs: list[dict[str, Costs]], *, first: bool) -> None:
         if part == "second":
             until = [[run[each] for each in PARTS if each != part] for run in runs]
             name = "first view, the very first time" if first else "first view"
-            sums = [tuple(map(sum, zip(*each, strict=True))) for each in until]
-            line(name, "all of that", sums)
+            line(name, "all of that", [added(each) for each in until])
         line(part, what, [run[part] for run in runs])
     Console(width=110).print(table)
 
@@ -161,7 +167,8 @@ def main() -> None:
         start(chosen.began)
         return
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
-        environment = {"XDG_CACHE_HOME": folder}
+        # Python's byte code is kept from the first start on, as it is where it is installed.
+        environment = {"XDG_CACHE_HOME": folder, "PYTHONPYCACHEPREFIX": f"{folder}/python"}
         first = started(environment)
         wait_for_archive(Path(folder))
         runs = [first] if chosen.first else [started(environment) for _ in range(chosen.runs)]
