@@ -5,7 +5,8 @@
     python benchmarks/start.py --runs 1   fewer starts
 
 Each start is a process of its own. The functions at which a part ends are wrapped to note the time.
-Processor time is shown besides, since it depends less on what else the machine does (Linux only).
+The processor time of Python and of Java is shown besides: it depends less on what else the machine
+does (Linux only).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -43,6 +43,20 @@ FIRST: Final = "CREATE MATERIALIZED VIEW a AS SELECT k, SUM(n) AS total FROM s G
 SECOND: Final = "CREATE MATERIALIZED VIEW b AS SELECT k, MAX(n) AS most FROM s GROUP BY k"
 
 
+Costs = tuple[float, float, float]
+"""Of a part: its seconds, Python's processor time in it, and Java's."""
+
+
+def processor_seconds_of_java() -> float:
+    """Return the processor time of the processes that this one has started (Linux only)."""
+    ticks = 0
+    for children in Path("/proc/self/task").glob("*/children"):
+        for process in children.read_text().split():
+            fields = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Parts:
     """Notes when each part ends.
 
@@ -51,22 +65,23 @@ class Parts:
     """
 
     def __init__(self, began: float) -> None:
-        self._last = began
-        self.seconds: dict[str, float] = {}
+        self._last = (began, 0.0, 0.0)
+        self.seconds: dict[str, Costs] = {}
 
     def end(self, part: str) -> None:
         """Note that a part has just ended."""
-        now = time.monotonic()
-        self.seconds[part] = now - self._last
+        now = (time.monotonic(), time.process_time(), processor_seconds_of_java())
+        wall, python, java = (after - before for after, before in zip(now, self._last, strict=True))
+        self.seconds[part] = (wall, python, java)
         self._last = now
 
     def wrap(self, owner: Any, name: str, before: str, after: str) -> None:  # noqa: ANN401
         """Have a function end one part when it is called, and another when it returns."""
         wrapped: Callable[..., Any] = getattr(owner, name)
 
-        def noting(*arguments: Any) -> Any:  # noqa: ANN401
+        def noting(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
             self.end(before)
-            result = wrapped(*arguments)
+            result = wrapped(*arguments, **options)
             self.end(after)
             return result
 
@@ -90,24 +105,22 @@ def start(began: float) -> None:
         db.source("s").push(("a", 1))
         db.wait_for("a")
         parts.end("live")
-        python = time.process_time()
         db.execute(SECOND)
         db.wait_for("b")
         parts.end("second")
-    seconds = parts.seconds | {"processor: python": python}
-    java = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(ANSWER + json.dumps(seconds | {"processor: java": java.ru_utime + java.ru_stime}))
+    print(ANSWER + json.dumps(parts.seconds))
 
 
-def started(environment: Mapping[str, str]) -> dict[str, float]:
-    """Start once, in a new process; the seconds of each part."""
+def started(environment: Mapping[str, str]) -> dict[str, Costs]:
+    """Start once, in a new process; the costs of each part."""
     command = [sys.executable, __file__, "--began", str(time.monotonic())]
+    known = {name: each for name, each in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     said = subprocess.run(
-        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
+        command, env={**known, **environment}, stdout=subprocess.PIPE, text=True, check=True
     )
     (answer,) = (line for line in said.stdout.splitlines() if line.startswith(ANSWER))
-    seconds: dict[str, float] = json.loads(answer.removeprefix(ANSWER))
-    return seconds
+    costs: dict[str, Costs] = json.loads(answer.removeprefix(ANSWER))
+    return costs
 
 
 def wait_for_archive(cache: Path) -> None:
@@ -116,24 +129,31 @@ def wait_for_archive(cache: Path) -> None:
         time.sleep(0.5)
 
 
-def show(runs: list[dict[str, float]], *, first: bool) -> None:
-    """Print the median of each part, and of their sum."""
+def added(parts: list[Costs]) -> Costs:
+    """Add up the costs of parts."""
+    wall, python, java = (sum(each) for each in zip(*parts, strict=True))
+    return wall, python, java
+
+
+def show(runs: list[dict[str, Costs]], *, first: bool) -> None:
+    """Print the medians of each part, and of their sum."""
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    middle = {name: statistics.median(each[name] for each in runs) for name in runs[0]}
-    title = "the very first start" if first else f"the median of {len(runs)} starts"
-    table = Table("part", "what happens", "s", "goal", title=title)
-    line = table.add_row
+    title = "the very first start" if first else f"the medians of {len(runs)} starts, in seconds"
+    table = Table("part", "what happens", "s", "Python", "Java", "goal", title=title)
+
+    def line(name: str, what: str, costs: list[Costs]) -> None:
+        middle = [f"{statistics.median(each):.2f}" for each in zip(*costs, strict=True)]
+        table.add_row(name, what, *middle, f"{GOALS[name]:.2f}" if name in GOALS else "")
+
     for part, what in PARTS.items():
         if part == "second":
-            ready = [sum(v for n, v in each.items() if n in PARTS and n != part) for each in runs]
+            until = [[run[each] for each in PARTS if each != part] for run in runs]
             name = "first view, the very first time" if first else "first view"
-            line(name, "all of that", f"{statistics.median(ready):.2f}", f"{GOALS[name]:.1f}")
-        line(part, what, f"{middle[part]:.2f}", f"{GOALS[part]:.2f}" if part in GOALS else "")
-    line("", "processor time of Python, until then", f"{middle['processor: python']:.1f}", "")
-    line("", "processor time of Java, to its end", f"{middle['processor: java']:.1f}", "")
-    Console().print(table)
+            line(name, "all of that", [added(each) for each in until])
+        line(part, what, [run[part] for run in runs])
+    Console(width=110).print(table)
 
 
 def main() -> None:
@@ -147,7 +167,8 @@ def main() -> None:
         start(chosen.began)
         return
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
-        environment = {"XDG_CACHE_HOME": folder}
+        # Python's byte code is kept from the first start on, as it is where it is installed.
+        environment = {"XDG_CACHE_HOME": folder, "PYTHONPYCACHEPREFIX": f"{folder}/python"}
         first = started(environment)
         wait_for_archive(Path(folder))
         runs = [first] if chosen.first else [started(environment) for _ in range(chosen.runs)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from millstream.errors import RowError, SchemaMismatchError
+from millstream.formats.arrow_message import FEW_ROWS
 from millstream.formats.rows import RowShape, no_rows
 from millstream.model.arrow_cast import check_column_names
 from millstream.model.batch import ChangeBatch
@@ -214,8 +215,9 @@ def batches_of_tuples(rows: Rows, schema: Schema) -> list[ChangeBatch]:
             f"expected rows, got {type(rows).__name__}",
             hint="give a list of tuples, an Arrow table, a pandas or polars frame",
         )
-    _warm_up()
     tuples: list[Any] = list(rows)
+    if len(tuples) > FEW_ROWS:
+        _warm_up()
     return [ChangeBatch.from_rows(schema, tuples)]
 
 
@@ -224,6 +226,7 @@ def _warm_up() -> None:
     """Let pyarrow import pandas here and now, if it is installed.
 
     It does so at its first conversion of Python values, which is otherwise the writer's: up to
-    seconds, in the background, while rows that were just appended wait for it.
+    seconds, in the background, while rows that were just appended wait for it. A few rows are
+    written without such a conversion, see ``arrow_message``.
     """
     pa.array([0])

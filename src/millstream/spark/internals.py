@@ -42,6 +42,7 @@ from millstream.errors import PipelineError
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Mapping
 
 ALLOW_LIST_CHECK: Final = "spark.sql.streaming.realTimeMode.allowlistCheck"
 """The setting, not documented, by which real-time mode refuses operators that it does not list."""
@@ -128,13 +129,19 @@ def java_session(session: Any) -> Any:  # noqa: ANN401
     return session._jsparkSession  # noqa: SLF001
 
 
-def cloned_session(session: Any) -> Any:  # noqa: ANN401
+def cloned_session(session: Any, settings: Mapping[str, str]) -> Any:  # noqa: ANN401
     """A session of the same context with copies of another's settings, functions and relations.
 
     ``cloneSession`` in Java, and the second argument of PySpark's ``SparkSession``. The public
     ``newSession`` has none of the functions that the user has registered.
+
+    Args:
+        session: the other one.
+        settings: more settings.
     """
-    return type(session)(session.sparkContext, java_session(session).cloneSession())
+    text = "\x1e".join(f"{name}\x1f{value}" for name, value in settings.items())
+    made = jvm_of(session).millstream.bridge.ViewSession.of(java_session(session), text)
+    return type(session)(session.sparkContext, made)
 
 
 def add_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
@@ -439,7 +446,10 @@ def is_stopped(session: Any) -> bool:  # noqa: ANN401 - a SparkSession
 
     ``SparkContext._jsc``: PySpark itself knows only of those that it has ended.
     """
-    return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
+    context = session.sparkContext
+    if "millstream_sc" not in vars(context):
+        context.millstream_sc = context._jsc.sc()  # noqa: SLF001
+    return bool(context.millstream_sc.isStopped())
 
 
 def _send_command(client: Any, command: str, retry: bool = True, binary: bool = False) -> Any:  # noqa: ANN401

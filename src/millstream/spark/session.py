@@ -89,6 +89,9 @@ TUNING: Final = {
     _STREAMING + "checkpointFileManagerClass": (
         _CHECKPOINTS + "FileSystemBasedCheckpointFileManager"
     ),
+    # Hadoop's own class would run chmod for every file. Ours is not known yet when Spark starts.
+    "fs.file.impl": "millstream.bridge.LocalFiles",
+    "fs.file.impl.disable.cache": "true",
     _STREAMING + "realTimeMode.minBatchDuration": "1000",
     # Real-time mode's list of operators lacks coalesce, which works; our planner keeps the list.
     internals.ALLOW_LIST_CHECK: "false",
@@ -293,10 +296,9 @@ class Spark:
             line: whether it runs a line of operators.
         """
         _USERS.has_views = True
-        view = internals.cloned_session(self.session)
-        for name, value in (TUNING | (LINE_TUNING if line else {})).items():
-            view.conf.set(name, self._options.get(name, value))
-        return view
+        tuning = TUNING | (LINE_TUNING if line else {})
+        settings = {name: self._options.get(name, value) for name, value in tuning.items()}
+        return internals.cloned_session(self.session, settings)
 
     def is_cold(self, kind: str) -> bool:
         """Whether a kind of live query is asked for the first time, of a Spark that is ours.

@@ -56,7 +56,7 @@ class PlannedView:
         nothing: its result over no rows; None unless it is a global aggregate.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
         operators: of a line of operators, what each of them does.
-        query: of a line of operators, as it was analysed to plan it; None once it runs.
+        query: as it was analysed to plan it, unless it has several partitions; None once it runs.
         partitioned_by: the columns of its inputs by which it is split, if it has several
             partitions; known when it is created.
         read: what it was planned over, as it was then: when it is created, that must still be so.
@@ -213,7 +213,7 @@ class ViewPlanner:
             nothing,
             tenant,
             spark_query.operators,
-            spark_query if plan.line and partitions == 1 else None,
+            spark_query if partitions == 1 else None,
             by,
             inputs.read,
         )

@@ -1,0 +1,22 @@
+package millstream.bridge;
+
+import org.apache.spark.sql.classic.SparkSession;
+
+/** The session of one view, made and set up by one call. */
+public final class ViewSession {
+  private static final String END = "\u001e";
+  private static final String IS = "\u001f";
+
+  private ViewSession() { }
+
+  /** A copy of a session, with more settings: names and values, as one text. */
+  public static SparkSession of(SparkSession session, String settings) {
+    SparkSession made = session.cloneSession();
+    String[] each = settings.split(END);
+    for (int i = 0; i < each.length; i++) {
+      int is = each[i].indexOf(IS);
+      made.conf().set(each[i].substring(0, is), each[i].substring(is + 1));
+    }
+    return made;
+  }
+}
