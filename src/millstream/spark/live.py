@@ -162,7 +162,7 @@ class LiveGear:
             wire: the reader's connection.
         """
         if self.is_ending:
-            self._parked.set()
+            self.park()
             wire.read(1)  # nothing comes on it: it ends when the task is stopped
             return
         self.on_reading()
@@ -293,6 +293,11 @@ class LiveGear:
         self.is_ending = True
         if self._tail is not None:
             self._tail.wake_up()
+
+    def park(self, part: int = 0) -> None:
+        """Note that the last batch is over for Spark, too; of a view in parts, that of one."""
+        del part
+        self._parked.set()
 
     def wait_parked(self, seconds: float) -> bool:
         """Wait until the batch is over for Spark, too; whether it is."""
