@@ -107,10 +107,13 @@ class TestCut:
         for each in [Background(push, first) for first in (0, 1000, 2000)]:
             each.result()
         db.flush()
+        count = 0
         for commit in commits:
             for _, rows in commit:
                 firsts = [n for (n,) in rows if n % 4 == 0]
                 assert [n for (n,) in rows] == [n + k for n in firsts for k in range(4)]
+                count += len(rows)
+        assert count == 600
 
 
 class TestCalls:

@@ -180,7 +180,7 @@ def test_killed_at_each_step_of_retention(tmp_path, moment):
                 log.append("kept", [(n, "k")], wal_mode="sync")
     loud = [(n, "x" * 150) for n in range(20)]
     kept = [(n, "k") for n in range(6, 20)]
-    countdown, died = 0, True
+    countdown, died, left = 0, True, []
     while died:
         countdown += 1
         path = shutil.copytree(tmp_path / "filled", tmp_path / str(countdown))
@@ -189,12 +189,16 @@ def test_killed_at_each_step_of_retention(tmp_path, moment):
             assert content(log, "kept") == kept, countdown
             found = content(log, "loud")
             assert found == loud[-len(found) :], countdown
-            assert len(found) < len(loud) or done < 2
+            left.append((done, len(found)))
             assert not list(log.verify())
             log.set_retention("loud", Retention(max_bytes=0))
             log.retain()
             assert content(log, "kept") == kept
     assert countdown > 15
+    counts = [count for _, count in left]
+    assert counts == sorted(counts, reverse=True), "what one step has removed, the next brings back"
+    assert counts[0] == len(loud) > counts[-1] > 0
+    assert {count for done, count in left if done == 2} == {counts[-1]}
 
 
 ACK = struct.Struct("<II")

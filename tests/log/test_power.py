@@ -122,7 +122,7 @@ def pull_the_plug(path, rng, sizes, names):
 
 @pytest.mark.parametrize("lives", [1, 2], ids=["one run", "a crash, and another run"])
 def test_what_was_durable_is_there(tmp_path, lives):
-    cuts = 0
+    cuts = both = 0
     for seed in range(effort(20, 100)):
         path, ledger = tmp_path / f"log{seed}", tmp_path / f"ledger{seed}"
         for number in range(lives):
@@ -142,8 +142,10 @@ def test_what_was_durable_is_there(tmp_path, lives):
             for lsn, (topic, row) in found.items():
                 if topic == "a" and row[2] == "both":
                     assert found[lsn + 1][1][:2] == row[:2], "half a transaction"
+                    both += 1
             assert log.append("a", [(9, 9, "new")], wal_mode="sync") == len(found) + 1
         with Log(path) as log:
             assert log.recovery.clean
             assert sum(map(len, log.read())) == len(found) + 1
     assert cuts > effort(2, 10)
+    assert both

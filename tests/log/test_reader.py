@@ -58,7 +58,7 @@ def test_any_topics_from_any_lsn(many, data):
 
 def test_a_seek_opens_one_segment(many):
     log, content = many
-    opened = []
+    opened, count = [], 0
 
     def audit(event, args):
         if event == "open" and str(args[0]).endswith(".seg"):
@@ -71,6 +71,8 @@ def test_a_seek_opens_one_segment(many):
             batch = reader.next_nowait()
         assert (batch.topic, batch.first_lsn, batch.rows[0]) == (topic, lsn, row)
         assert len(opened) <= 1
+        count += len(opened)
+    assert count
 
 
 def test_readers_share_descriptors(many):
@@ -194,7 +196,7 @@ def test_followers_under_load_see_every_row_once(tmp_path_factory, segment_bytes
 
 def test_new_readers_at_every_moment_of_a_roll(tmp_path):
     """A reader that begins while segments come and go sees whole rows, and no damage."""
-    stop, problems = threading.Event(), []
+    stop, problems, seen = threading.Event(), [], []
     with Log(tmp_path, segment_bytes=2000) as log:
         log.create_topic("t", SCHEMA, retention=Retention(max_bytes=20_000))
 
@@ -204,6 +206,7 @@ def test_new_readers_at_every_moment_of_a_roll(tmp_path):
                     start = max(1, log.written_lsn - 3)
                     lsns = [lsn for b in log.read("t", start=start) for lsn in b.lsns]
                     assert lsns == list(range(start, start + len(lsns)))
+                    seen.extend(lsns)
                     log.lsn_at(0)
                     problems.extend(log.verify())
                 except LsnNotKeptError:
@@ -229,6 +232,7 @@ def test_new_readers_at_every_moment_of_a_roll(tmp_path):
         for thread in threads:
             thread.join()
     assert not problems, problems[:3]
+    assert seen
 
 
 @pytest.mark.parametrize("start", ["latest", None, 1.5, -1])

@@ -1,5 +1,6 @@
 """Clocks, and the exact way between microseconds and datetimes."""
 
+import time
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
@@ -17,7 +18,7 @@ from millstream.model.clock import (
 
 
 def test_the_system_clock_tells_microseconds():
-    assert abs(to_datetime(system_clock()) - datetime.now(UTC)) < timedelta(seconds=5)
+    assert time.time_ns() // 1000 <= system_clock() <= time.time_ns() // 1000
 
 
 def test_a_manual_clock_moves_only_when_it_is_moved():

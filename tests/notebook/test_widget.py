@@ -63,7 +63,10 @@ def test_a_source_is_shown_by_its_newest_rows_with_the_rate(db):
     db.insert("trades", [("A", 1.0), ("B", 2.0), ("C", None)])
     shows(table, [["C", None], ["B", "2.0"]])
     assert table.status["total"] == 3
-    assert table.status["rate"] > 0
+    wait_until(
+        lambda: db.insert("trades", [("D", 4.0)]) and table.status["rate"] > 0,
+        "there is a rate while rows come",
+    )
     wait_until(lambda: table.status["rate"] == 0, "the rate falls when nothing comes")
     table.close()
 

@@ -174,7 +174,14 @@ FORMS = {
     "a.a": "{0}.a",
 }
 """What has no name before a parenthesis: operators, and functions with words between arguments."""
+FOR_VIEWS = {
+    *(f"EXTRACT {unit}" for unit in _UNITS[-5:]),
+    *("POSITION IN", "OVERLAY"),
+}
+"""Those of them that only views know."""
 _MOST = 4
+_MOST_TRIES = 5000
+"""So often arguments are drawn for a function that has none yet: some take few combinations."""
 CALLS = {
     "ADD_MONTHS": ["{0}, i", "{0}, small", "{0}, tiny"],
     "DATE_ADD": ["{0}, i", "{0}, small", "day, {0}"],
@@ -290,18 +297,23 @@ ATOMS = (*SCHEMA.names, *LITERALS)
 def draw(name, texts, dice, tries, most):
     """Some calls of a function that are admitted, each with other types of arguments."""
     found = {}
+
+    def admit(text, args):
+        sql = text.format(*args)
+        node = None if sql in found else bound(sql)
+        if node is not None and node.type.kind != "NULL":
+            found[sql] = node
+
     for text in texts:
         places = text.count("{")
         pool = [(each,) for each in ATOMS] if places == 1 else []
-        turns = pool or [None] * tries
-        for turn in turns:
-            args = turn or (_arguments(places, dice) if places else ())
-            sql = text.format(*args)
-            if sql in found:
-                continue
-            node = bound(sql)
-            if node is not None and node.type.kind != "NULL":
-                found[sql] = node
+        for turn in pool or [None] * tries:
+            admit(text, turn or _arguments(places, dice))
+    for _ in range(0 if name in FOR_VIEWS else _MOST_TRIES):
+        if found:
+            break
+        text = dice.choice(texts)
+        admit(text, _arguments(text.count("{"), dice))
     chosen = list(found.items())
     dice.shuffle(chosen)
     return chosen[:most]
@@ -309,6 +321,8 @@ def draw(name, texts, dice, tries, most):
 
 def _arguments(places, dice):
     """Arguments of which several are of one type: most functions want that."""
+    if not places:
+        return []
     first = dice.choice(ATOMS)
     args = [first]
     for _ in range(places - 1):

@@ -142,7 +142,7 @@ with ms.open(spark=spark) as db:
     db.source("s").push(("a", 0))
     db.wait_for("v", timeout=120)
     try:
-        db.wait_for("bad", timeout=120)
+        print("has not failed", db.wait_for("bad", timeout=120))
     except ms.Error as error:
         assert error.code == "VIEW_FAILED", error
     check("a view that fails")
@@ -186,13 +186,14 @@ with ms.open() as first, ms.open() as second:
     for wrong in ("SELECT SUM(m) AS t FROM s", "SELECT SUM(nothing(k)) AS c FROM s"):
         try:
             first.execute(f"CREATE MATERIALIZED VIEW worse AS {wrong}")
+            print("made", wrong)
         except ms.Error:
             pass
     for db in (first, second):
         db.source("s").push(("a", 0))
         db.wait_for("v", timeout=120)
     try:
-        first.wait_for("bad", timeout=120)
+        print("has not failed", first.wait_for("bad", timeout=120))
     except ms.Error as error:
         assert error.code == "VIEW_FAILED", error
     engine_of(first).views["v"].runner.shift("catch-up")

@@ -84,4 +84,6 @@ def test_made_up_rows_fit_their_columns(db):
     source = db.source("s")
     for number in (0, 1, 7, 2999):
         source.push(made_up(source.schema, number))
-    db.flush()
+    rows = db.query("SELECT * FROM s").fetchall()
+    assert len(rows) == 4
+    assert not [row for row in rows if None in row]

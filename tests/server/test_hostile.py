@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from contextlib import suppress
 
 import pytest
@@ -29,11 +28,8 @@ class TestConnections:
     def test_a_head_that_never_ends_is_cut_off(self, serve):
         with serve(limits={"header_seconds": 0.2}) as served:
             for data in (b"", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n"):
-                with opened(served, data) as made:
-                    began = time.monotonic()
-                    with suppress(ConnectionResetError):
-                        assert answer(made) == b""
-                    assert time.monotonic() - began < TIMEOUT / 2
+                with opened(served, data) as made, suppress(ConnectionResetError):
+                    assert answer(made) == b""
             assert served.client.get("/health").status_code == 200
 
     def test_one_byte_at_a_time(self, serve):
@@ -62,10 +58,11 @@ class TestConnections:
         assert served.client.get("/health").status_code == 200
 
     def test_half_open_sockets_are_limited(self, serve):
-        with serve(limits={"connections": 50, "header_seconds": 0.5}) as served:
+        with serve(limits={"connections": 50, "header_seconds": 2 * TIMEOUT}) as served:
             made = [opened(served) for _ in range(80)]
             with made[-1] as last:
                 assert b" 503 " in answer(last)
+            made[0].close()
             wait_until(lambda: len(served.server._uvicorn.server_state.connections) < 50)
             assert served.client.get("/health").status_code == 200
             for each in made:

@@ -218,7 +218,7 @@ def test_dropping_the_source_ends_the_stream(s):
         wait_until(lambda: len(s.server._service.tails) == 1)
         s.db.execute("DROP SOURCE s")
         error = stream.next()["data"]["error"]
-        assert error["code"] in {"SUBSCRIPTION_ENDED", "OBJECT_NOT_FOUND"}
+        assert error["code"] == "SUBSCRIPTION_ENDED"
         assert stream.next()["event"] == "end"
 
 

@@ -239,6 +239,19 @@ def test_nothing_to_read(opened):
     assert feed.behind(None, 10) == 0
 
 
+def test_no_batch_begins_after_the_one_that_is_to_be_the_last(opened):
+    play = Play(opened)
+    play.push(0)
+    feed = play.feed()
+    start = ask(feed, "initial")
+    feed.end_batch()
+    assert not feed.live.wait_parked(0)
+    assert ask(feed, "latest", start) == start
+    assert feed.live.wait_parked(0)
+    feed.open_again()
+    assert len(list(batches(feed))) == 1
+
+
 def test_how_far_behind(opened):
     play = Play(opened)
     play.push(0, 1, 2)
@@ -270,6 +283,8 @@ def test_a_mark_comes_back_for_what_is_of_another_log(opened):
     feed.live.probe(lsn)
     kind, reached, _, rows = frames.next()
     assert (kind, reached >= lsn, rows) == (1, True, [])
+    ((newest, *_),) = play.log()
+    assert feed.live.sent_at(reached)[1] == newest  # what comes back with the mark is of the row
     feed.live.end_batch()
     assert Offset.of(frames.all()[1]).lsn >= lsn
     feed.live.drop_tail()

@@ -144,7 +144,9 @@ def test_zeros_in_a_struct_are_equal_whatever_their_sign(spark):
 def test_sums_of_doubles_are_exact(spark, data):
     rows, left = data.draw(comings_and_goings(DOUBLES | st.floats(-1e6, 1e6)))
     table(spark, rows, "k INT, x DOUBLE, ord INT, w INT")
-    for k, total in spark.sql("SELECT k, ms_sum(x, w) FROM t GROUP BY k").collect():
+    found = dict(spark.sql("SELECT k, ms_sum(x, w) FROM t GROUP BY k").collect())
+    assert found.keys() == {row[0] for row in rows}
+    for k, total in found.items():
         assert plain(total) == plain(exact_sum([x for x, _ in left[k] if x is not None]))
 
 
@@ -284,10 +286,10 @@ def test_sessions_are_as_sorted_rows_say(spark, groups, gap, partitions, data):
     ]
     schema = "k INT, ts TIMESTAMP_NTZ, lsn BIGINT, a INT, b STRING, c DOUBLE, d DECIMAL(20,3)"
     table(spark, rows, schema, partitions)
-    found = spark.sql(
-        f"SELECT k, ms_sessions(ts, lsn, {gap}, '{SPEC}', a, b, c, d) FROM t GROUP BY k"
-    )
-    for k, result in found.collect():
+    sql = f"SELECT k, ms_sessions(ts, lsn, {gap}, '{SPEC}', a, b, c, d) FROM t GROUP BY k"
+    found = dict(spark.sql(sql).collect())
+    assert found.keys() == {row[0] for row in rows}
+    for k, result in found.items():
         assert list(map(tuple, result)) == sessions(numbered[k], gap)
 
 

@@ -207,4 +207,5 @@ def test_noise_in_a_query_is_an_error_of_ours_or_none(noise, place):
     try:
         parse(sql[:place] + noise + sql[place:])
     except SqlError as error:
-        assert error.hint or error.message
+        assert error.hint
+        assert error.line

@@ -189,8 +189,9 @@ def test_cancelled_and_closed(db):
     with pytest.raises(ClosedError):
         subscription.recv()
     other = db.subscribe(["s", "large"])
+    assert other.recv(TIMEOUT).kind == "snapshot"
     db.close()
-    assert [cut.kind for cut in other] in ([], ["snapshot"])
+    assert list(other) == []
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ class ViewFeed:
         batch_end: where the batch at hand ends; None in the live gear.
         live: the live gear's side.
         slots: how many tasks of Spark it feeds for good.
+        is_ending: whether no other batch begins.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ViewFeed:
         self.until: int | None = None
         self.enough: Callable[[], int] | None = None
         self.batch_end: Offset | None = None
+        self.is_ending = False
 
     # ---- what Spark's driver asks
 
@@ -98,12 +100,19 @@ class ViewFeed:
         if verb == "available":
             self.until = make_readable(self.live.dispatcher, self._log)
         elif verb == "latest":
+            if self.is_ending:
+                return self._stay(words)
             return self._next_end(Offset.of(words[0])).json
         elif verb == "split":
             return "\n".join(self._split(Offset.of(words[0]), Offset.of(words[1])))
         elif verb == "committed":
             self._on_committed(Offset.of(words[0]).lsn)
         return ""
+
+    def _stay(self, words: Sequence[str], part: int = 0) -> str:
+        """Answer that there is no other batch; Spark asks when the one before is committed."""
+        self.live.park(part)
+        return words[0]
 
     def _next_end(self, start: Offset) -> Offset:
         """Where the next batch ends: at the end of what is readable, or after enough rows."""
@@ -285,9 +294,15 @@ class ViewFeed:
         """The watermark of all logs at a place."""
         return self._logs.tracker_at(offset).watermark
 
+    def end_batch(self) -> None:
+        """End the batch, and begin no other."""
+        self.is_ending = True
+        self.live.end_batch()
+
     def open_again(self) -> None:
         """Get ready for another query that reads."""
         self.until = None
+        self.is_ending = False
         self.live.open_again()
 
 

@@ -237,6 +237,7 @@ class Runner:
         self._watcher = watcher
         self._over = threading.Event()
         self._gracefully = True
+        self._patiently = False
         self._wanted: Literal["live", "catch-up"] | None = None
         ends = parts or (TaskEndpoint(feed, results),)
         self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
@@ -272,9 +273,13 @@ class Runner:
         if self.state == "failed":
             self._wake.set()
 
-    def stop(self, *, gracefully: bool = True) -> None:
-        """End. Gracefully: with a checkpoint, so that nothing has to be read again."""
-        self._gracefully = gracefully
+    def stop(self, *, gracefully: bool = True, patiently: bool = False) -> None:
+        """End. Gracefully: with a checkpoint, so that nothing has to be read again.
+
+        Patiently: however long the batch at hand takes, and in any gear. Another ``stop``, which is
+        not patient, ends the patience.
+        """
+        self._gracefully, self._patiently = gracefully, patiently
         self._over.set()
         self._tasks.close()
         self._wake.set()
@@ -363,14 +368,18 @@ class Runner:
             self._shifted("catch-up", "catching up")
             while not running.wait(1):
                 if self._over.is_set():
-                    running.stop()
-                    return
+                    if not self._patiently:
+                        running.stop()
+                        return
+                    self._feed.end_batch()
             try:
                 self._tasks.check(running)
             except BaseException:  # of several queries the others go on
                 with contextlib.suppress(Exception):
                     running.stop()
                 raise
+            if self._feed.is_ending:
+                return
             until = self._feed.until
             if until is not None:
                 self._watcher.idle(until)
@@ -405,14 +414,15 @@ class Runner:
         """
         live = self._feed.live
         if self._over.is_set():
-            graceful = self._gracefully
+            graceful = self._patiently or (gear == "live" and self._gracefully)
         else:
-            graceful = self._wanted is not None or live.batch_rows > _LITTLE
-        if gear == "live" and graceful:
-            live.end_batch()
+            graceful = gear == "live" and (self._wanted is not None or live.batch_rows > _LITTLE)
+        if graceful:
+            self._feed.end_batch()
             deadline = time.monotonic() + _PARK_SECONDS
             while not live.wait_parked(0.05):
-                if not running.is_active or time.monotonic() > deadline:
+                is_late = time.monotonic() > deadline and not self._patiently
+                if is_late or not running.is_active:
                     break
         else:
             live.drop_tail()

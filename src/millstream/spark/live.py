@@ -141,7 +141,7 @@ class LiveGear:
         self.on_quiet: Callable[[], None] = lambda: None
         self._plan_of = plan_of
         self._tail: LogTail | None = None
-        self._marks: deque[tuple[int, int | None]] = deque()
+        self._marks: deque[tuple[int, int | None, int]] = deque()
         self._parked = threading.Event()
 
     def serve(
@@ -162,7 +162,7 @@ class LiveGear:
             wire: the reader's connection.
         """
         if self.is_ending:
-            self._parked.set()
+            self.park()
             wire.read(1)  # nothing comes on it: it ends when the task is stopped
             return
         self.on_reading()
@@ -261,20 +261,24 @@ class LiveGear:
         """Whether a batch still goes on; not when its query has failed or was stopped."""
         return self._tail is tail
 
-    def sent(self, lsn: int, tracker: WatermarkTracker) -> None:
-        """Everything up to an LSN was sent."""
+    def sent(self, lsn: int, tracker: WatermarkTracker, read: int | None = None) -> None:
+        """Everything up to an LSN was sent; its newest commit has the LSN ``read``, or that one."""
         self.sent_lsn = lsn
         self.late = tracker.late
-        self._marks.append((lsn, tracker.watermark))
+        self._marks.append((lsn, tracker.watermark, lsn if read is None else read))
 
     # ---- from outside
 
-    def watermark_at(self, lsn: int) -> int | None:
-        """The watermark when the reader was sent everything up to an LSN."""
-        found: int | None = None
+    def sent_at(self, lsn: int) -> tuple[int | None, int]:
+        """When the reader was sent everything up to an LSN: the watermark, and the newest commit.
+
+        A mark may come back together with the rows before it, and be at a later LSN, one of logs
+        that the view does not read.
+        """
+        watermark, read = None, lsn
         while self._marks and self._marks[0][0] <= lsn:
-            found = self._marks.popleft()[1]
-        return found
+            _, watermark, read = self._marks.popleft()
+        return watermark, read
 
     def probe(self, lsn: int) -> None:
         """Send a frame without rows when everything up to an LSN has passed, of its logs or not."""
@@ -293,6 +297,11 @@ class LiveGear:
         self.is_ending = True
         if self._tail is not None:
             self._tail.wake_up()
+
+    def park(self, part: int = 0) -> None:
+        """Note that the last batch is over for Spark, too; of a view in parts, that of one."""
+        del part
+        self._parked.set()
 
     def wait_parked(self, seconds: float) -> bool:
         """Wait until the batch is over for Spark, too; whether it is."""
@@ -520,7 +529,7 @@ class LiveBatch:
         self._wire.send(*self._header(lsn, kind), data.serialize())
 
     def _header(self, lsn: int, kind: int = ROWS) -> tuple[bytes, bytes]:
-        self._gear.sent(lsn, self._tracker)
+        self._gear.sent(lsn, self._tracker, min(lsn, self._taken_lsn))
         return self._head(lsn, kind)
 
     def _head(self, lsn: int, kind: int) -> tuple[bytes, bytes]:

@@ -72,7 +72,8 @@ class PartResults:
                 ready = list(self._merge.reported(part, lsn, rows))
             live = self.feed.live
             for at, found in ready:
-                self.consumer.take(found, at, live.watermark_at(at), durably=False)
+                watermark, cause = live.sent_at(at)
+                self.consumer.take(found, at, watermark, durably=False, cause=cause)
         if ready:
             with self._moved:
                 self._moved.notify_all()

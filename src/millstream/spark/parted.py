@@ -82,24 +82,28 @@ class PartGear(LiveGear):
         self._meeting = _Meeting()
         self._served = _Meeting()  # the last one that was complete
         self._served.over.set()
-        self._parked_parts = 0
+        self._parked_parts: set[int] = set()
+
+    def park(self, part: int = 0) -> None:
+        """Note that the last batch of a part is over for Spark, too."""
+        with self._lock:
+            self._parked_parts.add(part)
+            if len(self._parked_parts) == self.key_parts.count:
+                super().park()
 
     def serve_part(self, part: int, wire: Connection, serve: Callable[[PartWires], None]) -> None:
         """Serve the reader of a part: when all are there, one thread serves them together."""
         while True:
             with self._lock:
                 is_parked, meeting = self.is_ending, self._meeting
-                if is_parked:
-                    self._parked_parts += 1
-                    if self._parked_parts == self.key_parts.count:
-                        self._parked.set()
-                else:
+                if not is_parked:
                     self._check_new(part)
                     meeting.wires[part] = wire
                     is_last = len(meeting.wires) == self.key_parts.count
                     if is_last:
                         self._served, self._meeting = meeting, _Meeting()
             if is_parked:
+                self.park(part)
                 wire.read(1)  # nothing comes on it: it ends when the task is stopped
                 return
             if is_last:
@@ -132,7 +136,7 @@ class PartGear(LiveGear):
         """Get ready for other queries that read."""
         self.results.abandon()
         self._call_off()
-        self._parked_parts = 0
+        self._parked_parts.clear()
         super().open_again()
 
     def _call_off(self) -> None:
@@ -303,6 +307,8 @@ class PartedFeed(ViewFeed):
                 return ""
             key = (verb, *words)
             if key not in self._answers:
+                if verb == "latest" and self.is_ending:
+                    return self._stay(words, part)
                 self._answers[key] = self._answer(verb, words)
             return self._answers[key]
 

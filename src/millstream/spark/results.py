@@ -41,8 +41,19 @@ _SMALL: Final = 1 << 14
 class ResultConsumer(Protocol):
     """Takes the results of a view."""
 
-    def take(self, rows: Sequence[Rows], lsn: int, watermark: int | None, *, durably: bool) -> None:
-        """Newest rows, and the LSN up to which they count. Returns when they are taken in."""
+    def take(
+        self,
+        rows: Sequence[Rows],
+        lsn: int,
+        watermark: int | None,
+        *,
+        durably: bool,
+        cause: int | None = None,
+    ) -> None:
+        """Newest rows, and the LSN up to which they count. Returns when they are taken in.
+
+        The cause is the LSN of the newest commit that counts in them; None: the same LSN.
+        """
 
     def make_durable(self) -> None:
         """Return when all that was taken is on disk."""
@@ -83,9 +94,9 @@ class Results:
 
     def flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take what a live task has sent up to an LSN."""
-        watermark = self.feed.live.watermark_at(lsn)
+        watermark, cause = self.feed.live.sent_at(lsn)
         with self._taking:
-            self._consumer.take(rows, lsn, watermark, durably=False)
+            self._consumer.take(rows, lsn, watermark, durably=False, cause=cause)
 
     def staged(self, epoch: int, task: int, rows: list[Rows]) -> None:
         """Keep what a task has sent until its batch is over."""

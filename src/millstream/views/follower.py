@@ -103,9 +103,9 @@ class LogFollower:
         if self._tail is not None:
             self._tail.wake_up()
 
-    def stop(self, *, gracefully: bool = True) -> None:
+    def stop(self, *, gracefully: bool = True, patiently: bool = False) -> None:
         """Have the thread end. Nothing has to be repeated either way: each batch is a commit."""
-        del gracefully
+        del gracefully, patiently
         self._stopping = True
         if self._tail is not None:
             self._tail.wake_up()

@@ -102,7 +102,8 @@ def take_over(
     storage = views.storage
     check_built(views, built)
     try:
-        built.stop(gracefully=True)
+        # Without a checkpoint the new view would read all of it again, which may be gone by then.
+        built.stop(gracefully=True, patiently=True)
         built.runner.join()
         built.view.end()
         make_readable(storage.dispatcher, storage.log)  # raises, if the disk is full

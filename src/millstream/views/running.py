@@ -89,8 +89,8 @@ class ViewRunner(Protocol):
     def start(self) -> None:
         """Start its thread."""
 
-    def stop(self, *, gracefully: bool = True) -> None:
-        """Have its thread end; gracefully: at a checkpoint."""
+    def stop(self, *, gracefully: bool = True, patiently: bool = False) -> None:
+        """Have its thread end; gracefully: at a checkpoint; patiently: however long that takes."""
 
     def join(self) -> None:
         """Wait until its thread has ended."""
@@ -167,12 +167,12 @@ class RunningView:
         if every is not None:
             self.ticker = Ticker(self.view, every.total_seconds())
 
-    def stop(self, *, gracefully: bool) -> None:
-        """Have its threads end; gracefully: at a checkpoint."""
+    def stop(self, *, gracefully: bool, patiently: bool = False) -> None:
+        """Have its threads end; gracefully: at a checkpoint; patiently: however long that takes."""
         if self.ticker is not None:
             self.ticker.stop()
         self.view.stop()
-        self.runner.stop(gracefully=gracefully)
+        self.runner.stop(gracefully=gracefully, patiently=patiently)
 
     def error_at(self, lsn: int) -> ViewFailedError | None:
         """Why it has failed, if it has; a retry that a commit up to an LSN leads to is awaited."""
@@ -218,7 +218,7 @@ class Stalled:
         """Have the view fail."""
         self._view.progress.failed(self.error, hopeless=True)
 
-    def stop(self, *, gracefully: bool = True) -> None:
+    def stop(self, *, gracefully: bool = True, patiently: bool = False) -> None:
         """Do nothing: no thread runs."""
 
     def join(self) -> None:

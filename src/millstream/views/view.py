@@ -317,15 +317,25 @@ class View:
     # ---- results
 
     def take(
-        self, rows: Sequence[Results], lsn: int, watermark: int | None, *, durably: bool
+        self,
+        rows: Sequence[Results],
+        lsn: int,
+        watermark: int | None,
+        *,
+        durably: bool,
+        cause: int | None = None,
     ) -> None:
-        """Commit what the newest results change, which count up to an LSN."""
+        """Commit what the newest results change, which count up to an LSN.
+
+        The cause is the LSN of the newest commit that counts in them; None: the same LSN.
+        """
         with self._working:
             if watermark is not None:
                 self.watermark = watermark
             if lsn >= self.cause:
                 update = self._shape.take(rows, lsn, self.watermark, self._clock())
-                self._commit(update, lsn, self._since())
+                newest = lsn if cause is None else max(cause, self.cause)
+                self._commit(update, newest, self._since())
         if durably:
             self.make_durable()
         self.progress.caught_up(lsn)
