@@ -6,6 +6,7 @@ MILLSTREAM_INTERRUPTS=all interrupts at every point of every call, and many time
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from functools import partial
 
@@ -14,14 +15,22 @@ import pytest
 import millstream as ms
 from millstream.testing import Background, engine_of
 
-from ..interrupting import EVERY, at_each_point, at_random  # noqa: TID252
+from ..interrupting import ENDS, EVERY, at_each_point, at_random  # noqa: TID252
 
-pytestmark = [
-    pytest.mark.slow,
-    # Python ignores what is raised in a finalizer, a KeyboardInterrupt, too.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.slow, ENDS]
 TIMES = 5000 if EVERY else 200
+
+
+@pytest.fixture(autouse=True)
+def interrupted_finalizers(monkeypatch):
+    """Python ignores what is raised in a finalizer. Here that may be a KeyboardInterrupt only."""
+    report = sys.unraisablehook
+
+    def report_others(raised):
+        if not issubclass(raised.exc_type, KeyboardInterrupt):
+            report(raised)
+
+    monkeypatch.setattr(sys, "unraisablehook", report_others)
 
 
 class World:
