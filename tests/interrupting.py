@@ -50,7 +50,7 @@ signal, too: this ends the process, with the stacks of all threads."""
 @functools.cache
 def _blocks(code):
     """The protected ranges of a code: first and last offset, where it goes on, how deep."""
-    return tuple(dis._parse_exception_table(code))
+    return tuple(vars(dis.Bytecode(code))["exception_entries"])  # typeshed does not know it
 
 
 def _block_at(code, offset):
