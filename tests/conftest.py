@@ -24,6 +24,7 @@ pa.array([0])  # imports pandas
 # Each Java of the tests lives for seconds or minutes: compiling it well takes longer than it saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 load_profile()
+pytest_plugins = ["tests.plain_rules"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -1,13 +1,21 @@
 """For tests of signals: a handler that raises in the main thread, at chosen or random instants.
 
-CPython runs signal handlers in the main thread, at the beginning of a function, after a call of
-something that is no Python function, and when it jumps back. ``at_each_point`` raises at each of
+CPython runs signal handlers in the main thread where its interpreter looks at ``eval_breaker``: in
+3.11 at the beginning of a function and where a generator goes on (``RESUME``), after a call of
+something that is no Python function (``CALL``, ``CALL_FUNCTION_EX``), and when it has jumped back.
+Not after a Python function returns, and not within ``with``. ``at_each_point`` raises at each of
 these in turn, as far as they are in our own code or in what it uses to wait.
+
+What a handler raises belongs to the instruction that was executed, as in ``with lock: return f()``,
+where the call is within the block and what follows it is not. A tracer raises before the next
+instruction, and what it raises belongs to that one: where the two have other ``except`` or
+``with`` blocks around them it would leave a lock that no signal leaves. Those points it leaves out.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
 import os
 import random
 import signal
@@ -17,18 +25,50 @@ import time
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
+
 import millstream
 
-from .effort import PROOF
+from .effort import PROOF, effort
 from .seed import SEED
 
 _OURS = str(Path(millstream.__file__).parent)
 _PURE = (os.path.join(_OURS, "sql"), os.path.join(_OURS, "model"))
 _WAITING = {threading.__file__, os.path.join(os.path.dirname(threading.__file__), "contextlib.py")}
-_POINTS = {"RESUME", "JUMP_BACKWARD", "CALL", "CALL_FUNCTION_EX"}
+_CALLS = {"CALL", "CALL_FUNCTION_EX"}
+_FIRST_AWAIT = 2
+"""``RESUME`` with such an argument is within ``yield from`` or ``await``: there is no look."""
 
 SOME = 30
 """At about so many points of a call, in the short form."""
+
+ENDS = pytest.mark.timeout(effort(300, 7200), method="thread")
+"""For tests that interrupt their own process. One that hangs would hang when it is ended by a
+signal, too: this ends the process, with the stacks of all threads."""
+
+
+@functools.cache
+def _blocks(code):
+    """The protected ranges of a code: first and last offset, where it goes on, how deep."""
+    return tuple(vars(dis.Bytecode(code))["exception_entries"])  # typeshed does not know it
+
+
+def _block_at(code, offset):
+    """The innermost ``try`` or ``with`` block around an instruction."""
+    return next((each for each in _blocks(code) if each.start <= offset < each.end), None)
+
+
+def _looks_for_signals(code, executed, at):
+    """Whether the interpreter does, between the instruction at an offset and that at another."""
+    name, argument = dis.opname[code.co_code[executed]], code.co_code[executed + 1]
+    if name == "RESUME":
+        looks = argument < _FIRST_AWAIT
+    elif "JUMP_BACKWARD" in name:
+        looks = at < executed  # it may have a condition, and go on instead
+    else:
+        looks = name in _CALLS
+    # An error belongs to what is one unit before the next instruction: see ``exception_unwind``.
+    return looks and _block_at(code, at - 2) == _block_at(code, at)
 
 
 class _Tracer:
@@ -37,7 +77,7 @@ class _Tracer:
     def __init__(self, place):
         self.place = place
         self.count = 0
-        self._before = {}  # the opcode that a frame has executed last
+        self._before = {}  # the offset of the opcode that a frame has executed last
         self._called = {}  # whether that has called a Python function
         self._over = False
 
@@ -59,12 +99,11 @@ class _Tracer:
             self._called.pop(id(frame), None)
         if event != "opcode" or self._over:
             return self._step
+        code, at = frame.f_code, frame.f_lasti
         before = self._before.get(id(frame))
         called = self._called.pop(id(frame), False)
-        self._before[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        if before is not None and before.startswith("POP_JUMP_BACKWARD"):
-            before = "JUMP_BACKWARD"
-        if before in _POINTS and not (before.startswith("CALL") and called):
+        self._before[id(frame)] = at
+        if before is not None and not called and _looks_for_signals(code, before, at):
             self.count += 1
             if self.count == self.place:
                 self._over = True

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from functools import partial
 
@@ -15,14 +16,22 @@ import millstream as ms
 from millstream.testing import Background, engine_of
 
 from ..effort import effort  # noqa: TID252
-from ..interrupting import at_each_point, at_random  # noqa: TID252
+from ..interrupting import ENDS, at_each_point, at_random  # noqa: TID252
 
-pytestmark = [
-    pytest.mark.slow,
-    # Python ignores what is raised in a finalizer, a KeyboardInterrupt, too.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.slow, ENDS]
 TIMES = effort(200, 5000)
+
+
+@pytest.fixture(autouse=True)
+def interrupted_finalizers(monkeypatch):
+    """Python ignores what is raised in a finalizer. Here that may be a KeyboardInterrupt only."""
+    report = sys.unraisablehook
+
+    def report_others(raised):
+        if not issubclass(raised.exc_type, KeyboardInterrupt):
+            report(raised)
+
+    monkeypatch.setattr(sys, "unraisablehook", report_others)
 
 
 class World:

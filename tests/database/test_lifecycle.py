@@ -538,7 +538,7 @@ def test_forgotten_sources_are_counted_out(db):
 # ---- fork
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_fork_hears_that_it_has_no_database(db):
     db.execute("CREATE SOURCE s (n BIGINT); CREATE TABLE t (id BIGINT PRIMARY KEY)")
     source, subscription = db.source("s"), db.subscribe("SELECT n FROM s")
@@ -592,7 +592,7 @@ def test_a_fork_hears_that_it_has_no_database(db):
     db.execute("INSERT INTO t VALUES (1)")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_fork_while_everything_runs(db):
     """Locks that other threads hold at that moment must not hang the child."""
     db.execute("CREATE SOURCE s (n BIGINT)")

@@ -147,7 +147,10 @@ def report(facts):
 
 def child(path, what):
     """What a child reports; it must end by itself, and say nothing else."""
-    code = f"import tests.on_spark.test_interrupts as t; t.report(t.{what}({str(path)!r}))"
+    code = (
+        f"import faulthandler; faulthandler.dump_traceback_later({2 * TIMEOUT}, exit=True); "
+        f"import tests.on_spark.test_interrupts as t; t.report(t.{what}({str(path)!r}))"
+    )
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=Path(__file__).parents[2],
@@ -157,7 +160,7 @@ def child(path, what):
         start_new_session=True,
     ) as process:
         try:
-            output, errors = process.communicate(timeout=2 * TIMEOUT)
+            output, errors = process.communicate(timeout=2 * TIMEOUT + 30)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
