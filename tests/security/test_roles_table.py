@@ -461,6 +461,27 @@ def test_points_that_are_remembered_are_for_those_who_may(walk):
         assert walk.postgres(client, sql) == ROLE
 
 
+@pytest.mark.parametrize("tenant", TENANTS)
+def test_the_text_of_a_view_may_name_other_tenants(walk, tenant):
+    """SHOW CREATE is refused for tenants, and PostgreSQL's catalog has nothing for them instead."""
+    walk.run(
+        "CREATE MATERIALIZED VIEW secret WITH (tenant = 'org') AS SELECT * FROM s WHERE n > 42"
+    )
+    with walk.client(("read", tenant)) as client:
+        asked = [
+            client.execute(sql).fetchall()
+            for sql in (
+                "SELECT pg_get_viewdef('secret'::regclass)",
+                "SELECT definition FROM pg_views WHERE viewname = 'secret'",
+                "SELECT definition FROM pg_matviews WHERE matviewname = 'secret'",
+                "SELECT view_definition FROM information_schema.views WHERE table_name = 'secret'",
+            )
+        ]
+        shown = walk.served.client.get("/v1/catalog", headers=bearer(walk.keys["read", tenant]))
+    walk.run("DROP VIEW secret")
+    assert ("42" in str(asked)) == ("n > 42" in shown.text) == (tenant is None)
+
+
 def test_a_token_of_another_tenant_shows_nothing_of_it(walk):
     """A token is a place in the log, and no right: its reader sees rows of its own tenant only."""
     other = walk.served.keys.create("other", tenant="other")

@@ -25,16 +25,32 @@ class PacedReader:
         max_rows: at most so many rows in a batch.
         max_delay: wait so many seconds for ``max_rows`` rows.
         demand: hand over only what ``request`` asks for, and so many rows to begin with.
+        only_durable: hand over only what is on the disk, and wait for that.
 
     Attributes:
         is_paused: nothing is handed over for now.
         pid: the process that may read.
     """
 
-    __slots__ = ("_demand", "_demand_lock", "_inbox", "_max_delay", "_max_rows", "is_paused", "pid")
+    __slots__ = (
+        "_demand",
+        "_demand_lock",
+        "_inbox",
+        "_max_delay",
+        "_max_rows",
+        "_only_durable",
+        "is_paused",
+        "pid",
+    )
 
     def __init__(
-        self, inbox: Inbox, *, max_rows: int | None, max_delay: float | None, demand: int | None
+        self,
+        inbox: Inbox,
+        *,
+        max_rows: int | None,
+        max_delay: float | None,
+        demand: int | None,
+        only_durable: bool,
     ) -> None:
         self.is_paused = False
         self.pid = os.getpid()
@@ -43,11 +59,15 @@ class PacedReader:
         self._max_delay = max_delay
         self._demand = demand
         self._demand_lock = threading.Lock()
+        self._only_durable = only_durable
 
     def poll(self) -> ChangeBatch | None:
         """The next batch if there is one, if it is wanted, and if it is due.
 
         A signal that comes meanwhile loses nothing: the next call gives the batch.
+
+        Raises:
+            LogError: the batch is to be on the disk, and cannot be written.
         """
         if self.pid != os.getpid():
             raise forked()
@@ -61,6 +81,8 @@ class PacedReader:
         if taken is None:
             return None
         batch = taken[0]
+        if self._only_durable:
+            inbox.feed.log.await_durable(batch.lsn)
         inbox.taken = None  # from here on there is no call until the reader has it
         return batch
 
@@ -93,6 +115,21 @@ class PacedReader:
             if demand is not None:
                 self._demand = max(0, demand - len(batch))
             inbox.taken = batch, position
+
+    def poll_now(self) -> ChangeBatch | None:
+        """As ``poll``, without the disk.
+
+        Raises:
+            BlockingIOError: the disk is needed: ``poll``, in a thread that may wait.
+        """
+        inbox = self._inbox
+        if inbox.is_reading_log:
+            raise BlockingIOError
+        if not self._only_durable:
+            return self.poll()
+        if inbox.taken is not None or inbox.may_have_news:
+            raise BlockingIOError
+        return None
 
     def wake_when_due(self, wake: Callable[[], None]) -> float | None:
         """Have a function called when it is worth polling again.

@@ -254,6 +254,16 @@ class Log:
         """Everything up to here can be read, and survives the end of this process."""
         return self._segments.written.lsn
 
+    def await_durable(self, lsn: int) -> None:
+        """Wait until everything up to an LSN is on the disk.
+
+        Raises:
+            LogError: why it cannot be.
+        """
+        if self._writer.durable_lsn < lsn:
+            self.appender.wait_written(lsn)  # readers may have rows before the queue has
+            self._writer.sync_written()
+
     @property
     def durable_lsn(self) -> int:
         """Everything up to here is on the disk, and survives a loss of power."""

@@ -109,7 +109,11 @@ class SubscriptionBase:
         self.errors = 0
         self._inbox = inbox
         self._reader = PacedReader(
-            inbox, max_rows=options.max_rows, max_delay=options.max_delay, demand=options.demand
+            inbox,
+            max_rows=options.max_rows,
+            max_delay=options.max_delay,
+            demand=options.demand,
+            only_durable=options.name is not None,
         )
         self._cancelled = False
         self._acknowledge = acknowledge

@@ -154,6 +154,8 @@ class CallbackSubscription(Subscription):
                 self._inbox.wake_up()
             batch = slot.get()
             if batch is not None:
+                if self.name is not None:
+                    self._inbox.feed.log.await_durable(batch.lsn)
                 return self._own(batch)
         return next(self, None)
 

@@ -90,12 +90,13 @@ class AsyncSubscription(SubscriptionBase):
         self.cancel()
 
     async def _poll(self) -> ChangeBatch | None:
-        """The next batch, if it is due; what has to be read from the disk, in another thread."""
+        """The next batch, if it is due; what the disk is needed for, in another thread."""
         pending = self._from_disk
         if pending is None:
-            if not self._inbox.is_reading_log:
-                return self._reader.poll()
-            pending = self._from_disk = _readers.pool.submit(self._reader.poll)
+            try:
+                return self._reader.poll_now()
+            except BlockingIOError:
+                pending = self._from_disk = _readers.pool.submit(self._reader.poll)
         # Shielded: if this task is cancelled, the next call finds what was read, even if it runs in
         # another event loop.
         batch = await asyncio.shield(asyncio.wrap_future(pending))

@@ -49,7 +49,7 @@ class CatalogQueries(SealedDuckDB):
         """
         context = session.context
         definitions = [context.engine.catalog[name] for name in context.names()]
-        relations = Relations(definitions, list(settings), user)
+        relations = Relations(definitions, list(settings), user, session.tenant)
         oids = {each.definition.name.lower(): each.oid for each in relations.all}
         named = _named(user, settings)
         made = translate(text, values, lambda name: oids.get(name.lower()), named)

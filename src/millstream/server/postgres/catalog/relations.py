@@ -224,11 +224,18 @@ class Relations:
         definitions: what the session may see.
         settings: of the connection.
         user: its name.
+        tenant: the tenant whose session it is: it is not shown the texts of views, which may name
+            values of other tenants. None: all are shown.
     """
 
     def __init__(
-        self, definitions: Sequence[Definition], settings: Sequence[tuple[str, str]], user: str
+        self,
+        definitions: Sequence[Definition],
+        settings: Sequence[tuple[str, str]],
+        user: str,
+        tenant: str | None,
     ) -> None:
+        self._tenant = tenant
         self._definitions = definitions
         self._settings = settings
         self._user = user
@@ -347,7 +354,7 @@ class Relations:
         """Views and streams."""
         for each in self.all:
             if each.kind == "v":
-                yield "public", each.definition.name, self._user, query_text(each)
+                yield "public", each.definition.name, self._user, self._text(each)
 
     def index_list(self) -> Rows:
         """Indexes, by name."""
@@ -366,7 +373,7 @@ class Relations:
         """By OID: name, and the text that made it."""
         for each in self.all:
             name = each.definition.name
-            yield each.oid, name, name, query_text(each)
+            yield each.oid, name, name, self._text(each)
             if each.index:
                 yield each.index, each.key_name, each.key_name, index_text(each)
 
@@ -387,8 +394,11 @@ class Relations:
         """Views and streams."""
         for each in self.all:
             if each.kind == "v":
-                head = ("millstream", "public", each.definition.name, query_text(each))
+                head = ("millstream", "public", each.definition.name, self._text(each))
                 yield (*head, "NONE", "NO", "NO")
+
+    def _text(self, each: Relation) -> str | None:
+        return query_text(each) if self._tenant is None else None
 
     def schema_columns(self) -> Rows:
         """Columns."""
