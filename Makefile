@@ -101,7 +101,7 @@ TESTS ?= src tests $(APART)
 QUICK := bin/python -m pytest -q -p no:cacheprovider -m "not crash and not slow"
 
 quick-python: | $(UV) ## the quick tests with another Python: make quick-python PYTHON=python3.13
-	UV_PROJECT_ENVIRONMENT=$(ELSEWHERE)/python $(UV) sync --frozen --quiet --python $(PYTHON) --all-extras --group test
+	UV_PROJECT_ENVIRONMENT=$(ELSEWHERE)/python $(UV) sync --frozen --quiet --python $(PYTHON) --all-extras --group lint
 	$(ELSEWHERE)/python/$(QUICK) $(TESTS)
 
 quick-lowest: | $(UV) ## the quick tests with the lowest versions of dependencies that pyproject.toml allows

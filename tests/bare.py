@@ -19,8 +19,10 @@ SOURCE = TESTS.parent / "src" / "millstream"
 SERVED = [
     *(TESTS / each for each in ("cli", "client", "connectors", "notebook", "server")),
     *(SOURCE / each for each in ("client", "connectors", "notebook", "server")),
+    TESTS / "test_docs.py",
+    TESTS / "test_typing.py",
 ]
-"""What is about the extras: not collected."""
+"""What is about the extras, or needs another tool than pytest: not collected."""
 
 COMPLETE = ("catalog", "delivery", "dispatch", "state", "tables", "views")
 """No test of these may be left out."""
