@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check proof bench docs wheel lock format clean
+.PHONY: quick-python quick-lowest quick-bare coverage
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.ready ## the virtual environment, with everything pinned
 
@@ -79,16 +80,16 @@ crashdemo: $(VENV)/.ready-demo ## write, kill -9, reopen: nothing that was ackno
 
 # Tests wait for Spark, disks and each other's threads: three processes keep two cores busy.
 PROCESSES ?= 3
-TESTS      = $(BIN)/python -m pytest -n $(PROCESSES) --durations 20
+PYTEST     = $(BIN)/python -m pytest -n $(PROCESSES) --durations 20
 
 test: services $(VENV)/.ready-test lint ## lint, types, import layers, and all tests
-	$(TESTS)
+	$(PYTEST)
 
 check: services $(VENV)/.ready-test lint ## the quick loop: the same without the tests that take long
-	$(TESTS) -q -x -m "not crash and not slow"
+	$(PYTEST) -q -x -m "not crash and not slow"
 
 proof: services $(VENV)/.ready-test ## the long forms of random, repeated and exhaustive tests: hours
-	MILLSTREAM_PROOF=1 MILLSTREAM_KILLS=20 $(TESTS) -m proof --timeout 14400
+	MILLSTREAM_PROOF=1 MILLSTREAM_KILLS=20 $(PYTEST) -m proof --timeout 14400
 
 .PHONY: lint
 lint: $(VENV)/.ready-test
@@ -96,6 +97,36 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/public_types.py
+
+# ---- the quick tests elsewhere, each in an environment of its own: without Spark and services,
+# ---- or those that TESTS names: make quick-lowest TESTS="tests/log tests/sql"
+
+ELSEWHERE := .cache/venvs
+APART := $(addprefix --ignore=tests/,on_spark connectors console notebook)
+TESTS ?= src tests $(APART)
+QUICK := bin/python -m pytest -q -p no:cacheprovider -m "not crash and not slow"
+
+quick-python: | $(UV) ## the quick tests with another Python: make quick-python PYTHON=python3.13
+	UV_PROJECT_ENVIRONMENT=$(ELSEWHERE)/python $(UV) sync --frozen --quiet --python $(PYTHON) --all-extras --group lint
+	$(ELSEWHERE)/python/$(QUICK) $(TESTS)
+
+quick-lowest: | $(UV) ## the quick tests with the lowest versions of dependencies that pyproject.toml allows
+	$(UV) venv --quiet --clear --python $(PYTHON) $(ELSEWHERE)/lowest
+	$(UV) pip compile --quiet --python $(PYTHON) --all-extras --resolution lowest-direct --output-file $(ELSEWHERE)/lowest.txt pyproject.toml
+	$(UV) pip install --quiet --python $(ELSEWHERE)/lowest --requirements $(ELSEWHERE)/lowest.txt --group test --editable .
+	$(ELSEWHERE)/lowest/$(QUICK) $(TESTS)
+
+quick-bare: | $(UV) ## the quick tests without any extra: those that need none
+	UV_PROJECT_ENVIRONMENT=$(ELSEWHERE)/bare $(UV) sync --frozen --quiet --python $(PYTHON) --group bare
+	CI= $(ELSEWHERE)/bare/$(QUICK) -p tests.bare $(TESTS)
+
+coverage: $(VENV)/.ready-test ## the share of lines and branches that the quick tests run, other processes among them
+	rm -rf .cache/coverage
+	mkdir -p .cache/coverage
+	$(BIN)/coverage run -m pytest -q -p no:cacheprovider -m "not crash and not slow" $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered
 
 bench: $(VENV)/.ready-bench ## the tables of figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/log.py

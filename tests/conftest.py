@@ -11,7 +11,6 @@ import shutil
 
 import pyarrow as pa
 import pytest
-from playwright.sync_api import sync_playwright
 
 from millstream.spark.session import Spark
 
@@ -55,6 +54,8 @@ def spark_owner(tmp_path_factory):
 @pytest.fixture(scope="module")
 def chromium():
     """A Chromium for the tests of a module: its event loop must not outlive them."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - of the extras' tests only
+
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     assert found, "there is no Chromium: make browser"
     with sync_playwright() as playwright:

@@ -73,7 +73,7 @@ class Database(Session):
         check_text(master, "master", optional=True)
         check_mapping(spark_options, "spark_options")
         temporary = None if path is not None else tempfile.mkdtemp(prefix="millstream-")
-        self.path = check_path(temporary if path is None else path)
+        self.path: Path = check_path(temporary if path is None else path)
         try:
             engine = open_engine(
                 self.path,

@@ -1,5 +1,7 @@
 """Where a view is, read from Spark's checkpoint as a crash may have left it."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from millstream.spark.checkpoint import (
     Offset,
     forget_beyond,
+    move,
     offset_in,
     offset_within,
     roll_back,
@@ -87,6 +90,62 @@ def test_a_checkpoint_that_is_ahead_of_the_log_is_removed(write):
     assert offset_within(folder, 60) == Offset(60, (None, 6), 6)
     assert offset_within(folder, 59) is None
     assert not folder.exists()
+
+
+@pytest.fixture
+def schemas():
+    """schemas(checkpoint, "/old/db/views/v"): where Spark has noted schemas; two operators."""
+
+    def writing(checkpoint, path):
+        for number in (0, 1):
+            noted = checkpoint / "state" / str(number) / "_metadata" / "v2" / "0"
+            noted.parent.mkdir(parents=True, exist_ok=True)
+            place = f"file:{path}/state/{number}/_stateSchema/default/0_5f1c"
+            stores = [{"storeName": "default", "stateSchemaFilePaths": [place]}]
+            noted.write_text("v2\n" + json.dumps({"operatorInfo": {}, "stateStoreInfo": stores}))
+            noted.with_name(".0.crc").write_text("of what Spark wrote")
+        return checkpoint
+
+    return writing
+
+
+def noted_in(checkpoint):
+    found = sorted(checkpoint.glob("**/_metadata/v2/0"))
+    texts = [json.loads(each.read_text().split("\n")[1]) for each in found]
+    return [text["stateStoreInfo"][0]["stateSchemaFilePaths"] for text in texts]
+
+
+def test_a_directory_with_another_path(write, schemas):
+    """A database that was renamed, or restored elsewhere."""
+    folder = schemas(write([1], [1]), '/old "db"/_stateSchema/views/v')
+    assert offset_within(folder, 10) is not None
+    paths = [f"{folder}/state/{each}/_stateSchema/default/0_5f1c" for each in (0, 1)]
+    assert noted_in(folder) == [[f"file:{each}"] for each in paths]
+    assert not list(folder.glob("**/.0.crc"))
+
+
+def test_a_directory_that_stayed(write, schemas):
+    folder = schemas(write([1], [1]), write())
+    before = {each: each.read_bytes() for each in folder.glob("**/v2/*")}
+    offset_within(folder, 10)
+    assert {each: each.read_bytes() for each in folder.glob("**/v2/*")} == before
+
+
+def test_a_checkpoint_that_moves(tmp_path, schemas):
+    folder = schemas(tmp_path / "hidden" / "part0", f"{tmp_path}/hidden/part0").parent
+    move(folder, tmp_path / "shown")
+    for number, paths in enumerate(noted_in(tmp_path / "shown")):
+        operator = f"{tmp_path}/shown/part0/state/{number}"
+        assert paths == [f"file:{operator}/_stateSchema/default/0_5f1c"]
+
+
+@pytest.mark.parametrize("text", ["", "v2\n{", 'v2\n{"stateStoreInfo": [1]}', "v2\n[]"])
+def test_damaged_notes_are_left_to_spark(write, schemas, text):
+    folder = schemas(write([1], [1]), "/old/v")
+    noted = next(folder.glob("**/v2/0"))
+    noted.write_text(text)
+    assert offset_within(folder, 10) is not None
+    assert noted.read_text() == text
 
 
 # ---- offsets

@@ -61,6 +61,14 @@ def written(archive):
     return archive
 
 
+def test_a_program_that_ends_without_closing_its_database(archive):
+    """Its list is removed, as all temporary files are, before the database is closed for it."""
+    made = archive()
+    Path(list_of(made)).unlink()
+    made.write()
+    assert not list(made.path.parent.iterdir())
+
+
 def test_it_is_written_once_and_used_then(archive):
     first = archive()
     assert first.option.startswith(LIST)

@@ -69,7 +69,7 @@ class Client(RemoteSubscribing):
     """
 
     def __init__(self, url: str, *, key: str | None = None, timeout: float = 10.0) -> None:
-        self.url = _checked_url(url)
+        self.url: str = _checked_url(url)
         deadline_of(timeout)  # raises if it is no number of seconds
         self._is_closed = False
         self._schemas: dict[str, Schema] = {}

@@ -95,7 +95,7 @@ class Log:
             sync_interval=sync_interval,
             retention_interval=retention_interval,
         )
-        self.path = make_directory(path)
+        self.path: Path = make_directory(path)
         self.clock = clock
         sync = is_sync(wal_mode)
         self._opened = OpenLog(
@@ -111,7 +111,7 @@ class Log:
         self._segments = self._writer.segments
         self._definitions = self._opened.definitions
         self._files = self._opened.files
-        self.appender = Appender(self._writer, sync=sync)
+        self.appender: Appender = Appender(self._writer, sync=sync)
         # Refers to the parts only, so that a log that was forgotten is found and closed.
         self._finalizer = weakref.finalize(self, self._opened.close_forgotten)
 

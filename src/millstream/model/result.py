@@ -79,15 +79,15 @@ class Result:
         lsn: int = NO_LSN,
         catching_up: tuple[str, ...] = (),
     ) -> None:
-        self.schema = schema
-        self.lsn = lsn
-        self.catching_up = catching_up
+        self.schema: Schema = schema
+        self.lsn: int = lsn
+        self.catching_up: tuple[str, ...] = catching_up
         self._rows: list[Row] | None = None
         self._batches: list[pa.RecordBatch] | None = [schema.conform(each) for each in batches]
         self._fetched: Iterator[Row] | None = None
         self._show_all = False
-        self.rowcount = len(self)
-        self.status = ""
+        self.rowcount: int = len(self)
+        self.status: str = ""
 
     @classmethod
     def of_rows(

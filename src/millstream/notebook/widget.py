@@ -50,7 +50,7 @@ class LiveTable(anywidget.AnyWidget):
     _esm = _HERE / "live_table.js"
     _css = _HERE / "live_table.css"
 
-    sql = traitlets.Unicode().tag(sync=True)
+    sql: traitlets.Unicode[str, str | bytes] = traitlets.Unicode().tag(sync=True)
     columns: traitlets.List[Any] = traitlets.List().tag(sync=True)
     rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
     status: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -71,8 +72,13 @@ def offset_in(checkpoint: Path) -> Offset | None:
 
 
 def offset_within(checkpoint: Path, lsn: int) -> Offset | None:
-    """The offset of a checkpoint, once what is ahead of a log that ends with an LSN was removed."""
+    """The offset of a checkpoint, made ready for Spark to go on from.
+
+    What is ahead of a log that ends with an LSN is removed, and the checkpoint may have been
+    written while the database's directory had another path.
+    """
     forget_beyond(checkpoint, lsn)
+    _note_paths(checkpoint, checkpoint)
     place = offset_in(checkpoint)
     if place is not None and place.lsn > lsn:
         shutil.rmtree(checkpoint)
@@ -113,17 +119,41 @@ def _unlink(folder: Path, number: int) -> None:
 
 
 def move(checkpoint: Path, target: Path) -> None:
-    """Give a checkpoint another name in its folder; until then it can be used by neither.
+    """Give a checkpoint another name in its folder; until then it can be used by neither."""
+    _note_paths(checkpoint, target)
+    checkpoint.rename(target)
 
-    Where the schemas of a processor's state are, Spark has written down with the full path, in
-    ``state/<operator>/_metadata/v2``.
+
+def _note_paths(checkpoint: Path, target: Path) -> None:
+    """Note where the schemas of state are once a checkpoint is at ``target``.
+
+    Spark has written that down with the full path, in ``state/<operator>/_metadata/v2``, also if
+    the database's directory has another path now.
     """
     for noted in checkpoint.glob("**/state/*/_metadata/v2/*"):
         if noted.name.isdigit():
-            text = noted.read_text()
-            noted.with_name(f".{noted.name}.crc").unlink(missing_ok=True)
-            noted.write_text(text.replace(f"/{checkpoint.name}/", f"/{target.name}/"))
-    checkpoint.rename(target)
+            operator = noted.parents[2].relative_to(checkpoint)
+            with suppress(ValueError, LookupError, TypeError):  # damaged: Spark will say how
+                _note_path(noted, target.absolute() / operator)
+
+
+def _note_path(noted: Path, operator: Path) -> None:
+    version, _, text = noted.read_text().partition("\n")
+    metadata = json.loads(text)
+    for store in metadata["stateStoreInfo"]:
+        paths = [_below(operator, each) for each in store["stateSchemaFilePaths"]]
+        store["stateSchemaFilePaths"] = paths
+    if metadata != json.loads(text):
+        changed = noted.with_name(f".{noted.name}.changed")
+        changed.write_text(f"{version}\n{json.dumps(metadata)}")
+        noted.with_name(f".{noted.name}.crc").unlink(missing_ok=True)
+        changed.replace(noted)
+
+
+def _below(operator: Path, path: str) -> str:
+    """The path of a schema's file, such as ``file:/tmp/db/...``, in the folder of its operator."""
+    scheme = path[: path.index("/")]
+    return f"{scheme}{operator}/_stateSchema/{path.rpartition('/_stateSchema/')[2]}"
 
 
 def _numbers(folder: Path) -> set[int]:

@@ -103,7 +103,7 @@ class ClassArchive:
         It takes ten seconds or so of one core. Should it fail, starts are slower, and nothing else.
         """
         path = self.path
-        if path is None or self._list is None or not self._list.stat().st_size:
+        if path is None or self._list is None or not _size(self._list):
             return
         _make_room(path.parent)
         part = path.with_suffix(f".{os.getpid()}.part")
@@ -126,6 +126,14 @@ def _make_room(folder: Path) -> None:
     for each in [*there[: 1 - _KEPT], *filter(_is_left_over, halves)]:
         with contextlib.suppress(OSError):
             each.unlink()
+
+
+def _size(listed: Path) -> int:
+    """How long a list is; 0 once it is removed, as at the exit of a program that closes nothing."""
+    try:
+        return listed.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _is_left_over(half: Path) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from millstream.delivery.inbox import Inbox
     from millstream.log import Log
+    from millstream.model.schema import Schema
     from millstream.subscriptions.options import SubscribedQuery, SubscribeOptions
 
 State = Literal["active", "paused", "cancelled", "completed", "failed"]
@@ -99,12 +100,12 @@ class SubscriptionBase:
         leave: Callable[[Inbox], None],
         forgotten: Callable[[Inbox], None],
     ) -> None:
-        self.id = next(_numbers)
-        self.sql = query.sql
-        self.schema = query.schema
-        self.target = query.target
-        self.name = options.name
-        self.tenant = query.tenant
+        self.id: int = next(_numbers)
+        self.sql: str = query.sql
+        self.schema: Schema = query.schema
+        self.target: str = query.target
+        self.name: str | None = options.name
+        self.tenant: str | None = query.tenant
         self.ack_mode = options.ack
         self.errors = 0
         self._inbox = inbox

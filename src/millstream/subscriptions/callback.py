@@ -19,6 +19,7 @@ from millstream.threads import thread, uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.sources import Inlet
     from millstream.sql import SelectPlan
@@ -241,9 +242,9 @@ class InlineSubscription:
         on_complete: OnComplete | None,
     ) -> None:
         self.sql = sql
-        self.schema = plan.schema
-        self.delivered = 0
-        self.errors = 0
+        self.schema: Schema = plan.schema
+        self.delivered: int = 0
+        self.errors: int = 0
         self._inlet = inlet
         self._plan = plan
         self._test = None if plan.predicate is None else plan.predicate.test

@@ -1,0 +1,41 @@
+"""Views on Spark that earlier versions wrote go on in this one. See docs/releasing.md."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import millstream as ms
+from millstream.testing import Mirror
+
+from ..kept import as_json, each_version, unpack  # noqa: TID252 - tests have no name
+from .observing import settle
+
+VIEWS = ("volumes", "minutes", "named", "ranks")
+LATER = datetime(2026, 1, 2, 12, 10, tzinfo=UTC)
+
+
+@each_version
+def test_every_row_is_there_and_views_go_on(version, tmp_path, spark):
+    path, holds = unpack(version, "on-spark", tmp_path)
+    with ms.open(path, spark=spark) as db:
+        for name, rows in holds["rows"].items():  # before Spark has looked at them
+            found = db.query(f"SELECT * FROM {name}", stale_ok=True).fetchall()
+            assert as_json(found) == rows, name
+        settle(db, *VIEWS)
+        for name, rows in holds["rows"].items():
+            assert as_json(db.query(f"SELECT * FROM {name}").fetchall()) == rows, name
+
+        follower = Mirror(db.subscribe("SELECT * FROM volumes"))
+        before = dict(db.query("SELECT symbol, volume FROM volumes").fetchall())
+        minutes = db.query("SELECT * FROM minutes").fetchall()
+        db.insert("trades", [("AAPL", 1000.0, 10_000, LATER)])
+        db.insert("companies", [("ÅÄÖ", "Three letters")])
+        settle(db, *VIEWS)
+        after = follower.catch_up(db, "volumes").fetchall()
+        assert dict(row[:2] for row in after) == before | {"AAPL": before["AAPL"] + 10_000}
+        assert ("AAPL", 10_000, 1) in db.query("SELECT * FROM ranks").fetchall()
+        named = db.query("SELECT COUNT(*) FROM named WHERE name = 'Three letters'").fetchall()
+        assert named == db.query("SELECT COUNT(*) FROM trades WHERE symbol = 'ÅÄÖ'").fetchall()
+        closed = db.query("SELECT * FROM minutes").fetchall()
+        assert set(minutes) < set(closed)
+        assert sum(row[2] for row in closed) == 60  # all that came before 12:10
