@@ -16,7 +16,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "/tests/on_spark/" in str(item.path):
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.filterwarnings("ignore"))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "/tests/security/" in str(item.path) and "spark_owner" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.filterwarnings("ignore"))
 
 
 @pytest.fixture
