@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
 import subprocess
@@ -58,3 +59,14 @@ def test_what_serve_refuses(tmp_path, options, text):
     assert done.exit_code == 1
     assert text in str(done.exception)
     assert not (tmp_path / "db").exists()
+
+
+def test_a_request_that_the_end_of_the_server_cuts_short_may_be_sent_again(served, monkeypatch):
+    """Clients send it again after a 503 of ours, and not after a 500 of the web server's."""
+
+    async def cut_short(*_):
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(served.server._service.statements, "run", cut_short)
+    answer = served.sql("SELECT 1")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "CLOSED")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from functools import partial
@@ -13,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from millstream.errors import Error, RequestError
+from millstream.errors import ClosedError, Error, RequestError
 from millstream.server import (
     hooking,
     ingest,
@@ -109,6 +110,10 @@ def _measured(
             response = await call(request)
         except Error as error:
             response = error_answer(error)
+        except asyncio.CancelledError:  # by uvicorn, which stops and waits no longer
+            response = error_answer(
+                ClosedError("the server stops", hint="whether the request was served is not known")
+            )
         except Exception as error:  # noqa: BLE001 - logged there; the client is told no details
             response = error_answer(error)
         service.measures.request(route, response.status_code, time.perf_counter() - began)

@@ -435,7 +435,10 @@ def _write_archive() -> None:
     """Save Java's classes, once; not before a view has run, so that what it needs is there."""
     archive = _USERS.archive
     if archive is not None and archive.is_wanted and _USERS.has_views:
-        archive.write()
+        try:
+            archive.write()
+        except OSError as error:  # a database closes all the same; the next one may write it
+            _logger.info("Java's classes were not archived: %s", error)
 
 
 def _process_of(session: Any) -> subprocess.Popen[bytes] | None:  # noqa: ANN401 - a SparkSession
