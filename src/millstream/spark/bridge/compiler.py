@@ -36,7 +36,6 @@ def add_to(session: Any) -> None:  # noqa: ANN401 - a SparkSession
     versions = (session.version, jvm.System.getProperty("java.version"))
     jar = _jar(jvm, versions)
     internals.add_jar(session, jar)
-    jvm.millstream.bridge.ViewSession.prepare()
     jvm.millstream.functions.Functions.register(internals.java_session(session))
 
 

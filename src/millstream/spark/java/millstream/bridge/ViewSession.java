@@ -1,7 +1,6 @@
 package millstream.bridge;
 
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.streaming.state.RocksDBLoader;
 
 /** The session of one view, made and set up by one call. */
 public final class ViewSession {
@@ -9,18 +8,6 @@ public final class ViewSession {
   private static final String IS = "\u001f";
 
   private ViewSession() { }
-
-  /** Unpacks and loads the library of RocksDB while the first view is planned, which will need it. */
-  public static void prepare() {
-    Thread loading = new Thread("millstream-rocksdb") {
-      @Override
-      public void run() {
-        RocksDBLoader.loadLibrary();
-      }
-    };
-    loading.setDaemon(true);
-    loading.start();
-  }
 
   /** A copy of a session, with more settings: names and values, as one text. */
   public static SparkSession of(SparkSession session, String settings) {
