@@ -1,5 +1,7 @@
 """Batches: rows and columns in whatever form they come."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -253,3 +255,23 @@ def test_memory_that_cannot_change_is_not_copied():
     batch = NUMBERS.rows_to_arrow([(1.0, 1)])
     (pushed,) = as_batches(batch, NUMBERS)
     assert pushed.arrow.column(0).buffers()[1].address == batch.column(0).buffers()[1].address
+
+
+FEW_ROWS_OF_A_LOG = """
+import sys
+from millstream.formats.batches import batches_of_tuples
+from millstream.model.schema import Schema
+
+batches_of_tuples([(1,)] * {count}, Schema.of(n="BIGINT"))
+print("pandas" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("count", "imported"), [(32, "False"), (33, "True")])
+def test_a_few_rows_do_not_wait_for_pandas(count, imported):
+    """Whose import takes longer than all else that a first statement does."""
+    program = FEW_ROWS_OF_A_LOG.format(count=count)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == [imported]

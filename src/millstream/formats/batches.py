@@ -201,8 +201,7 @@ def batches_of_tuples(rows: Rows, schema: Schema) -> list[ChangeBatch]:
         SchemaMismatchError: columns that do not fit, or nothing that holds rows.
     """
     if type(rows) is list:  # the usual case, and the one where microseconds count
-        _warm_up()
-        return [ChangeBatch.from_rows(schema, rows)]
+        return _from_tuples(rows, schema)
     if isinstance(rows, ChangeBatch):
         return [rows.copy()]  # one of our own: the log will say where in it the rows are
     if isinstance(rows, pa.RecordBatch):
@@ -215,10 +214,13 @@ def batches_of_tuples(rows: Rows, schema: Schema) -> list[ChangeBatch]:
             f"expected rows, got {type(rows).__name__}",
             hint="give a list of tuples, an Arrow table, a pandas or polars frame",
         )
-    tuples: list[Any] = list(rows)
-    if len(tuples) > FEW_ROWS:
+    return _from_tuples(list(rows), schema)
+
+
+def _from_tuples(rows: list[Any], schema: Schema) -> list[ChangeBatch]:
+    if len(rows) > FEW_ROWS:
         _warm_up()
-    return [ChangeBatch.from_rows(schema, tuples)]
+    return [ChangeBatch.from_rows(schema, rows)]
 
 
 @cache
