@@ -9,7 +9,6 @@ import inspect
 import re
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyspark
 import pytest
@@ -48,28 +47,11 @@ def test_a_cloned_session_has_the_users_functions_and_settings_of_its_own(spark)
     with canary("SparkSession._jsparkSession.cloneSession", "the session of each view"):
         mine = spark.newSession()
         mine.udf.register("canary_twice", lambda n: 2 * n, "bigint")
-        clone = internals.cloned_session(mine, {"spark.sql.session.timeZone": "Asia/Tokyo"})
-        assert clone.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+        clone = internals.cloned_session(mine)
+        clone.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
         assert clone.sql("SELECT canary_twice(21) AS n").collect()[0].n == 42
         assert mine.conf.get("spark.sql.session.timeZone") != "Asia/Tokyo"
         assert clone.sparkContext is spark.sparkContext
-
-
-def test_the_files_of_a_checkpoint_are_made_without_a_process(spark, tmp_path):
-    with canary("SessionState.newHadoopConf, RawLocalFileSystem.setPermission", "checkpoints"):
-        session = internals.cloned_session(spark, TUNING)
-        jvm, java = internals.jvm_of(session), internals.java_session(session)
-        file = jvm.org.apache.hadoop.fs.Path(f"file://{tmp_path}/offsets/0")
-        files = file.getFileSystem(java.sessionState().newHadoopConf())
-        assert files.getClass().getName() == TUNING["fs.file.impl"]
-        files.create(file).close()
-        files.setPermission(file, jvm.org.apache.hadoop.fs.permission.FsPermission("640"))
-        assert [each.name for each in file_of(file).parent.iterdir()] == ["0"]
-        assert file_of(file).stat().st_mode & 0o777 == 0o640
-
-
-def file_of(path):
-    return Path(path.toUri().getPath())
 
 
 def test_the_bridges_jar_is_loaded(spark):
@@ -93,8 +75,6 @@ def test_the_context_of_this_process(spark):
 UNLISTED = {  # read by their names, without an entry in Spark's list
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "spark.sql.streaming.checkpointFileManagerClass",
-    "fs.file.impl",  # Hadoop's
-    "fs.file.impl.disable.cache",
 }
 
 

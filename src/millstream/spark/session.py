@@ -89,9 +89,6 @@ TUNING: Final = {
     _STREAMING + "checkpointFileManagerClass": (
         _CHECKPOINTS + "FileSystemBasedCheckpointFileManager"
     ),
-    # Hadoop's own class would run chmod for every file. Ours is not known yet when Spark starts.
-    "fs.file.impl": "millstream.bridge.LocalFiles",
-    "fs.file.impl.disable.cache": "true",
     _STREAMING + "realTimeMode.minBatchDuration": "1000",
     # Real-time mode's list of operators lacks coalesce, which works; our planner keeps the list.
     internals.ALLOW_LIST_CHECK: "false",
