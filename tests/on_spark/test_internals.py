@@ -47,8 +47,8 @@ def test_a_cloned_session_has_the_users_functions_and_settings_of_its_own(spark)
     with canary("SparkSession._jsparkSession.cloneSession", "the session of each view"):
         mine = spark.newSession()
         mine.udf.register("canary_twice", lambda n: 2 * n, "bigint")
-        clone = internals.cloned_session(mine)
-        clone.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        clone = internals.cloned_session(mine, {"spark.sql.session.timeZone": "Asia/Tokyo"})
+        assert clone.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
         assert clone.sql("SELECT canary_twice(21) AS n").collect()[0].n == 42
         assert mine.conf.get("spark.sql.session.timeZone") != "Asia/Tokyo"
         assert clone.sparkContext is spark.sparkContext
