@@ -10,6 +10,8 @@ import millstream as ms
 from millstream.spark.columns import columns_json
 from millstream.spark.internals import empty_frame
 
+from .exact import plain_session
+
 
 def pytest_collection_modifyitems(items):
     """All of them start Spark."""
@@ -40,12 +42,8 @@ def little_memory(spark):
 
 
 def batch_answer(spark, sql, **tables):
-    """What plain Spark gives for a SELECT over tables, each (schema, rows), as a sorted list.
-
-    Session functions and time zone as the views have them.
-    """
-    clone = spark.newSession()
-    clone.conf.set("spark.sql.session.timeZone", "UTC")
+    """What plain Spark gives for a SELECT over tables, each (schema, rows), as a sorted list."""
+    clone = plain_session(spark)
     for name, (schema, rows) in tables.items():
         empty = empty_frame(clone, columns_json(schema.arrow))
         frame = clone.createDataFrame(rows, empty.schema) if rows else empty

@@ -18,21 +18,27 @@ _MARK = Schema.of(at="TIMESTAMP")
 _OWN = ("_op", "_weight", "_lsn")
 
 
+def plain_session(spark):
+    """A session for plain queries, in batch, with session functions and time zone as views have."""
+    session = spark.newSession()
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        # So few rows are not worth compiled plans; the interpreted ones mean the same.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return session
+
+
 class Plain:
     """Plain Spark, in batch: what a SELECT gives over some rows."""
 
     def __init__(self, spark):
-        self._session = spark.newSession()
-        settings = {
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.adaptive.enabled": "false",
-            # So few rows are not worth compiled plans; the interpreted ones mean the same.
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        }
-        for name, value in settings.items():
-            self._session.conf.set(name, value)
+        self._session = plain_session(spark)
 
     def give(self, name, schema, rows, marks=None):
         """Let queries read rows under a name.

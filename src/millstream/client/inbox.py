@@ -40,7 +40,7 @@ class _Backlog:
 
 
 class _Positions:
-    """What a subscription asks its feed and its log for: tokens."""
+    """What a subscription asks its feed and its log for: tokens, times, what is on the disk."""
 
     def __init__(self, token: Callable[[int], str]) -> None:
         self.token = token
@@ -53,6 +53,9 @@ class _Positions:
     def clock(self) -> int:
         """Now, in microseconds since 1970."""
         return time.time_ns() // 1000
+
+    def await_durable(self, lsn: int) -> None:
+        """Return at once: the server sends durable subscriptions only what is on its disk."""
 
 
 class RemoteInbox:
