@@ -78,8 +78,8 @@ pushdemo: $(VENV)/.ready-demo ## one filter, subscribed to in every style, witho
 crashdemo: $(VENV)/.ready-demo ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
-# Tests wait for Spark, disks and each other's threads: three processes keep two cores busy.
-PROCESSES ?= 3
+# A process of tests for each core: they keep it busy.
+PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST     = $(BIN)/python -m pytest -n $(PROCESSES) --durations 20
 
 test: services $(VENV)/.ready-test lint ## lint, types, import layers, and all tests

@@ -246,13 +246,18 @@ class TestWhileFull:
 
     def test_acknowledged_positions_wait_for_room(self, db, disk):
         with db.subscribe("SELECT * FROM a", name="d") as subscription:
-            pushed = stall(db, disk)
+            db.source("a").push((0, PAYLOAD))
+            db.flush()
             batch = subscription.recv(TIMEOUT)
+            pushed = stall(db, disk)
+            with pytest.raises(errors.LogFullError):  # what is not on the disk is not given
+                subscription.recv(TIMEOUT)
             promptly(subscription.ack, batch)
             disk.free()
             db.flush()
             stored = engine_of(db).positions._stored
             wait_until(lambda: [each.lsn for each in stored.values()] == [batch.lsn])
+            assert subscription.recv(TIMEOUT).rows[0] == (1, PAYLOAD)
         assert pushed
         assert numbers(db, "a")[-1] == pushed
 

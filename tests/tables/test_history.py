@@ -394,9 +394,10 @@ class TestReaders:
         with opened(tmp_path) as db:
             made(db)
             with db.subscribe(f"SELECT * FROM {name}") as subscription:
+                assert subscription.recv(TIMEOUT).kind == "snapshot"  # which would have the change
                 change(db, 0, 1)
-                while (batch := subscription.recv(TIMEOUT)).kind != "changes":
-                    pass
+                batch = subscription.recv(TIMEOUT)
+                assert batch.kind == "changes"
                 token = batch.token
             for n in range(4):
                 change(db, 60 * n, 60 * n + 60)

@@ -126,11 +126,14 @@ class Stream:
         try:
             subscription = await self._open(self._wanted)
             yield self._sent(self._ready(subscription))
-            async for frame in self._all(subscription):
-                await self._may_go_on.wait()
-                yield self._sent(frame)
-                if frame.type == "end":
-                    return
+            try:
+                async for frame in self._all(subscription):
+                    await self._may_go_on.wait()
+                    yield self._sent(frame)
+                    if frame.type == "end":
+                        return
+            except ObjectNotFoundError as error:  # dropped while it stepped into a tail, or out
+                raise SubscriptionEndedError(error.message) from error
         except ClosedError:
             yield end_frame(self._token, self._lsn)
         except Error as error:
@@ -161,10 +164,7 @@ class Stream:
             # It has stepped into the tail; when it comes out, it was too slow.
             async for frame in self._shared():
                 yield frame
-            try:
-                subscription = await self._open(replace(self._wanted, start=self._token))
-            except ObjectNotFoundError as error:  # dropped while this client was behind
-                raise SubscriptionEndedError(error.message) from error
+            subscription = await self._open(replace(self._wanted, start=self._token))
 
     async def _open(self, wanted: Wanted) -> AsyncSubscription:
         """A subscription of the database; opening one may wait for Spark, so not here."""

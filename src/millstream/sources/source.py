@@ -273,9 +273,9 @@ class Source:
         self.close()
 
     def __del__(self) -> None:
-        watchers = self._inlet.watchers if hasattr(self, "_watcher") else []
-        with contextlib.suppress(ValueError):
-            watchers.remove(self._watcher)
+        if hasattr(self, "_watcher"):  # not if a signal came while it was made
+            with contextlib.suppress(ValueError):
+                self._inlet.watchers.remove(self._watcher)
 
     # ---- off the hot path
 

@@ -123,6 +123,7 @@ class CallbackSubscription(Subscription):
                     self._call(batch)
         except Error as ended:
             error = ended
+            self._inbox.end(ended)  # unless it has ended: the disk takes no rows
         if error is not None:
             report_error(self._on_error, error, self.sql)
         elif self._on_complete is not None and not self._cancelled:
