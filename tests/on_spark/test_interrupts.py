@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
+from millstream.spark import internals
 from millstream.spark.session import Spark
 from millstream.testing import TIMEOUT, wait_until
 
@@ -75,6 +76,7 @@ def seen(db, *rows):
 
 def interrupts(path):
     """Ctrl-C in each phase of the first start, while waiting, and while Spark starts again."""
+    internals.import_pyspark()  # which may take longer than Java's start, beside it
     with ms.open(path) as db:
         db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
         yield "java starts", interrupted(lambda: db.execute(SUMS), "start_java", "result")
