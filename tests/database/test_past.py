@@ -161,6 +161,7 @@ def test_what_is_not_there(quotes):
         quotes.query("SELECT *\nFROM s AS OF 99999")
     assert (raised.value.line, raised.value.column) == (2, 8)
     quotes.insert("s", [(1,)])
+    quotes.wait_for("odd", timeout=TIMEOUT)  # whose row is a commit, too
     lsn = quotes.flush()
     quotes.execute("CREATE TABLE young (n INT PRIMARY KEY)")
     quotes.execute("CREATE MATERIALIZED VIEW younger AS SELECT n FROM young")
