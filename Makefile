@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# Each process that finds no byte code compiles all it imports anew: a second of processor time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install java services psql browser kafka postgres mariadb brokers demo pushdemo crashdemo test check proof bench docs wheel lock format clean
 .PHONY: quick-python quick-lowest quick-bare coverage
