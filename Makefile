@@ -116,8 +116,8 @@ quick-python: | $(UV) ## the quick tests with another Python: make quick-python 
 
 quick-lowest: | $(UV) ## the quick tests with the lowest versions of dependencies that pyproject.toml allows
 	$(UV) venv --quiet --clear --python $(PYTHON) $(ELSEWHERE)/lowest
-	$(UV) pip compile --quiet --python $(PYTHON) --all-extras --resolution lowest-direct --output-file $(ELSEWHERE)/lowest.txt pyproject.toml
-	$(UV) pip install --quiet --python $(ELSEWHERE)/lowest --requirements $(ELSEWHERE)/lowest.txt --group test --editable .
+	$(UV) pip compile --quiet --python $(PYTHON) --all-extras --group test --resolution lowest-direct --output-file $(ELSEWHERE)/lowest.txt pyproject.toml
+	$(UV) pip install --quiet --python $(ELSEWHERE)/lowest --requirements $(ELSEWHERE)/lowest.txt --editable .
 	$(ELSEWHERE)/lowest/$(QUICK) $(TESTS)
 
 quick-bare: | $(UV) ## the quick tests without any extra: those that need none
