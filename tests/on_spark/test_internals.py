@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import stat
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -54,6 +55,23 @@ def test_a_cloned_session_has_the_users_functions_and_settings_of_its_own(spark)
         assert clone.sparkContext is spark.sparkContext
 
 
+def test_the_files_of_a_checkpoint_are_made_by_our_file_system(spark, tmp_path):
+    with canary("SessionState.newHadoopConf, RawLocalFileSystem.setPermission", "checkpoints"):
+        session = internals.cloned_session(spark, TUNING)
+        jvm, java = internals.jvm_of(session), internals.java_session(session)
+        hadoop, settings = jvm.org.apache.hadoop.fs, java.sessionState().newHadoopConf()
+        file = tmp_path / "folder" / "file"
+        path = hadoop.Path(f"file://{file}")
+        files = path.getFileSystem(settings)
+        assert files.getClass().getName() == TUNING["fs.file.impl"]
+        files.create(path).close()
+        files.setPermission(path, hadoop.permission.FsPermission("640"))
+        assert {each.name for each in file.parent.iterdir()} == {"file", ".file.crc"}
+        assert stat.S_IMODE(file.stat().st_mode) == 0o640
+        # State is copied from the disk by this one, which must be a LocalFileSystem.
+        assert hadoop.FileSystem.getLocal(settings).getClass().getName() == TUNING["fs.file.impl"]
+
+
 def test_the_bridges_jar_is_loaded(spark):
     with canary("Utils.getContextOrSparkClassLoader", "the bridge's classes in the driver"):
         named = internals.jvm_of(spark).java.lang.Class.forName
@@ -75,6 +93,8 @@ def test_the_context_of_this_process(spark):
 UNLISTED = {  # read by their names, without an entry in Spark's list
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "spark.sql.streaming.checkpointFileManagerClass",
+    "fs.file.impl",  # Hadoop's, and the next one
+    "fs.file.impl.disable.cache",
 }
 
 

@@ -17,6 +17,8 @@ below ``org.apache.spark.sql``:
   ``catalyst.InternalRow``
 - Closing: ``execution.streaming.runtime.MicroBatchExecution``, ``StreamExecution``,
   ``classic.SparkSession``
+- LocalFiles: that ``RawLocalFileSystem`` of Hadoop makes files with permissions by its own
+  ``setPermission``
 - Functions: ``classic.SparkSession.sessionState``, ``catalyst.analysis.FunctionRegistry``,
   ``catalyst.plans.logical.EventTimeWatermark``
 - the line of operators: ``streaming.StatefulProcessor``, the ``ImplicitGroupingKeyTracker`` of

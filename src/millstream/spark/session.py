@@ -89,6 +89,9 @@ TUNING: Final = {
     _STREAMING + "checkpointFileManagerClass": (
         _CHECKPOINTS + "FileSystemBasedCheckpointFileManager"
     ),
+    # Hadoop's own class runs chmod for every file. It is in Hadoop's cache before ours is loaded.
+    "fs.file.impl": "millstream.bridge.LocalFiles",
+    "fs.file.impl.disable.cache": "true",
     _STREAMING + "realTimeMode.minBatchDuration": "1000",
     # Real-time mode's list of operators lacks coalesce, which works; our planner keeps the list.
     internals.ALLOW_LIST_CHECK: "false",
