@@ -219,9 +219,8 @@ def unknown_frame(session: Any, columns: str) -> Any:  # noqa: ANN401
 
 
 def rdd_id(frame: Any) -> int:  # noqa: ANN401
-    """The id of the RDD that a frame made of one reads (Catalyst's ``LogicalRDD``)."""
-    plan = optimized_plan(frame)
-    return int(plan.rdd().id())
+    """The id of the RDD that a frame was made of (Catalyst's ``LogicalRDD``)."""
+    return int(analyzed_plan(frame).rdd().id())
 
 
 def optimized_plan(frame: Any) -> Any:  # noqa: ANN401

@@ -18,7 +18,7 @@ from millstream.spark.columns import columns_json, name_in_feed
 from millstream.spark.key_parts import KINDS, KeyParts
 from millstream.spark.partition_key import PartitionKey
 from millstream.spark.query import RunningQuery, SparkQuery
-from millstream.sql.views.plan import FEED, log_relation
+from millstream.sql.views.plan import FEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -203,8 +203,8 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
             hint="make the UNION or the join a view of its own, and this one a view over it",
         )
     if plan.line:
-        logs, frame = query.logs, query.line_result()  # which registers the logs, in each new Java
-        leaves = {internals.rdd_id(session.table(log_relation(n))): n for n in range(len(logs))}
+        frame = query.line_result()  # which registers the logs, in each new Java
+        logs, leaves = query.logs, query.leaves
     else:
         logs, leaves = (query.columns,), {}
         internals.unknown_frame(session, columns_json(query.columns)).createOrReplaceTempView(FEED)

@@ -74,6 +74,7 @@ class SparkQuery:
         keys: of a line whose rows are groups, the places of the columns that distinguish them; else
             None. Known once it was planned.
         grows: of a line, whether no row of its result ever changes or goes; known likewise.
+        leaves: of a line, the log that each RDD in its plan stands for; known once it was analysed.
         needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
     """
 
@@ -90,6 +91,7 @@ class SparkQuery:
     operators: tuple[str, ...] = ()
     keys: tuple[int, ...] | None = None
     grows: bool = False
+    leaves: dict[int, int] = field(default_factory=dict)
     needs_exchange: bool = False
     _session: Any = None
     _python: bool | None = None
@@ -250,8 +252,8 @@ class SparkQuery:
             jvm = internals.jvm_of(self.session)
             check_plan(jvm, internals.analyzed_plan(frame))
             relations = {
-                internals.rdd_id(self.session.table(log_relation(log))): LogLeaf(log, grows, time)
-                for log, (grows, time) in enumerate(zip(self.plan.grows, self.times, strict=True))
+                rdd: LogLeaf(log, self.plan.grows[log], self.times[log])
+                for rdd, log in self.leaves.items()
             }
             plan = internals.optimized_plan(frame)
             self._lowered = lower(jvm, plan, relations, self._closing(frame.columns))
@@ -272,8 +274,9 @@ class SparkQuery:
         session = self.session
         if self._frame is not None:
             return self._frame
-        for log, schema in enumerate(self.logs):
-            frame = internals.unknown_frame(session, columns_json(schema))
+        frames = [internals.unknown_frame(session, columns_json(each)) for each in self.logs]
+        self.leaves = {internals.rdd_id(frame): log for log, frame in enumerate(frames)}
+        for log, frame in enumerate(frames):
             frame.createOrReplaceTempView(log_relation(log))
         try:
             self._frame = sql_frame(session, self.plan.spark_sql)

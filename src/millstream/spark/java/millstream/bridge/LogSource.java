@@ -108,6 +108,11 @@ public class LogSource implements TableProvider {
       return "millstream feed " + address.feed;
     }
 
+    /** Else Spark would plan the partitions twice, to ask each of them. */
+    public Scan.ColumnarSupportMode columnarSupportMode() {
+      return live ? Scan.ColumnarSupportMode.UNSUPPORTED : Scan.ColumnarSupportMode.SUPPORTED;
+    }
+
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
       return new LogStream(address, readers, live, lateness);
     }

@@ -6,6 +6,7 @@ import java.io.UncheckedIOException;
 import java.util.List;
 import millstream.bridge.ChangeWriter;
 import millstream.bridge.LiveReader;
+import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.function.MapFunction;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
@@ -72,12 +73,12 @@ public final class Line extends StatefulProcessor implements LiveReader.Follower
             (StatefulProcessor) new Line(name, entry, operators),
             TimeMode.None(),
             OutputMode.Update(),
-            Encoders.LONG())
-        .coalesce(1);
+            Encoders.LONG());
   }
 
   public void init(OutputMode mode, TimeMode time) {
     state = new State(feed, getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE()));
+    if (TaskContext.get() == null) return; // the driver only looks which state there is
     slots = 0;
     mostWaiting = FEW_ROWS;
     for (int i = 0; i < operators.length; i++) operators[i].open(this);
