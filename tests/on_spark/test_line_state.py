@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import millstream as ms
 from millstream.spark.internals import jvm_of
-from millstream.testing import TIMEOUT, wait_until
+from millstream.testing import TIMEOUT, engine_of, wait_until
 
 from .observing import rows_of, settle
 
@@ -227,16 +227,38 @@ def open_states(spark):
     return count.get(None)
 
 
-def test_a_view_that_is_dropped_gives_its_memory_back(db, spark):
+def wait_for_open(spark, count):
+    wait_until(lambda: open_states(spark) == count, lambda: f"open: {open_states(spark)}")
+
+
+def make_pairs(db):
     db.execute("CREATE TABLE t (id INT PRIMARY KEY, k INT); INSERT INTO t VALUES (1, 1), (2, 2)")
-    wait_until(lambda: open_states(spark) == 0, lambda: f"open: {open_states(spark)}")
-    for number in range(2):
-        select = f"SELECT a.id, b.k + {number} AS k FROM t a JOIN t b ON a.id = b.k"
-        db.execute(f"CREATE OR REPLACE MATERIALIZED VIEW kept AS {select}")
-        db.execute(f"CREATE MATERIALIZED VIEW dropped AS {select}")
+    return "SELECT a.id, b.k FROM t a JOIN t b ON a.id = b.k"
+
+
+def test_a_view_that_is_dropped_gives_its_memory_back(db, spark):
+    select = make_pairs(db)
+    wait_for_open(spark, 0)
+    for number in range(6):
+        db.execute(f"CREATE OR REPLACE MATERIALIZED VIEW kept AS {select} AND a.k > {number}")
+        db.execute(f"CREATE MATERIALIZED VIEW dropped AS {select} AND a.k < {number}")
         settle(db, "kept", "dropped")
         assert open_states(spark) >= 2
         db.execute("DROP VIEW dropped")
-    wait_until(lambda: open_states(spark) == 1, lambda: f"open: {open_states(spark)}")
+        wait_for_open(spark, 1)
     db.execute("DROP VIEW kept")
-    wait_until(lambda: open_states(spark) == 0, lambda: f"open: {open_states(spark)}")
+    wait_for_open(spark, 0)
+
+
+def test_a_warm_up_gives_its_memory_back(db, spark, monkeypatch):
+    views = engine_of(db).views.spark_views
+    monkeypatch.setattr(views.spark, "is_cold", lambda _: True)
+    select = make_pairs(db)
+    wait_for_open(spark, 0)
+    db.execute(f"CREATE MATERIALIZED VIEW v AS {select}")
+    db.wait_for("v", timeout=TIMEOUT)
+    wait_until(lambda: views._warm_ups, "a warm-up")
+    warm_up = views._warm_ups[-1]
+    warm_up._thread.join(TIMEOUT)
+    assert warm_up.is_complete
+    wait_for_open(spark, 1)

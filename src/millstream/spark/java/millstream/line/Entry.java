@@ -145,7 +145,7 @@ public class Entry implements Serializable {
   private void begin(long at) {
     for (int i = 0; i < globals.size(); i++) {
       int port = ((Integer) globals.get(i)).intValue();
-      line.at(port).add(Key.NOTHING, new Change(port, Pipe.NOTHING, at, 0L));
+      ((Group) line.at(port)).begin(at);
     }
     for (int i = 0; i < constants.size(); i++) {
       Object[] each = (Object[]) constants.get(i);

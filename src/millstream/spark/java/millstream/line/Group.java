@@ -77,30 +77,46 @@ public class Group extends Operator implements Kept.Kind {
     return port == other;
   }
 
-  void work(Kept root, Change changes) {
+  /** Have the group without keys give its row, though none has come. */
+  void begin(long lsn) {
+    Parts group = (Parts) state.get(Key.NOTHING, slot, 0, this);
+    seen(group, lsn);
+    touch(group);
+  }
+
+  /** Aggregates are the same in any order of the rows, and are not read before the commit's end. */
+  boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
     Parts group = (Parts) root;
-    Key key = root.key;
-    boolean existed = group.exists;
-    byte[] before = existed && group.result == null ? result(key, group) : group.result;
-    long lsn = 0L;
-    UnsafeRow row = new UnsafeRow(inputs);
-    for (Change change = changes; change != null; change = change.next) {
-      lsn = Math.max(lsn, change.lsn);
-      if (change.weight == 0L) continue;
-      row.pointTo(change.row, change.row.length);
-      group.count += change.weight;
-      for (int j = 0; j < aggregates.length; j++) {
-        aggregates[j].take(key, row, change.weight, group.parts[j]);
-      }
+    seen(group, lsn);
+    group.count += weight;
+    for (int i = 0; i < aggregates.length; i++) {
+      aggregates[i].take(group.key, row, weight, group.parts[i]);
     }
+    return true;
+  }
+
+  /** A row is there, at an LSN: the first one finds the aggregates as the result has them. */
+  private void seen(Parts group, long lsn) {
+    if (!group.isTouched) {
+      if (group.exists && group.result == null) group.result = result(group);
+      group.lsn = lsn;
+    } else if (lsn > group.lsn) {
+      group.lsn = lsn;
+    }
+  }
+
+  void work(Kept root, Change none) {
+    Parts group = (Parts) root;
+    boolean existed = group.exists;
+    byte[] before = group.result;
     group.exists = keys == 0 || group.count > 0L;
-    group.result = group.exists ? result(key, group) : null;
+    group.result = group.exists ? result(group) : null;
     state.changed(group, 0);
-    if (existed != group.exists) exists(key, group.exists ? 1L : -1L);
+    if (existed != group.exists) exists(group.key, group.exists ? 1L : -1L);
     if (Arrays.equals(before, group.result)) return;
-    UnsafeRow keyRow = Pipe.row(key.bytes, keys);
-    if (existed) send(keyRow, before, lsn, -1L);
-    if (group.exists) send(keyRow, group.result, lsn, 1L);
+    UnsafeRow key = Pipe.row(group.key.bytes, keys);
+    if (existed) send(key, before, group.lsn, -1L);
+    if (group.exists) send(key, group.result, group.lsn, 1L);
   }
 
   private void exists(Key key, long weight) {
@@ -128,10 +144,10 @@ public class Group extends Operator implements Kept.Kind {
     pipe.send(joined.apply(key, Pipe.row(result, aggregates.length)), lsn, weight);
   }
 
-  private byte[] result(Key key, Parts group) {
+  private byte[] result(Parts group) {
     ArrayList values = new ArrayList();
     for (int i = 0; i < aggregates.length; i++) {
-      aggregates[i].addBuffers(key, group.parts[i], values, group.count);
+      aggregates[i].addBuffers(group.key, group.parts[i], values, group.count);
     }
     return Pipe.bytes(resultOf.apply(new GenericInternalRow(values.toArray())));
   }
@@ -151,6 +167,9 @@ public class Group extends Operator implements Kept.Kind {
     final Object[] parts;
     long count;
     boolean exists;
+
+    /** The newest LSN of the rows since it was worked on. */
+    long lsn;
 
     /** The result that it gave last; null if that is not known, and must be made again. */
     byte[] result;

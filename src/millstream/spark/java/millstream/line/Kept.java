@@ -23,7 +23,10 @@ abstract class Kept {
   /** How many bytes are stored of it. */
   int stored;
 
-  /** Of a root, the changes of its key that the operator has not worked on, in order. */
+  /** Of a root, whether rows of its key have come that the operator has not worked on. */
+  boolean isTouched;
+
+  /** Of these rows, those that the operator has not applied on arrival, in order. */
   Change first;
 
   Change last;

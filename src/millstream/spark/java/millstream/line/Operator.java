@@ -6,10 +6,11 @@ import java.util.HashMap;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 /**
- * An operator of the line. The rows of its ports wait, at the root of their key's state, until those
- * of a commit, or of some commits, are all there. Then each key that changed is worked on once: row
- * by row, a chain of operators would do its work for every step in between, and readers would see
- * them.
+ * An operator of the line. It sends nothing before the rows of a commit, or of some commits, are all
+ * there. Then each key that was touched is worked on once: row by row, a chain of operators would do
+ * its work for every step in between, and readers would see them. Until then a row is applied to the
+ * state of its key if the operator can do so on arrival; if it cannot, a copy of the row waits at the
+ * root of that state.
  */
 public abstract class Operator implements Serializable {
   private static final long serialVersionUID = 1L;
@@ -17,8 +18,8 @@ public abstract class Operator implements Serializable {
   private transient State state;
   private transient int slot;
   private transient Kept.Kind kind;
-  private transient ArrayList waiting;
-  private transient int changes;
+  private transient ArrayList touched;
+  private transient int pending;
 
   /** Whether it takes the rows of a port. */
   abstract boolean takes(int port);
@@ -32,14 +33,25 @@ public abstract class Operator implements Serializable {
     state = ofLine.state();
     slot = atSlot;
     kind = ofKind;
-    waiting = new ArrayList();
+    touched = new ArrayList();
   }
 
   /**
-   * Work on a key.
+   * Apply a row to the state of its key on arrival, without sending anything.
+   *
+   * @param root the root of the state; its first row since it was worked on finds it untouched.
+   * @param row the next row overwrites it.
+   * @return whether that was done; else a copy of the row waits.
+   */
+  boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+    return false;
+  }
+
+  /**
+   * Work on a key that was touched.
    *
    * @param root the root of its state.
-   * @param changes the first of what changes at its ports.
+   * @param changes the first of the rows that wait; null when all were applied on arrival.
    */
   abstract void work(Kept root, Change changes);
 
@@ -59,40 +71,55 @@ public abstract class Operator implements Serializable {
     return false;
   }
 
-  /** Take a change of a key. */
-  final void add(UnsafeRow key, Change change) {
-    add(state.root(key, slot, kind), change);
+  /** Take a row of a key. */
+  final void take(UnsafeRow key, int port, UnsafeRow row, long lsn, long weight) {
+    take(state.root(key, slot, kind), port, row, lsn, weight);
   }
 
-  /** Take a change of a key. */
-  final void add(Key key, Change change) {
-    add(state.get(key, slot, 0, kind), change);
+  /** Take a row of a key. */
+  final void take(Key key, int port, UnsafeRow row, long lsn, long weight) {
+    take(state.get(key, slot, 0, kind), port, row, lsn, weight);
   }
 
-  private void add(Kept root, Change change) {
-    if (root.first == null) {
-      root.first = change;
-      waiting.add(root);
-    } else {
-      root.last.next = change;
+  private void take(Kept root, int port, UnsafeRow row, long lsn, long weight) {
+    if (!apply(root, row, lsn, weight)) {
+      Change change = new Change(port, Pipe.bytes(row), lsn, weight);
+      if (root.first == null) {
+        root.first = change;
+      } else {
+        root.last.next = change;
+      }
+      root.last = change;
+      pending++;
     }
-    root.last = change;
-    if (++changes > state.mostChanges()) line.workFrom(this);
+    touch(root);
   }
 
-  /** Work on all keys that have changed. */
+  /** Have a key worked on. */
+  final void touch(Kept root) {
+    if (!root.isTouched) {
+      root.isTouched = true;
+      touched.add(root);
+      pending++;
+    }
+    if (pending > state.mostPending()) line.workFrom(this);
+  }
+
+  /** Work on all keys that were touched. */
   final void workAll() {
-    for (int i = 0; i < waiting.size(); i++) {
-      Kept root = (Kept) waiting.get(i);
+    for (int i = 0; i < touched.size(); i++) {
+      Kept root = (Kept) touched.get(i);
       Change changes = root.first;
+      root.isTouched = false;
       root.first = null;
       root.last = null;
-      if (changes.next != null && needsOrder()) changes = netted(changes);
-      if (changes != null) work(root, changes);
+      boolean waited = changes != null;
+      if (waited && changes.next != null && needsOrder()) changes = netted(changes);
+      if (!waited || changes != null) work(root, changes);
       state.makeRoom();
     }
-    waiting.clear();
-    changes = 0;
+    touched.clear();
+    pending = 0;
   }
 
   /**

@@ -50,8 +50,8 @@ final class Pieces {
   }
 
   /**
-   * Take out pieces that were not used in a generation, and at which no changes wait, until they have
-   * so many bytes. It goes around the table, so that those are let go first that have been kept
+   * Take out pieces that were not used in a generation, and are not touched, until they have so many
+   * bytes. It goes around the table, so that those are let go first that have been kept
    * longest, in no other order: what is gone over again and again is kept in part, if not all of it
    * can be.
    */
@@ -61,7 +61,7 @@ final class Pieces {
     for (int i = 0; i <= mask && bytes > 0L; i++) {
       hand = (from + i) & mask;
       Kept piece = table[hand];
-      if (piece == null || piece.generation >= generation || piece.first != null) continue;
+      if (piece == null || piece.generation >= generation || piece.isTouched) continue;
       out[gone++] = piece;
       bytes -= (long) piece.counted;
       table[hand] = null;

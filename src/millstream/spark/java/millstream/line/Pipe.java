@@ -123,14 +123,15 @@ public class Pipe implements Serializable {
     UnsafeRow found = keyOf == null ? null : keyOf.apply(in);
     boolean apart = found != null && nulls != NULLS_MATCH && found.anyNull();
     if (apart && nulls == NULLS_DROP) return;
-    Change change = new Change(port, bytes(rowOf.apply(in)), lsn, weight);
+    UnsafeRow out = rowOf.apply(in);
     if (found == null) {
-      target.add(Key.NOTHING, change);
+      target.take(Key.NOTHING, port, out, lsn, weight);
     } else if (apart) { // unlike any key of the other side
       byte[] alone = bytes(found);
-      target.add(new Key(Arrays.copyOf(alone, alone.length + nulls - 1)), change);
+      Key unmatched = new Key(Arrays.copyOf(alone, alone.length + nulls - 1));
+      target.take(unmatched, port, out, lsn, weight);
     } else {
-      target.add(found, change);
+      target.take(found, port, out, lsn, weight);
     }
   }
 

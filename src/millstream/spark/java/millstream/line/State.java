@@ -16,8 +16,7 @@ import org.apache.spark.util.TaskCompletionListener;
  * no room for it any more, and at the latest before a batch ends.
  *
  * <p>When too much is at hand, a part of what was not used of late is let go. That happens between two
- * keys, so an operator may hold on to a piece while it works on one; a root at which changes wait
- * stays.
+ * keys, so an operator may hold on to a piece while it works on one; a root that is touched stays.
  *
  * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
  * setting the key where Spark keeps it.
@@ -29,8 +28,8 @@ final class State implements TaskCompletionListener {
   /** How many are written when there is nothing else to do: a tenth of a millisecond's worth. */
   private static final int AT_PAUSE = 32;
 
-  /** What a change that waits takes of memory, with what comes of it. */
-  private static final int CHANGE_BYTES = 400;
+  /** What a row that waits, or a root that is touched, takes of memory, with what comes of it. */
+  private static final int PENDING_BYTES = 400;
 
   /** How many states are open in this process, which share the memory. */
   private static final AtomicInteger OPEN = new AtomicInteger();
@@ -46,12 +45,15 @@ final class State implements TaskCompletionListener {
   private final Bytes out = new Bytes(256);
   private final Pieces pieces = new Pieces();
   private int generation = 0;
-  private boolean isNew;
+
+  /** Whether all that is stored is at hand: what is not at hand need not be looked for. */
+  private boolean isWhole;
+
   private final ArrayDeque changed = new ArrayDeque();
   private Totals totals;
   private long held;
   private long most;
-  private int mostChanges;
+  private int mostPending;
   private int holds;
   private boolean isCrowded;
   private boolean isClosed;
@@ -70,7 +72,7 @@ final class State implements TaskCompletionListener {
 
   /** See whether anything is stored: Spark lets nobody look before the first row. */
   void begin() {
-    isNew = stored(Key.NOTHING, TOTALS, 0) == null;
+    isWhole = stored(Key.NOTHING, TOTALS, 0) == null;
   }
 
   public void onTaskCompletion(TaskContext task) {
@@ -101,7 +103,7 @@ final class State implements TaskCompletionListener {
   }
 
   private Kept load(Key key, int slot, int page, Kept.Kind kind) {
-    byte[] bytes = isNew ? null : stored(key, slot, page);
+    byte[] bytes = isWhole ? null : stored(key, slot, page);
     Kept found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
     found.place(key, slot, page);
     found.stored = bytes == null ? 0 : bytes.length;
@@ -126,9 +128,9 @@ final class State implements TaskCompletionListener {
     changed.add(piece);
   }
 
-  /** How many changes may wait at an operator. */
-  int mostChanges() {
-    return mostChanges;
+  /** How many rows that wait, and roots that are touched, an operator may have. */
+  int mostPending() {
+    return mostPending;
   }
 
   /** Let go of nothing, since an operator is at work on a key, until this is said again. */
@@ -159,6 +161,7 @@ final class State implements TaskCompletionListener {
     Kept[] unused = pieces.takeOut(generation, held - goal);
     for (int i = 0; i < unused.length; i++) {
       write(unused[i]);
+      if (unused[i].stored > 0) isWhole = false;
       held -= (long) unused[i].counted;
     }
   }
@@ -198,7 +201,6 @@ final class State implements TaskCompletionListener {
     if (!piece.isChanged) return;
     piece.isChanged = false;
     setKey(Kept.packed(piece.key, piece.slot, piece.page));
-    isNew = false;
     int before = piece.stored;
     if (piece.isEmpty()) {
       stored.clear();
@@ -260,7 +262,7 @@ final class State implements TaskCompletionListener {
   private void setMost() {
     long all = Long.getLong("millstream.line.memory", Runtime.getRuntime().maxMemory() / 5L * 2L);
     most = all / (long) Math.max(1, OPEN.get());
-    mostChanges = (int) Math.min(most / (long) CHANGE_BYTES, 1L << 24);
+    mostPending = (int) Math.min(most / (long) PENDING_BYTES, 1L << 24);
   }
 
   static void setKey(Object key) {
