@@ -40,7 +40,7 @@ _logger = logging.getLogger("millstream.spark")
 MASTER: Final = "local[256]"
 """Each live view holds a task slot for good: slots, not cores."""
 
-_START_ONLY: Final = Path(__file__).parent / "java" / "start_only.json"
+_START_ONLY: Final = Path(__file__).parent / "start_only.json"
 
 _START: Final = {
     "spark.ui.enabled": "false",

@@ -25,7 +25,7 @@ from millstream.spark import internals
 if TYPE_CHECKING:
     from millstream.spark.bridge.server import BridgeServer
 
-_SOURCES: Final = Path(__file__).parent.parent / "java"
+_SOURCES: Final = Path(__file__).parents[4] / "java" / "src" / "main" / "java"
 SOURCE_FORMAT: Final = "millstream.bridge.LogSource"
 SINK_FORMAT: Final = "millstream.bridge.ChangeSink"
 
