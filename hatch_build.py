@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
-from compile_java import compile_java, is_done
+from compile_java import compile_java, compiler, is_done
 
 
 class JarHook(BuildHookInterface):
@@ -18,7 +18,10 @@ class JarHook(BuildHookInterface):
 
     def dependencies(self) -> list[str]:
         """PySpark, to compile against; none where ``make`` has compiled already."""
-        return [] if is_done() else ["pyspark==4.3.*"]
+        if is_done():
+            return []
+        compiler()  # without one, it is said before PySpark is fetched
+        return ["pyspark==4.3.*"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make the jar."""

@@ -46,13 +46,17 @@ def compile_java() -> None:
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         listed, classes = Path(folder, "sources"), Path(folder, "classes")
         listed.write_text("".join(f'"{source}"\n' for source in sources))
-        compiler = find("javac") or sys.exit(HOW)
         places = ["-cp", f"{_spark_jars()}/*", "-d", str(classes)]
-        command = [compiler, *OPTIONS, *places, f"@{listed}"]
+        command = [compiler(), *OPTIONS, *places, f"@{listed}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"the engine's Java was not compiled:\n{done.stdout}{done.stderr}")
         _pack(classes, digest)
+
+
+def compiler() -> str:
+    """Find javac, or say how to get it."""
+    return find("javac") or sys.exit(HOW)
 
 
 def _spark_jars() -> Path:
