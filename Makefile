@@ -15,7 +15,7 @@ help: ## this list
 
 install: $(VENV)/.ready ## the virtual environment, with everything pinned
 
-java: ## Java 17 or newer, for Kafka in the tests: found, or installed (Debian, as root or with sudo)
+java: ## a JDK 17 or newer, to compile the engine's Java, and for Kafka: found, or installed (Debian, as root or with sudo)
 	@$(PYTHON) tools/java.py
 
 services: psql browser kafka postgres mariadb brokers ## all that tests need: found, or installed (Debian, as root or with sudo)
@@ -48,14 +48,22 @@ UV := $(or $(shell command -v uv 2>/dev/null),.cache/uv/bin/uv)
 	@$(PYTHON) -m venv .cache/uv
 	@.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 
-# $(call installed,what,options of uv sync): installs it, says so, and notes that it is there
+# $(call installed,what,options of uv sync): installs it, says so, and notes that it is there. The
+# engine's Java is compiled against the PySpark of the environment; the build of the package, which
+# is isolated, would have to fetch another.
 define installed
 @echo "installing $(1), as pinned in uv.lock"
+@$(PYTHON) tools/java.py
+@$(UV) sync --frozen --inexact --python $(PYTHON) $(2) --no-install-project
+@$(BIN)/python tools/compile_java.py
 @$(UV) sync --frozen --inexact --python $(PYTHON) $(2)
 @touch $@
 endef
 
-PINS := pyproject.toml uv.lock | $(UV)
+# The engine's Java, with its folders, whose times change when a file goes.
+JAVA := $(shell find java/src/main) tools/compile_java.py
+
+PINS := pyproject.toml uv.lock hatch_build.py $(JAVA) | $(UV)
 
 $(VENV)/.ready-demo: $(PINS)
 	$(call installed,Millstream and its server,--extra server)

@@ -97,10 +97,10 @@ def start(began: float) -> None:
     parts = Parts(began)
     import millstream as ms  # noqa: PLC0415 - its time is measured
     from millstream.spark import session  # noqa: PLC0415
-    from millstream.spark.bridge import compiler  # noqa: PLC0415
+    from millstream.spark.bridge import java_side  # noqa: PLC0415
 
     parts.wrap(session, "start_java", "plan", "java")
-    parts.wrap(compiler, "add_to", "context", "bridge")
+    parts.wrap(java_side, "add_to", "context", "bridge")
     with ms.open() as db:
         parts.end("python")
         db.execute(SOURCE)

@@ -26,6 +26,9 @@ def folder(tmp_path, monkeypatch):
     jars = tmp_path / "jars"
     jars.mkdir()
     (jars / "spark.jar").write_bytes(b"1")
+    ours = tmp_path / "millstream.jar"
+    ours.write_bytes(b"1")
+    monkeypatch.setattr(class_archive, "engine_jar", lambda: ours)
     monkeypatch.setattr(internals, "spark_jars", lambda: jars)
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -92,7 +95,10 @@ def test_another_java_other_options_and_other_jars_have_another(archive, tmp_pat
     assert archive(options="-Xss2m").is_wanted
     assert not archive().is_wanted
     (tmp_path / "jars" / "spark.jar").write_bytes(b"22")
-    assert archive().path != one.path
+    two = archive()
+    assert two.path != one.path
+    (tmp_path / "millstream.jar").write_bytes(b"22")
+    assert archive().path not in (one.path, two.path)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ When the database is closed, another process makes an archive of that list, in t
 later starts begin with it. The file's name is the hash of all that it depends on; Java checks that
 it fits, too, and does without it if it does not.
 
-The file is kept beside the compiled jar, and for the same reason only where no other user can put
-one: it is code that we run. Where there is no such folder, or the user has chosen an archive, there
-is none of ours.
+The file is kept only where no other user can put one: it is code that we run. Where there is no
+such folder, or the user has chosen an archive, there is none of ours.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.spark import internals
-from millstream.spark.bridge.compiler import kept_folder
+from millstream.spark.engine_jar import engine_jar
 from millstream.spark.java_process import JAVA_OPTIONS, virtual_machine
+from millstream.spark.kept_folder import kept_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ class ClassArchive:
             return
         words = virtual_machine(java.path, self._settings)
         digest = hashlib.sha256(repr((java.build, words)).encode())
-        for jar in sorted(internals.spark_jars().glob("*.jar")):
+        for jar in (engine_jar(), *sorted(internals.spark_jars().glob("*.jar"))):
             status = jar.stat()
             digest.update(repr((str(jar), status.st_size, status.st_mtime_ns)).encode())
         self.path = kept / f"classes-{digest.hexdigest()[:20]}.jsa"

@@ -146,16 +146,22 @@ def cloned_session(session: Any, settings: Mapping[str, str]) -> Any:  # noqa: A
     return type(session)(session.sparkContext, made)
 
 
-def add_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
-    """Load a jar in the driver and in all executors.
+def load_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
+    """Load a jar in a driver that was started without it (``Utils.getContextOrSparkClassLoader``).
 
-    ``Utils.getContextOrSparkClassLoader`` and ``SparkContext._jsc``. ADD JAR would do for the
-    session, but what tasks send back is read by the driver's own class loader. An executor that
-    runs in the driver has that one, too, and would fetch the jar for nothing.
+    ADD JAR would do for the session, but what tasks send back is read by the driver's own class
+    loader.
     """
     jvm = jvm_of(session)
     loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+
+
+def send_jar(session: Any, jar: Path) -> None:  # noqa: ANN401
+    """Send a jar to all executors (``SparkContext._jsc``).
+
+    One that runs in the driver has its class loader, and would fetch the jar for nothing.
+    """
     if not session.sparkContext._jsc.sc().isLocal():  # noqa: SLF001
         session.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
 

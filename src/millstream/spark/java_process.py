@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from millstream.errors import PipelineError, SparkStartError
 from millstream.log.storage import PRIVATE_FILE
 from millstream.spark import internals
+from millstream.spark.engine_jar import engine_jar
 from millstream.spark.last_words import ended_by, last_words
 
 if TYPE_CHECKING:
@@ -192,11 +193,12 @@ def virtual_machine(java: Path, settings: Mapping[str, str]) -> list[str]:
 
 
 def _class_path(settings: Mapping[str, str]) -> str:
-    """The user's jars, Spark's settings, its jars, and the settings of Hadoop and YARN."""
+    """The user's jars, Spark's settings, our jar, Spark's, the settings of Hadoop and YARN."""
     home = internals.spark_home()
     folders = [
         settings.get(_CLASS_PATH),
         os.environ.get("SPARK_CONF_DIR") or str(home / "conf"),
+        str(engine_jar()),
         f"{home / 'jars'}/*",
         *map(os.environ.get, ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")),
     ]

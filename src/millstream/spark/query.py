@@ -12,7 +12,7 @@ from millstream.errors import Error
 from millstream.log.storage import make_private, write_file
 from millstream.spark import internals
 from millstream.spark.analysis import calls, functions, sql_frame, value
-from millstream.spark.bridge import compiler as bridge
+from millstream.spark.bridge import java_side
 from millstream.spark.checkpoint import offset_in
 from millstream.spark.columns import (
     LOG,
@@ -147,7 +147,7 @@ class SparkQuery:
         names = result.columns
         keys = () if self.plan.line else self.plan.keys
         writer = (
-            result.writeStream.format(bridge.SINK_FORMAT)
+            result.writeStream.format(java_side.SINK_FORMAT)
             .options(**self._address(), keys=",".join(str(names.index(each)) for each in keys))
             .options(**self._line_columns())
             .option("hash", names.index("_hash") if "_hash" in names else -1)
@@ -172,7 +172,7 @@ class SparkQuery:
 
     def _analysed(self, session: Any, address: dict[str, str], *, live: bool) -> Any:  # noqa: ANN401
         rows = (
-            session.readStream.format(bridge.SOURCE_FORMAT)
+            session.readStream.format(java_side.SOURCE_FORMAT)
             .options(**address, live=str(live).lower(), columns=columns_json(self.columns))
             .option("lateness", self.plan.lateness if self.plan.frees else -1)
             .load()
@@ -204,7 +204,7 @@ class SparkQuery:
         columns = pa.schema([*(self.columns.field(name) for name in head), *used])
         logs = pa.schema([(f"log{log}", pa.struct(fields)) for log, fields in enumerate(named)])
         rows = (
-            session.readStream.format(bridge.SOURCE_FORMAT)
+            session.readStream.format(java_side.SOURCE_FORMAT)
             .options(**self._address(), live="true", columns=columns_json(columns), frames="true")
             .load()
         )
@@ -301,7 +301,7 @@ class SparkQuery:
     def _address(self) -> dict[str, str]:
         session, server = self.session, self.server()
         if self._shared is not server:
-            bridge.share_secret(session, server)
+            java_side.share_secret(session, server)
             self._shared = server
             self._results.clear()  # which name another one
         return {"host": server.host, "port": str(server.port), "feed": self.feed}
@@ -349,7 +349,7 @@ class SparkQuery:
             for name, each in relations.items():
                 address["feed"] = f"{self.feed}/{name}"
                 server.add(address["feed"], each)
-                session.read.format(bridge.SOURCE_FORMAT).options(
+                session.read.format(java_side.SOURCE_FORMAT).options(
                     **address,
                     columns=columns_json(each.columns),
                     parts=len(each.parts),

@@ -22,7 +22,7 @@ from millstream.errors import (
 )
 from millstream.log.storage import make_private
 from millstream.spark import internals
-from millstream.spark.bridge import compiler as bridge
+from millstream.spark.bridge import java_side
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
 from millstream.spark.failure import spark_message
@@ -40,7 +40,7 @@ _logger = logging.getLogger("millstream.spark")
 MASTER: Final = "local[256]"
 """Each live view holds a task slot for good: slots, not cores."""
 
-_START_ONLY: Final = Path(__file__).parent / "java" / "start_only.json"
+_START_ONLY: Final = Path(__file__).parent / "start_only.json"
 
 _START: Final = {
     "spark.ui.enabled": "false",
@@ -326,7 +326,7 @@ class Spark:
                 raise self._unstarted(error) from error
         deaths = self.deaths
         try:
-            bridge.add_to(self._session)
+            java_side.add_to(self._session, is_ours=self._is_ours)
             if self._is_ours:
                 internals.jvm_of(self._session).millstream.bridge.Room.guard()
         except PipelineError:

@@ -1,8 +1,8 @@
 """The server that Spark's tasks connect to: proof of a shared secret, then one role.
 
 Every connection has a thread of its own, and belongs to one view's endpoint. What is said on it is
-up to the endpoint; here are only texts and raw bytes. ``java/millstream/bridge/Wire.java`` is the
-other side. Off the loopback address connections are encrypted.
+up to the endpoint; here are only texts and raw bytes. ``Wire.java`` is the other side. Off the
+loopback address connections are encrypted.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.Generator;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.Predicate$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
-import org.apache.spark.sql.catalyst.expressions.package$AttributeSeq;
+import org.apache.spark.sql.catalyst.expressions.package$;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 
@@ -147,7 +147,7 @@ public abstract class Step implements Serializable {
     void open() {
       if (bound != null) return;
       bound =
-          (Generator) BindReferences.bindReference(generator, new package$AttributeSeq(input), false);
+          (Generator) BindReferences.bindReference(generator, package$.MODULE$.AttributeSeq(input), false);
       keptOf = UnsafeProjection.create(kept, input);
       result = UnsafeProjection.create(output, output);
     }

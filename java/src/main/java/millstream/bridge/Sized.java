@@ -7,7 +7,6 @@ import org.apache.spark.sql.catalyst.expressions.codegen.Block;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeBlock;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.types.DataType;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Nil$;
@@ -72,9 +71,9 @@ public final class Sized extends Expression implements Serializable {
     return new CodeBlock((Seq) none.prepended(text), none);
   }
 
-  public TreeNode withNewChildrenInternal(IndexedSeq changed) { return new Sized(sizes, changed); }
+  public Expression withNewChildrenInternal(IndexedSeq<Expression> changed) { return new Sized(sizes, changed); }
 
-  public TreeNode makeCopy(Object[] parts) { return new Sized((Sizes) parts[0], (Seq) parts[1]); }
+  public Expression makeCopy(Object[] parts) { return new Sized((Sizes) parts[0], (Seq) parts[1]); }
 
   public int productArity() { return 2; }
 

@@ -16,7 +16,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * An aggregate whose state is an object of ours: here is what Spark asks of any, and what a Scala
- * case class would write by itself. Raw types, because Janino writes no bridge methods.
+ * case class would write by itself.
  */
 public abstract class StateAggregate extends TypedImperativeAggregate
     implements ImplicitCastInputTypes, Serializable {

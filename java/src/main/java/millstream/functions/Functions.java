@@ -30,7 +30,7 @@ public final class Functions {
     }
   }
 
-  /** Makes a function out of its arguments. A class, because Janino has no lambdas. */
+  /** Makes a function out of its arguments. */
   private static final class Builder extends AbstractFunction1 {
     private final String name;
 
@@ -55,9 +55,9 @@ public final class Functions {
     private Expression closes(Expression time) {
       String mark = EventTimeWatermark$.MODULE$.delayKey();
       Metadata marked = new MetadataBuilder().putLong(mark, 0L).build();
+      Seq<String> none = (Seq) Nil$.MODULE$;
       return new Alias(
-          time, name, NamedExpression$.MODULE$.newExprId(), Nil$.MODULE$, new Some(marked),
-          Nil$.MODULE$);
+          time, name, NamedExpression$.MODULE$.newExprId(), none, new Some<>(marked), none);
     }
 
     private Seq exactly(int count, Seq given) {
