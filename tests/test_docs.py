@@ -14,6 +14,8 @@ import pytest
 
 from millstream.sql.expressions.functions import FUNCTIONS
 
+from .effort import effort
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -135,7 +137,7 @@ def test_the_market_reaches_everybody():
 @pytest.mark.crash
 def test_the_demo_loses_nothing():
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "crash_demo.py"],
+        [sys.executable, ROOT / "examples" / "crash_demo.py", str(effort(5, 25))],
         capture_output=True,
         text=True,
         check=False,
