@@ -80,8 +80,7 @@ def test_the_secret_reaches_executors_in_processes_of_their_own(tmp_path):
 import millstream as ms
 from millstream.spark.bridge import server as wire
 wire.is_loopback = lambda host: False
-options = {{"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}  # as in conftest.py
-db = ms.open({str(tmp_path / "db")!r}, master="local-cluster[1,4,1024]", spark_options=options)
+db = ms.open({str(tmp_path / "db")!r}, master="local-cluster[1,4,1024]")
 db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
 db.execute({VIEW!r})
 for n in range(100):

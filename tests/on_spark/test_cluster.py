@@ -26,11 +26,7 @@ from .observing import batches_of, rows_of, runner_of, settle, shift
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
-OPTIONS = {
-    "spark.executor.memory": "512m",
-    "spark.driver.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # as in conftest.py
-}
+OPTIONS = {"spark.executor.memory": "512m", "spark.driver.memory": "512m"}
 VIEWS = ("sums", "pairs", "halves")
 SETUP = """
     CREATE SOURCE s (k BIGINT, n BIGINT);

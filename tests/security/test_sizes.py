@@ -42,7 +42,7 @@ GROWING = (
     "length(replace(repeat(name, 1000000), 'a', repeat('b', 1000)))",
     "length(aggregate(sequence(1, 40), name, (acc, x) -> concat(acc, acc)))",
     "length(array_join(array_repeat(repeat(name, 1000000), 1000000), ','))",
-    "size(transform(sequence(1, CAST(id * 1000000 AS INT)), x -> repeat(name, 1000000)))",
+    "size(transform(sequence(1, CAST(id * 1000000 AS INT)), x -> repeat(name, 10000)))",
 )
 SMALL = (
     ("size(sequence(1, 1000000))", 1_000_000),
