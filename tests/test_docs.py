@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.connectors import registry
 from millstream.sql.expressions.functions import FUNCTIONS
 
 from .effort import effort
@@ -41,6 +42,8 @@ def test_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch, reque
     if request.node.get_closest_marker("slow"):
         request.getfixturevalue("spark_owner")
     monkeypatch.chdir(tmp_path)
+    # What a page registers is known to no other test.
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         scope: dict[str, object] = {}
