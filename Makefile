@@ -102,13 +102,26 @@ check: services $(VENV)/.ready-test lint ## the quick loop: the same without the
 proof: services $(VENV)/.ready-test ## the long forms of random, repeated and exhaustive tests: hours
 	MILLSTREAM_PROOF=1 MILLSTREAM_KILLS=20 $(PYTEST) -m proof --timeout 14400
 
-.PHONY: lint
+# Each is one core's work: they run side by side.
+LINTERS := lint-types lint-public-types lint-layers lint-style
+.PHONY: lint $(LINTERS)
 lint: $(VENV)/.ready-test
+	@$(MAKE) --no-print-directory --jobs $(LINTERS)
+
+$(LINTERS): $(VENV)/.ready-test
+
+lint-types:
+	$(BIN)/mypy
+
+lint-public-types:
+	$(BIN)/python tools/public_types.py
+
+lint-layers:
+	$(BIN)/lint-imports --no-cache
+
+lint-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
-	$(BIN)/python tools/public_types.py
 
 # ---- the quick tests elsewhere, each in an environment of its own: without Spark and services,
 # ---- or those that TESTS names: make quick-lowest TESTS="tests/log tests/sql"

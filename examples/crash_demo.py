@@ -1,9 +1,11 @@
 """The demo of the log: a writer that is killed again and again, and loses nothing it promised.
 
     make crashdemo
+    python examples/crash_demo.py 5
 
 A child process appends trades and says which of them are durable. It is killed with SIGKILL at a
-random moment, the log is opened again, and every acknowledged row is looked for: 25 times over.
+random moment, the log is opened again, and every acknowledged row is looked for: 25 times over, or
+as often as the argument says.
 """
 
 from __future__ import annotations
@@ -87,13 +89,13 @@ def look_for(path: str, run: int) -> tuple[int, float, str]:
         return found, opened, cut
 
 
-def main() -> None:
+def main(kills: int) -> None:
     """Kill writers and show what is left, then a summary."""
     console, rng = Console(), random.Random()
     progress = Progress(
         TextColumn("kill -9"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     )
-    task = progress.add_task("kills", total=KILLS)
+    task = progress.add_task("kills", total=kills)
     total = kept = lost = 0
     opens: list[float] = []
     table = Table("run", "acknowledged", "found", "lost", "reopened in", "the end of the log")
@@ -106,7 +108,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="millstream-demo-") as directory:
         with Live(picture(), console=console, refresh_per_second=10):
-            for run in range(KILLS):
+            for run in range(kills):
                 acknowledged = kill_a_writer(directory, run, rng)
                 found, opened, cut = look_for(directory, run)
                 missing = max(0, acknowledged - found)
@@ -124,7 +126,7 @@ def main() -> None:
         with Log(directory) as log:
             damaged = list(log.verify())
     console.print(
-        f"\n{KILLS} kills: {total:,} rows acknowledged, {kept:,} found, "
+        f"\n{kills} kills: {total:,} rows acknowledged, {kept:,} found, "
         f"[bold]{lost} lost[/], {len(damaged)} damaged; reopened in "
         f"{statistics.median(opens) * 1e3:.1f} ms at the median."
     )
@@ -136,4 +138,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         write(sys.argv[1], int(sys.argv[2]))
     else:
-        main()
+        main(int(sys.argv[1]) if len(sys.argv) == 2 else KILLS)

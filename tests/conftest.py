@@ -21,7 +21,9 @@ from .sharing import Sharing, choose_place
 choose_place()
 pa.array([0])  # imports pandas
 # Each Java of the tests lives for seconds or minutes: compiling it well takes longer than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Compiled so, its code would have 48 MB, which the views of many tests fill: it is thrown out, and
+# compiled again.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 load_profile()
 pytest_plugins = ["tests.plain_rules"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -36,6 +36,11 @@ FIRST = (
     "tests/cli",
     "tests/client",
     "tests/notebook",
+    "tests/test_docs.py",
+    "tests/log/test_crash.py",
+    "tests/database/test_ddl_walk.py",
+    "tests/database/test_restart.py",
+    "tests/server/test_restart.py",
 )
 
 

@@ -38,7 +38,7 @@ def test_it_goes_on(version, tmp_path):
         db.insert("accounts", [(100, "new", Decimal(500), "a note")])
         db.execute("DELETE FROM accounts WHERE id = 0")
         db.insert("trades", [("NEW", 2.0, 60, None)])
-        assert ("NEW", 120.0) in large.catch_up(db).fetchall()
+        assert ("NEW", 120.0) in large.catch_up(db, "large").fetchall()
         assert (100, "new") in db.query("SELECT * FROM rich").fetchall()
         assert db.query("SELECT COUNT(*) FROM made").fetchall() == [(20,)]
         accounts = db.query("SELECT * FROM accounts").fetchall()

@@ -671,36 +671,37 @@ WAITING = {
             db.flush()
     """,
     "in an inline callback": """
-        def call(batch):
-            ready()
-            threading.Event().wait()
-        with db.subscribe_callback("SELECT n FROM s", call, inline=True):
+        never = threading.Event()
+        ready_when(lambda: never._cond._waiters)
+        with db.subscribe_callback("SELECT n FROM s", lambda batch: never.wait(), inline=True):
             db.source("s").push((1,))
     """,
     "while callbacks run": """
-        resume = threading.Event()
+        called, resume, never = threading.Event(), threading.Event(), threading.Event()
         def call(batch):
-            if not resume.is_set(): ready()
+            called.set()
             resume.wait()
         db.subscribe_callback("SELECT n FROM s", call, max_rows=1)
+        ready_when(lambda: called.is_set() and never._cond._waiters)
         try:
             db.insert("s", [(n,) for n in range(100)])
-            threading.Event().wait()
+            never.wait()
         finally:
             resume.set()
     """,
 }
 
 PROGRAM = """
-import os, sys, threading
+import faulthandler, gc, os, sys, threading
 import millstream as ms
 from millstream.testing import Background, engine_of, inbox_of, inlet_of, paused, wait_until
 
-def ready():
-    os.write(1, b"ready\\n")
+gc.disable()  # Python ignores what is raised while the collector runs a finalizer
+faulthandler.dump_traceback_later({seconds}, exit=True)
 
 def ready_when(condition):
-    Background(lambda: (wait_until(condition), ready()))
+    # The main thread waits: it is not on its way there, where an interrupt is another test's.
+    Background(lambda: (wait_until(condition), os.write(1, b"ready\\n")))
 
 interrupted = False
 with ms.open(sys.argv[1]) as db:
@@ -720,8 +721,9 @@ print("interrupted" if interrupted else "not interrupted")
 @pytest.mark.parametrize("where", WAITING)
 def test_ctrl_c(tmp_path, where):
     work = textwrap.indent(textwrap.dedent(WAITING[where]), " " * 8)
+    program = PROGRAM.format(work=work, seconds=TIMEOUT / 2)
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(work=work), str(tmp_path)],
+        [sys.executable, "-c", program, str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -21,6 +21,7 @@ from millstream.log import Log, Retention
 from millstream.model import Schema
 
 from ..effort import effort  # noqa: TID252 - tests have no name
+from ..forking import in_a_small_process  # noqa: TID252
 
 pytestmark = pytest.mark.crash
 
@@ -135,6 +136,7 @@ def content(log, topic):
 
 
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
+@in_a_small_process
 def test_killed_at_each_step(tmp_path, moment):
     steps = list(_steps())
     countdown, died = 0, True
@@ -170,6 +172,7 @@ def trim_and_close(path, done):
 
 
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
+@in_a_small_process
 def test_killed_at_each_step_of_retention(tmp_path, moment):
     with Log(tmp_path / "filled", segment_bytes=1500) as log:
         log.create_topic("loud", SCHEMA)
@@ -266,6 +269,7 @@ def killed_at_a_random_moment(path, run, rng):
     return acknowledged
 
 
+@in_a_small_process
 def test_killed_at_random_moments_many_times(tmp_path):
     """One directory, many kills: every run's rows stay, in order, once."""
     rng = random.Random(11)

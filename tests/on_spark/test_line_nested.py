@@ -11,10 +11,12 @@ import pytest
 import millstream as ms
 from millstream.testing import TIMEOUT, engine_of
 
+from ..effort import effort  # noqa: TID252 - tests have no name
 from ..seed import SEED  # noqa: TID252
 from .exact import Copy, Plain, bag, difference
 from .observing import settle
 
+STEPS = effort(6, 15)
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NAN = float("nan")
 LISTS = [None, [], [None], [0.0], [-0.0], [NAN], [1.0, None], [1.0, -0.0], [None, 1.0], [1.0]]
@@ -123,16 +125,16 @@ def test_nested_keys(tmp_path, spark, part):
         nested = Nested(db, spark, dice)
         nested.create()
         nested.views(names[:4])
-        for number in range(12):
+        for number in range(STEPS):
             nested.step()
-            if number == 4:
+            if number == STEPS // 3:
                 nested.views(names[4:])
             nested.check()
     with ms.open(tmp_path / "db", spark=spark) as db:
         nested.db, nested.copies = db, {}
         for name in names:
             nested.follow(name)
-        for _ in range(5):
+        for _ in range(STEPS // 3):
             nested.check()
             nested.step()
         for table in ("t", "u"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import duckdb
@@ -19,6 +20,9 @@ from millstream.sql import Input, as_query, parse
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.function_names import AGGREGATES, COUNTS
 
+from ..effort import PROOF  # noqa: TID252 - tests have no name
+
+ARGUMENTS = ("", "s", "s, 1", "'/etc/passwd'")
 WORDS = {"as", "exists", "f", "from", "in", "over", "select", "values"}
 ROWS = Input("t", "source", Schema.of(s="VARCHAR", n="BIGINT"))
 OUTSIDE = (
@@ -83,28 +87,30 @@ def test_duckdb_takes_no_extensions(database, name):
     assert database.execute("SELECT current_setting(?)", [name]).fetchone() == (False,)
 
 
+def calls(number, name):
+    """Calls of a function: with any arguments, and in all quotings; in the long form, with both."""
+    quoted = (name.upper(), f"`{name}`", f"main.{name}", f"`system`.`main`.`{name}`")
+    if PROOF:
+        return itertools.product((name, *quoted), ARGUMENTS)
+    turns = itertools.islice(itertools.cycle(ARGUMENTS), number % len(ARGUMENTS), None)
+    return [*((name, given) for given in ARGUMENTS), *zip(quoted, turns, strict=False)]
+
+
 def test_ad_hoc_queries_call_no_other_functions():
     """A plan that is made has functions of ours; the rest is refused, in all quotings."""
     planned = set()
-    for name in names():
-        for quoted in (
-            name,
-            name.upper(),
-            f"`{name}`",
-            f"main.{name}",
-            f"`system`.`main`.`{name}`",
-        ):
-            for given in ("", "s", "s, 1", "'/etc/passwd'"):
-                for text in (
-                    f"SELECT {quoted}({given}) AS x, COUNT(*) AS n FROM t GROUP BY 1",
-                    f"SELECT COUNT(*) AS n FROM {quoted}({given}) JOIN t ON true",
-                ):
-                    try:
-                        plan = plan_adhoc(as_query(parse(text)[0]), find)
-                    except Error:
-                        continue
-                    assert name.upper() in COUNTS.keys() | AGGREGATES.keys(), (text, plan.sql)
-                    planned.add(name)
+    for number, name in enumerate(names()):
+        for quoted, given in calls(number, name):
+            for text in (
+                f"SELECT {quoted}({given}) AS x, COUNT(*) AS n FROM t GROUP BY 1",
+                f"SELECT COUNT(*) AS n FROM {quoted}({given}) JOIN t ON true",
+            ):
+                try:
+                    plan = plan_adhoc(as_query(parse(text)[0]), find)
+                except Error:
+                    continue
+                assert name.upper() in COUNTS.keys() | AGGREGATES.keys(), (text, plan.sql)
+                planned.add(name)
     assert {"lower", "len"} <= planned
 
 

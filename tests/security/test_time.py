@@ -9,6 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import Error, ExpressionError
+from millstream.sql.expressions import java_regex
 from millstream.sql.expressions.text_values import text_to_decimal, text_to_double
 from millstream.testing import TIMEOUT
 
@@ -22,6 +23,11 @@ QUERIES = (
     f"SELECT s FROM t WHERE s LIKE '{'%a_' * 20}c'",
     f"SELECT s FROM t WHERE '{HELD}' RLIKE '(a|aa)+$'",
 )
+
+
+@pytest.fixture(autouse=True)
+def _matches_are_given_up_soon(monkeypatch):
+    monkeypatch.setattr(java_regex, "_SECONDS", 0.1)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from millstream.state import keys as hashing
 from millstream.state import rows as rows_module
 from millstream.state.rows import Rows
 
-from ..model.strategies import filled  # noqa: TID252 - tests have no name
+from ..effort import effort  # noqa: TID252 - tests have no name
+from ..model.strategies import filled  # noqa: TID252
 
 SCHEMA = Schema.of(key=("k", "x"), k="VARCHAR", x="DOUBLE", n="BIGINT", v="DOUBLE")
 HIDDEN = (Column("_k0", parse_type("BIGINT")), Column("_end", parse_type("TIMESTAMP")))
@@ -337,6 +338,7 @@ class TestRows:
 
 @pytest.mark.slow
 class TestRuns:
+    @settings(max_examples=effort(30, 300))
     @given(st.lists(st.integers(1, 300), max_size=40), st.randoms(use_true_random=False))
     def test_they_stay_few_and_alive(self, sizes, random):
         schema = Schema.of(key=("k",), k="BIGINT", n="BIGINT")

@@ -7,7 +7,7 @@ import pytest
 
 from millstream.errors import ExpressionError, SqlUnsupportedError
 from millstream.model import Schema
-from millstream.sql.expressions import bind
+from millstream.sql.expressions import bind, java_regex
 from millstream.sql.expressions.java_regex import JavaRegexError, read_regex
 from millstream.sql.statements.parse import parse_expression
 from millstream.testing import TIMEOUT
@@ -111,6 +111,12 @@ SLOW = [
 ]
 
 
+@pytest.fixture
+def given_up_soon(monkeypatch):
+    monkeypatch.setattr(java_regex, "_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("given_up_soon")
 @pytest.mark.parametrize(("pattern", "text"), SLOW)
 def test_a_match_that_takes_long_is_given_up_while_others_go_on(pattern, text):
     python = read_regex(pattern).python
@@ -135,6 +141,7 @@ def beat(beats, done):
         done.wait(0.001)
 
 
+@pytest.mark.usefixtures("given_up_soon")
 def test_what_is_given_up_says_why():
     with pytest.raises(ExpressionError, match="takes too long for a text of 1000000 characters"):
         read_regex("a+b").python.search("a" * 1_000_000)
