@@ -105,3 +105,23 @@ class TestOneCommit:
         db.execute(f"UPDATE t SET v = {MOST} - v, w = 1 - w WHERE k = 'a'")
         db.execute(f"UPDATE t SET v = {MOST} - v, w = 5 - w WHERE k = 'a'")
         assert shown(db, "v") == [("a", MOST, 10 / 9, 0), ("b", 1, 10.0, 1)]
+
+    def test_of_many_rows_is_shown_whole(self, db):
+        """One change of each group, with the LSN of its newest row; more rows than in a frame."""
+        count = 10_000
+        db.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, k VARCHAR, v BIGINT);"
+            "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(v) AS s, COUNT(*) AS n FROM t GROUP BY k"
+        )
+        db.wait_for("v", timeout=TIMEOUT)
+        with db.subscribe("SELECT * FROM v", start="now") as subscription:
+            for per_row in (1, 2):  # a row that is replaced goes, and comes
+                rows = [(i, "abc"[i % 3], per_row) for i in range(count)]
+                db.insert("t", rows, replace=True)
+                newest = db.lsn
+                changes = list(subscription.recv(timeout=TIMEOUT))
+                assert {each["k"]: (each["s"], each.lsn) for each in changes} == {
+                    "a": (per_row * 3334, newest),
+                    "b": (per_row * 3333, newest - 2 * per_row),
+                    "c": (per_row * 3333, newest - per_row),
+                }
