@@ -119,5 +119,7 @@ class TestOneCommit:
                 db.insert("t", [(i, "abc"[i % 3], step) for i in range(count)], replace=True)
                 changes = list(subscription.recv(timeout=TIMEOUT))
                 shown = sorted((each["k"], each["s"], each["n"]) for each in changes)
-                assert shown == [(k, step * n, n) for k, n in zip("abc", (3334, 3333, 3333))]
+                assert shown == [
+                    (k, step * n, n) for k, n in zip("abc", (3334, 3333, 3333), strict=True)
+                ]
                 assert {each.cause for each in changes} == {changes[0].cause}
