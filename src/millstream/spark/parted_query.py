@@ -18,7 +18,7 @@ from millstream.spark.columns import columns_json, name_in_feed
 from millstream.spark.key_parts import KINDS, KeyParts
 from millstream.spark.partition_key import PartitionKey
 from millstream.spark.query import RunningQuery, SparkQuery
-from millstream.sql.views.plan import FEED, log_relation
+from millstream.sql.views.plan import FEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,7 +204,7 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
         )
     if plan.line:
         logs, frame = query.logs, query.line_result()  # which registers the logs, in each new Java
-        leaves = {internals.rdd_id(session.table(log_relation(n))): n for n in range(len(logs))}
+        leaves = {internals.rdd_id(session.table(name)): n for name, n in query.leaves.items()}
     else:
         logs, leaves = (query.columns,), {}
         internals.unknown_frame(session, columns_json(query.columns)).createOrReplaceTempView(FEED)
@@ -213,7 +213,9 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
     def leaf(node: Any) -> tuple[int, list[int | None]]:  # noqa: ANN401
         log = leaves.get(node.rdd().id(), 0)
         return log, [
-            place if _kind(logs[log].field(place).type) in KINDS else None
+            place
+            if place < len(logs[log]) and _kind(logs[log].field(place).type) in KINDS
+            else None
             for place in range(node.output().size())
         ]
 
