@@ -240,7 +240,7 @@ class _Lowering:
             node.generator(),
             node.requiredChildOutput(),
             node.child().output(),
-            self._seq([*each_of(node.requiredChildOutput()), *each_of(node.generatorOutput())]),
+            node.output(),  # of OUTER whatever is generated may be NULL
             made,
             node.outer(),
         )
