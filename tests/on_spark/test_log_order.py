@@ -137,13 +137,17 @@ def test_distinct_aggregates_over_a_source(db):
     assert sorted(db.query("SELECT * FROM v").fetchall()) == [(1, 2, 5, 8), (2, 1, 9, 9)]
 
 
-def test_hop_of_rows_that_are_not_grouped(db):
+def test_windows_of_rows_that_are_not_grouped(db):
     db.execute("CREATE SOURCE s (id INT, ts TIMESTAMP)")
+    start = "TUMBLE_START(ts, INTERVAL '3' MINUTE)"
+    db.execute(f"CREATE MATERIALIZED VIEW starts AS SELECT id, {start} AS w FROM s")
     inner = "SELECT id, HOP_START(ts, INTERVAL '15' MINUTE, INTERVAL '30' MINUTE) AS w FROM s"
     db.execute(f"CREATE MATERIALIZED VIEW v AS SELECT id FROM ({inner}) h")
     db.insert("s", [(1, NOON), (2, NOON + timedelta(minutes=5))])
-    settle(db, "v")
+    settle(db, "v", "starts")
     assert sorted(db.query("SELECT * FROM v").fetchall()) == [(1,), (1,), (2,), (2,)]
+    starts = [(1, NOON), (2, NOON + timedelta(minutes=3))]
+    assert sorted(db.query("SELECT * FROM starts").fetchall()) == starts
 
 
 def test_a_window_that_is_selected_as_it_is_grouped(db):
