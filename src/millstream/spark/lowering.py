@@ -15,6 +15,7 @@ from millstream.errors import SqlUnsupportedError
 from millstream.spark.aggregates import aggregate_of
 from millstream.spark.asof import below_asof, read_asof, read_temporal, with_column
 from millstream.spark.event_time import ClosedWindows, Closing, Expiries
+from millstream.spark.having import filtered_first
 from millstream.spark.moments import is_clock, read_bounds
 from millstream.spark.plans import (
     LogLeaf,
@@ -218,6 +219,11 @@ class _Lowering:
         if (moved := below_asof(self._scala.jvm, node)) is not None:
             self.node(moved, steps, pipes)
             return
+        if kind_of(below) == "Aggregate" and not subqueries_of([node.condition()]):
+            made = filtered_first(self._scala, node.condition(), below)
+            if made is not None:
+                self.node(made, steps, pipes)
+                return
         child, [condition] = without_subqueries(self._scala, below, [node.condition()])
         before = [self._step("Filter")(condition, child.output())]
         if child is not below:
