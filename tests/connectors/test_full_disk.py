@@ -1,5 +1,7 @@
 """A disk that is full: a connector waits, says so, and goes on with every row once."""
 
+import itertools
+
 import pytest
 
 import millstream as ms
@@ -35,11 +37,23 @@ def test_it_waits_for_room_and_loses_nothing(tmp_path):
         def error():
             return db.metrics()["connectors"]["k"]["error"]
 
+        file = lines.open("a", buffering=1)
+        added = itertools.count()
+
+        def add(count):
+            file.writelines(f'[{n}, "{payload}"]\n' for n in itertools.islice(added, count))
+
+        def is_reported():
+            add(1)  # what was read before the disk was found to be full is only written later
+            return "No space left" in (error() or "")
+
         disk.fill()
-        with lines.open("a") as file:
-            file.writelines(f'[{n}, "{payload}"]\n' for n in range(1500))
-        wait_until(lambda: "No space left" in (error() or ""), "an error")
+        with file:
+            add(700)
+            wait_until(is_reported, "an error")
+            add(700)
+        rows = next(added)
         disk.free()
-        wait_until(lambda: len(db.query("SELECT id FROM k")) == 1500, "all rows")
-        assert db.query("SELECT COUNT(DISTINCT id) FROM k").fetchall() == [(1500,)]
+        wait_until(lambda: len(db.query("SELECT id FROM k")) == rows, "all rows")
+        assert db.query("SELECT COUNT(DISTINCT id) FROM k").fetchall() == [(rows,)]
         wait_until(lambda: error() is None, "no error")

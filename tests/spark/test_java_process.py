@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from millstream.errors import PipelineError
 from millstream.spark import internals, java_process
+from millstream.spark.engine_jar import JAR
 from millstream.spark.java_home import Java
 from millstream.testing import wait_until
 
@@ -37,7 +39,7 @@ def test_settings_are_options_of_java_and_of_spark():
     assert words[:6] == [
         "java",
         "-cp",
-        "/spark/conf:/spark/jars/*",
+        f"/spark/conf:{JAR}:/spark/jars/*",
         "-Xmx1g",
         "-XX:+UseX",
         "-Da=b c",
@@ -60,7 +62,7 @@ def test_what_the_user_submits_reaches_java_or_spark():
         "pyspark-shell",
     ]
     words = java_process.command_line(JAVA.path, SETTINGS, submitted)
-    assert words[2:4] == ["b.jar:/spark/conf:/spark/jars/*", "-Xmx4g"]
+    assert words[2:4] == [f"b.jar:/spark/conf:{JAR}:/spark/jars/*", "-Xmx4g"]
     assert "spark.driver.memory=4g" in words
     assert words[-2:] == ["--jars=a.jar", "pyspark-shell"]
 
@@ -71,7 +73,7 @@ def test_options_and_folders_of_the_environment(monkeypatch):
     monkeypatch.setenv("SPARK_CONF_DIR", "/conf")
     words = java_process.command_line(JAVA.path, SETTINGS)
     assert words[2:7] == [
-        "/conf:/spark/jars/*:/hadoop",
+        f"/conf:{JAR}:/spark/jars/*:/hadoop",
         "-Xmx1g",
         "-Dfirst=1",
         "-Dsecond=2",
@@ -141,6 +143,8 @@ def test_a_start_of_java_that_is_interrupted_leaves_none(tmp_path, launch):
 
     def press():
         assert launch.begun.wait(60)
+        # Python ignores what is raised in a callback of a weak reference, as imports have them.
+        wait_until(lambda: sys._current_frames()[main].f_code is threading.Condition.wait.__code__)
         signal.pthread_kill(main, signal.SIGINT)
         launch.answer.set()
 

@@ -115,8 +115,8 @@ class SourceWork:
                 delivery = reader.read(READ_SECONDS)
                 if delivery is not None:
                     self._commit(delivery, supervisor)
-                elif supervisor.error is not None:
-                    supervisor.worked()  # it waits without an error
+                elif supervisor.error is not None and not self._pending:
+                    supervisor.worked()  # it waits without an error, and all is on the disk
                 self._report(reader)
             self._settle(reader)
         except Exception:

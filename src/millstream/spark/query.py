@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from millstream.errors import Error
+from millstream.errors import Error, PipelineError
 from millstream.log.storage import make_private, write_file
 from millstream.spark import internals
 from millstream.spark.analysis import calls, functions, sql_frame, value
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 Gear = Literal["live", "catch-up", "micro-batch"]
 _FOR_EVER: Final = "10000 hours"
 """The database ends live batches, not Spark's clock."""
+
+_ENDED: Final = "Spark's Java has ended while the query ran"
+_ENDED_HINT: Final = (
+    "It is started again by itself, and views go on. If this query ends it each time, it makes "
+    "more at once than Java has memory for: see spark.driver.memory."
+)
 
 _HEAD: Final = (LOG, LSN, WEIGHT)
 _FINGERPRINT: Final = "line.sha256"
@@ -359,6 +365,7 @@ class SparkQuery:
 
         Raises:
             SparkError: it has no value for some row.
+            PipelineError: Java has ended meanwhile.
         """
         session, server, address = self.session, self.server(), self._address()
         cores = session.sparkContext.defaultParallelism
@@ -382,6 +389,10 @@ class SparkQuery:
             for each in relations.values():
                 if each.error is not None:
                     raise each.error from None
+            raise
+        except Exception as error:
+            if internals.is_disconnected(error):
+                raise PipelineError(_ENDED, hint=_ENDED_HINT) from error
             raise
         finally:
             for name in relations:
