@@ -1,7 +1,7 @@
 """Where the time goes until the first view is ready, in a new process, and what a second one takes.
 
     python benchmarks/start.py            five starts, with the archive of Java's classes
-    python benchmarks/start.py --first    one start with an empty cache: the very first, after pip install
+    python benchmarks/start.py --first    one start with an empty cache, the first after pip install
     python benchmarks/start.py --runs 1   fewer starts
 
 Each start is a process of its own. The functions at which a part ends are wrapped to note the time.
