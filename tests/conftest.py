@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,8 @@ from .seed import SEED, load_profile
 from .sharing import Sharing, choose_place
 
 choose_place()
+# A shell has what it runs in the background ignore Ctrl-C; tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 pa.array([0])  # imports pandas
 # Each Java of the tests lives for seconds or minutes: compiling it well takes longer than it saves.
 # Compiled so, its code would have 48 MB, which the views of many tests fill: it is thrown out, and

@@ -86,6 +86,9 @@ def read_aggregate(tree: exp.Expr, errors: ErrorReporter) -> Aggregate:
     if args and isinstance(args[0], exp.Distinct):
         args, distinct = args[0].expressions, True
     if name in {"first", "last"} and len(args) == 2:
+        if args[1] not in {exp.true(), exp.false()}:
+            what = f"the second argument of {spelled.upper()} is TRUE or FALSE"
+            errors.refuse(args[1], what, "TRUE leaves out NULLs, as IGNORE NULLS does.")
         ignore_nulls = args.pop() == exp.true() or ignore_nulls
     low, high = _ARITY.get(name, (0, len(args)))
     if not low <= len(args) <= high:
