@@ -39,8 +39,6 @@ PARTS: Final = {
 }
 GOALS: Final = {"first view": 3.5, "first view, the very first time": 6.0, "second": 0.15}
 ANSWER: Final = "start: "
-WARM_UP: Final = "millstream-warm-up"
-"""The thread of ``spark/warm_up.py``, which uses both cores beside what comes next."""
 
 SOURCE: Final = "CREATE SOURCE s (k VARCHAR, n BIGINT)"
 FIRST: Final = "CREATE MATERIALIZED VIEW a AS SELECT k, SUM(n) AS total FROM s GROUP BY k"
@@ -101,6 +99,7 @@ def start(began: float) -> None:
 
     parts.wrap(session, "start_java", "plan", "java")
     parts.wrap(java_side, "add_to", "context", "bridge")
+    warmed_up = end_of_warm_up()
     with ms.open() as db:
         parts.end("python")
         db.execute(SOURCE)
@@ -109,7 +108,8 @@ def start(began: float) -> None:
         db.source("s").push(("a", 1))
         db.wait_for("a")
         parts.end("live")
-        wait_for_warm_up()
+        if not warmed_up.wait(60):
+            sys.exit("the warm-up beside the first view did not end")
         parts.end("warm-up")
         db.execute(SECOND)
         db.wait_for("b")
@@ -117,12 +117,18 @@ def start(began: float) -> None:
     print(ANSWER + json.dumps(parts.seconds))
 
 
-def wait_for_warm_up() -> None:
-    """Wait until nothing runs beside the first view any more."""
-    time.sleep(1.0)  # until it has begun
-    for each in threading.enumerate():
-        if each.name == WARM_UP:
-            each.join()
+def end_of_warm_up() -> threading.Event:
+    """Return what is set once the warm-up of this process, which uses both cores, has ended."""
+    from millstream.spark.warm_up import WarmUp  # noqa: PLC0415
+
+    ended, run = threading.Event(), WarmUp._run  # noqa: SLF001
+
+    def running(self: WarmUp) -> None:
+        run(self)
+        ended.set()
+
+    setattr(WarmUp, "_run", running)  # noqa: B010 - as for the functions that are wrapped
+    return ended
 
 
 def started(environment: Mapping[str, str]) -> dict[str, Costs]:

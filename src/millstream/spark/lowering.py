@@ -395,7 +395,6 @@ class _Lowering:
             self._java.Group(
                 port,
                 len(grouping),
-                len(inputs),
                 self._list(made),
                 self._seq(evaluate),
                 self._seq(buffers),

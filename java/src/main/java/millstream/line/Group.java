@@ -21,7 +21,6 @@ public class Group extends Operator implements Kept.Kind {
 
   private final int port;
   private final int keys;
-  private final int inputs;
   private final Aggregate[] aggregates;
   private final Seq results;
   private final Seq buffers;
@@ -36,7 +35,6 @@ public class Group extends Operator implements Kept.Kind {
   /**
    * @param port where its rows come.
    * @param keys how many keys it has; without any, its one group is always there.
-   * @param inputs how many columns its rows have.
    * @param aggregates of {@link Aggregate}.
    * @param results Spark's expressions for the result of each, over all buffers.
    * @param buffers the attributes of all buffers.
@@ -46,7 +44,6 @@ public class Group extends Operator implements Kept.Kind {
   public Group(
       int port,
       int keys,
-      int inputs,
       List aggregates,
       Seq results,
       Seq buffers,
@@ -54,7 +51,6 @@ public class Group extends Operator implements Kept.Kind {
       Pipe pipe) {
     this.port = port;
     this.keys = keys;
-    this.inputs = inputs;
     this.aggregates = (Aggregate[]) aggregates.toArray(new Aggregate[0]);
     this.results = results;
     this.buffers = buffers;
