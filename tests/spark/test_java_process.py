@@ -1,9 +1,12 @@
 """The Java process of Spark: its command line, and a start that is interrupted or fails."""
 
+import itertools
 import signal
 import subprocess
 import sys
 import threading
+import traceback
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -141,10 +144,15 @@ def test_java_is_started(tmp_path, launch):
 def test_a_start_of_java_that_is_interrupted_leaves_none(tmp_path, launch):
     main = threading.main_thread().ident
 
+    def awaits_java():
+        frames = traceback.walk_stack(sys._current_frames()[main])
+        first, second = (frame.f_code for frame, _ in itertools.islice(frames, 2))
+        return (first, second) == (threading.Condition.wait.__code__, Future.result.__code__)
+
     def press():
         assert launch.begun.wait(60)
-        # Python ignores what is raised in a callback of a weak reference, as imports have them.
-        wait_until(lambda: sys._current_frames()[main].f_code is threading.Condition.wait.__code__)
+        # Not before: Python ignores what callbacks of weak references raise, as imports have them.
+        wait_until(awaits_java)
         signal.pthread_kill(main, signal.SIGINT)
         launch.answer.set()
 
