@@ -82,6 +82,10 @@ SETS = {
     "lateral_rows": "SELECT t.id, x.d FROM t, LATERAL (SELECT d FROM u WHERE u.a = t.a) x",
     "lateral_left": """SELECT t.id, x.n FROM t LEFT JOIN LATERAL (SELECT COUNT(*) AS n FROM u
         WHERE u.a < t.a) x ON TRUE""",
+    "lateral_running": """SELECT t.id, x.s FROM t JOIN LATERAL
+        (SELECT SUM(d) OVER (ORDER BY id) AS s FROM u WHERE u.a = t.a) x ON TRUE""",
+    "lateral_steps": """SELECT t.id, x.p, x.d FROM t JOIN LATERAL
+        (SELECT d, LAG(d) OVER (ORDER BY id) AS p FROM u WHERE u.a = t.a) x ON TRUE""",
     "common_twice": """WITH g AS (SELECT k, SUM(a) AS s FROM t GROUP BY k)
         SELECT x.k, y.k AS l FROM g x JOIN g y ON x.s = y.s""",
     "common_hidden": """WITH x AS (SELECT a FROM t) SELECT x.a FROM x JOIN

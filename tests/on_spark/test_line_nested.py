@@ -171,3 +171,16 @@ def test_rows_are_read_in_the_order_of_nested_values(db):
     db.insert("t", list(enumerate(lists)))
     db.wait_for("v", timeout=TIMEOUT)
     assert [row[0] for row in db.query("SELECT * FROM v").fetchall()] == [3, 1, 4, 0, 7, 6, 5, 2]
+
+
+def test_nothing_to_explode_is_null(db):
+    db.execute(
+        "CREATE SOURCE s (id INT, a ARRAY<INT>); CREATE TABLE t (id INT PRIMARY KEY); "
+        "INSERT INTO t VALUES (1), (2), (3); "
+        "CREATE MATERIALIZED VIEW v AS SELECT s.id, x.p, x.c FROM s LATERAL VIEW OUTER "
+        "POSEXPLODE(a) x AS p, c WHERE id IN (SELECT id FROM t)"
+    )
+    db.insert("s", [(1, [5, None]), (2, []), (3, None), (4, [1])])
+    settle(db, "v")
+    rows = db.query("SELECT * FROM v").fetchall()
+    assert sorted(rows, key=repr) == [(1, 0, 5), (1, 1, None), (2, None, None), (3, None, None)]

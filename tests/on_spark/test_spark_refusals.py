@@ -103,7 +103,6 @@ def test_casts_that_are_written_and_constants_are_accepted(db):
             "FOO(id)",
             "Did you mean FLOOR?",
         ),
-        ("SELECT TUMBLE_START(ts, INTERVAL '1 hour') AS x FROM s", "TUMBLE", "GROUP BY TUMBLE"),
     ],
 )
 def test_an_unknown_function(db, query, at, hint):

@@ -8,7 +8,7 @@ from millstream.spark.columns import FeedColumns, feed_schema, name_in_feed, use
 
 ONE = Schema.of(symbol="VARCHAR", qty="BIGINT")
 OTHER = Schema.of(symbol="VARCHAR", price="DOUBLE")
-HIDDEN = ["_log", "_lsn", "_weight", "_wm", "_row_lsn"]
+HIDDEN = ["_log", "_lsn", "_weight", "_row_lsn", "_wm"]
 
 
 def batch(schema, rows, first_lsn=10, weights=None):
@@ -39,7 +39,7 @@ def test_rows_of_one_log():
             "_lsn": 10,
             "_weight": 1,
             "_wm": made["_wm"][0].as_py(),
-            "_row_lsn": None,
+            "_row_lsn": 10,
         },
         {
             "symbol": None,
@@ -48,7 +48,7 @@ def test_rows_of_one_log():
             "_lsn": 11,
             "_weight": -1,
             "_wm": made["_wm"][1].as_py(),
-            "_row_lsn": None,
+            "_row_lsn": 11,
         },
     ]
     assert made["_wm"].cast(pa.int64()).to_pylist() == [5, 5]

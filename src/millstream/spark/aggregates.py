@@ -9,7 +9,15 @@ from millstream.spark.plans import each_of, kind_of
 if TYPE_CHECKING:
     from millstream.spark.scala import Scala
 
-_KNOWN: Final = {"Sum": "sum", "Average": "avg", "Count": "count", "Min": "min", "Max": "max"}
+_KNOWN: Final = {
+    "Average": "avg",
+    "Count": "count",
+    "Max": "max",
+    "MaxBy": "max_by",
+    "Min": "min",
+    "MinBy": "min_by",
+    "Sum": "sum",
+}
 """The aggregates that the line knows itself, and Spark's names of them; others are run again over
 the values of the group."""
 
@@ -61,8 +69,8 @@ def aggregate_of(
         )
         return made, result, [result]
     own = each_of(body.aggBufferAttributes())
-    if kind in ("Min", "Max"):
-        made = scala.line.Extreme(at, types, filtered, kind == "Max", grows)
+    if kind in ("Min", "Max", "MinBy", "MaxBy"):
+        made = scala.line.Extreme(at, types, filtered, kind in ("Max", "MaxBy"), grows)
     elif kind == "Count":
         made = scala.line.Count(at, types, filtered, distinct)
     else:

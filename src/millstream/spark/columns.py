@@ -2,8 +2,8 @@
 
 One log: its columns under their own names. Several: ``_log`` says which one a row is of, and each
 log's columns are named ``_<log>_<column>``. Always there: ``_lsn``, ``_weight`` and ``_wm``, the
-watermark that held before the row's batch. Of joins also ``_row_lsn``, the LSN of the main log's
-row: ``_lsn`` is that of the change, which may be one of a table.
+watermark that held before the row's batch. ``_row_lsn`` is the LSN that a row has in its log:
+``_lsn`` is that of the change, which may be one of a joined table, or that of a view's first rows.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def feed_schema(schemas: Sequence[Schema]) -> pa.Schema:
         pa.field(LOG, pa.int32(), nullable=False),
         pa.field(LSN, pa.int64(), nullable=False),
         pa.field(WEIGHT, pa.int64(), nullable=False),
-        pa.field(WATERMARK, _TIME),
-        pa.field(ROW_LSN, pa.int64()),
+        *dated_fields(),
     ]
     return pa.schema(fields)
 
@@ -73,6 +72,11 @@ def used(columns: pa.Schema, sql: str) -> pa.Schema:
 def name_in_feed(log: int, column: str, logs: int) -> str:
     """What a log's column is called in a feed of so many logs."""
     return column if logs == 1 else f"_{log}_{column}"
+
+
+def dated_fields() -> list[pa.Field]:
+    """The columns that a dated log has after its own: place in the log, watermark before it."""
+    return [pa.field(ROW_LSN, pa.int64()), pa.field(WATERMARK, _TIME)]
 
 
 class FeedColumns:
@@ -183,6 +187,7 @@ class FeedColumns:
         names = own if own[0] in self._names else schema.names
         places: dict[str, int | str] = {name: place for place, name in enumerate(names)}
         places |= {name: name for name in (LOG, LSN, WEIGHT, WATERMARK)}
+        places.setdefault(ROW_LSN, LSN)  # rows that the feed has joined have a column for it
         return [(places.get(field.name, ""), field.type) for field in self.schema]
 
     def beginning(self, lsn: int) -> pa.RecordBatch:

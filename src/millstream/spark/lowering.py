@@ -40,7 +40,7 @@ from millstream.spark.subqueries import (
 )
 
 _SINK: Final = 0
-_LAYOUT: Final = 6
+_LAYOUT: Final = 7
 """Of the state, see ``State.java`` and what the operators keep in it."""
 
 _NULLS_MATCH, _NULLS_DROP, _NULLS_APART, _NULLS_APART_RIGHT = 0, 1, 2, 3
@@ -146,7 +146,8 @@ class _Lowering:
         self._expiries = expiries
         self._long = scala.jvm.org.apache.spark.sql.types.DataTypes.LongType
         self._ports = _SINK
-        self.line = Line(self._java.Entry(len(logs)), scala.jvm.java.util.ArrayList())
+        count = 1 + max(each.number for each in logs.values())
+        self.line = Line(self._java.Entry(count), scala.jvm.java.util.ArrayList())
         self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
             "Aggregate": self._aggregate,
             "AsOfJoin": self._asof,
@@ -245,7 +246,7 @@ class _Lowering:
             node.generator(),
             node.requiredChildOutput(),
             node.child().output(),
-            self._seq([*each_of(node.requiredChildOutput()), *each_of(node.generatorOutput())]),
+            node.output(),  # of OUTER whatever is generated may be NULL
             made,
             node.outer(),
         )
@@ -449,7 +450,11 @@ class _Lowering:
         if kind_of(child) == "WindowGroupLimit":  # of all that is above, the first rows are enough
             limit, ranks = child.limit(), _RANKS.index(kind_of(child.rankLikeFunction()))
             child = child.child()
-        functions, order = node.windowExpressions(), node.orderSpec()
+        order, found = node.orderSpec(), each_of(node.windowExpressions())
+        functions = self._seq([each for each in found if kind_of(each) == "Alias"])
+        if functions.size() < len(found):  # a correlated subquery repeats columns of its rows there
+            given = [*each_of(child.output()), *(each.toAttribute() for each in each_of(functions))]
+            steps = [self._step("Project")(node.output(), self._seq(given)), *steps]
         keys = [self._java.Plans.normalized(each) for each in each_of(node.partitionSpec())]
         by = f" by {text_of(keys)}" if keys else ""
         if limit < 0 and self._java.RunningTotals.suit(functions):

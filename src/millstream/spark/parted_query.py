@@ -213,7 +213,9 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
     def leaf(node: Any) -> tuple[int, list[int | None]]:  # noqa: ANN401
         log = leaves.get(node.rdd().id(), 0)
         return log, [
-            place if _kind(logs[log].field(place).type) in KINDS else None
+            place
+            if place < len(logs[log]) and _kind(logs[log].field(place).type) in KINDS
+            else None
             for place in range(node.output().size())
         ]
 

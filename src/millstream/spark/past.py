@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from millstream.errors import Error
 from millstream.model.schema import Schema
 from millstream.spark.bridge.frames import END, FAILED, HEADER, ROWS
-from millstream.spark.columns import FeedColumns, Part, feed_schema, used
+from millstream.spark.columns import FeedColumns, Part, dated_fields, feed_schema, used
 from millstream.spark.inputs import FeedInputs, FeedLogs, in_time, joined_runs, runs
-from millstream.sql.views.plan import FEED, log_relation
+from millstream.sql.views.plan import FEED, dated_relation, log_relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    import pyarrow as pa
 
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
@@ -103,6 +103,9 @@ class PastInputs:
             own = Schema(schema.columns[:width])
             parts: list[Callable[[], Runs]] = [partial(_alone, p) for p in self._parts([log])]
             made[log_relation(log)] = PastRelation((own,), own.arrow, parts, self._bytes(log))
+            if log in plan.dated:
+                dated = pa.schema([*own.arrow, *dated_fields()])
+                made[dated_relation(log)] = PastRelation((own,), dated, parts, self._bytes(log))
         return made
 
     def _bytes(self, log: int) -> int:

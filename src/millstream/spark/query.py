@@ -21,6 +21,7 @@ from millstream.spark.columns import (
     WEIGHT,
     arrow_of,
     columns_json,
+    dated_fields,
     name_in_feed,
 )
 from millstream.spark.event_time import Closing
@@ -28,7 +29,7 @@ from millstream.spark.failure import SparkError, sql_error
 from millstream.spark.lowering import lower
 from millstream.spark.plans import LogLeaf, check_plan
 from millstream.sql.views.line_emit import END
-from millstream.sql.views.plan import FEED, log_relation
+from millstream.sql.views.plan import FEED, dated_relation, log_relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -205,9 +206,14 @@ class SparkQuery:
         line = self.lowered()
         self._keep_state_of(line)
         named = [self._in_feed(log) for log in range(len(self.logs))]
-        used = [named[log][place] for log in sorted(line.used) for place in sorted(line.used[log])]
+        used = {
+            each.name: each
+            for log in sorted(line.used)
+            for each in (named[log][place] for place in sorted(line.used[log]))
+        }
         head = [*_HEAD, WATERMARK] if line.timed else _HEAD
-        columns = pa.schema([*(self.columns.field(name) for name in head), *used])
+        used = {name: self.columns.field(name) for name in head} | used
+        columns = pa.schema(list(used.values()))
         logs = pa.schema([(f"log{log}", pa.struct(fields)) for log, fields in enumerate(named)])
         rows = (
             session.readStream.format(java_side.SOURCE_FORMAT)
@@ -263,6 +269,9 @@ class SparkQuery:
             }
             plan = internals.optimized_plan(frame)
             self._lowered = lower(jvm, plan, relations, self._closing(frame.columns))
+            if self.plan.window is not None and self.plan.window.kind == "session":
+                # Its end is no key: what a watermark closes is known to the planner.
+                self._lowered.timed |= {n for n, time in enumerate(self.times) if time >= 0}
         self.timed.clear()
         self.timed.update(self._lowered.timed)
         return self._lowered
@@ -270,7 +279,7 @@ class SparkQuery:
     def _closing(self, columns: list[str]) -> Closing | None:
         """What is known of the windows of a line, if they close."""
         plan, window = self.plan, self.plan.window
-        if window is None:
+        if window is None or window.kind == "session":
             return None
         end = columns.index(END)
         return Closing(end, window.size, plan.lateness, not plan.retracts, plan.inputs)
@@ -280,10 +289,15 @@ class SparkQuery:
         session = self.session
         if self._frame is not None:
             return self._frame
-        frames = [internals.unknown_frame(session, columns_json(each)) for each in self.logs]
-        self.leaves = {internals.rdd_id(frame): log for log, frame in enumerate(frames)}
-        for log, frame in enumerate(frames):
-            frame.createOrReplaceTempView(log_relation(log))
+        leaves = dict[int, int]()
+        for name, log in self._relations().items():
+            schema = self.logs[log]
+            if name == dated_relation(log):
+                schema = pa.schema([*schema, *dated_fields()])
+            frame = internals.unknown_frame(session, columns_json(schema))
+            leaves[internals.rdd_id(frame)] = log
+            frame.createOrReplaceTempView(name)
+        self.leaves = leaves
         try:
             self._frame = sql_frame(session, self.plan.spark_sql)
         except Exception:
@@ -291,10 +305,16 @@ class SparkQuery:
             raise
         return self._frame
 
+    def _relations(self) -> dict[str, int]:
+        """The logs, by the names of the relations that the SQL of a line reads them from."""
+        found = {log_relation(log): log for log in range(len(self.logs))}
+        return found | {dated_relation(log): log for log in self.plan.dated}
+
     def _in_feed(self, log: int) -> list[pa.Field]:
         """The columns of a log, named as in the feed."""
         count = len(self.logs)
-        return [each.with_name(name_in_feed(log, each.name, count)) for each in self.logs[log]]
+        own = [each.with_name(name_in_feed(log, each.name, count)) for each in self.logs[log]]
+        return [*own, *dated_fields()] if log in self.plan.dated else own
 
     def _line_columns(self) -> dict[str, str]:
         """The option that has the sink decode what leaves a line."""

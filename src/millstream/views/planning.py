@@ -401,6 +401,8 @@ class ViewPlanner:
             plan = replace(plan, keys=())
         if definition.watermark is not None:  # else it would have been refused
             plan = replace(plan, retracts=False)
+        elif plan.line and statement.kind == "view":  # as its rows were stored so far
+            plan = replace(plan, retracts=definition.saves_rows)
         shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(statement, definition, plan, None, shape)
 
@@ -468,7 +470,7 @@ def _grouped(
             column=statement.emit.column or statement.column,
             hint=hint,
         )
-    if nested or (plan.shape == "groups" and set(shown) & set(plan.added)):
+    if nested or set(shown) & set(plan.added):
         return plan
     return replace(plan, shape="groups", keys=shown) if keys or plan.shape == "groups" else plan
 

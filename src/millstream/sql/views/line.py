@@ -30,14 +30,22 @@ from millstream.sql.views.functions import (
 )
 from millstream.sql.views.laterals import nest_laterals
 from millstream.sql.views.line_aggregates import rewrite_ordered
-from millstream.sql.views.line_emit import add_hidden, check_waits, is_immediate
+from millstream.sql.views.line_emit import (
+    add_hidden,
+    check_waits,
+    event_window,
+    is_immediate,
+    leave_out_closed,
+    windows_of,
+)
 from millstream.sql.views.line_sessions import rewrite_sessions
 from millstream.sql.views.line_subqueries import (
     aggregate_lookups,
     rewrite_quantified,
     rewrite_tests,
 )
-from millstream.sql.views.line_windows import rewrite_windows
+from millstream.sql.views.line_windows import rewrite_windows, spell_out_keys
+from millstream.sql.views.log_order import LogOrder, reads_others
 from millstream.sql.views.now import is_clock, lift_having, rewrite_now
 from millstream.sql.views.order import hidden_of, order_of
 from millstream.sql.views.plan import ViewPlan, log_relation
@@ -57,7 +65,10 @@ _IN_LOG_ORDER = frozenset(
     {"any_value", "array_agg", "collect_list", "collect_set", "first", "first_value", "last"}
     | {"last_value", "listagg", "max_by", "min_by", "mode", "percentile_approx", "string_agg"}
 )
-"""Aggregates that go by the order of the log, which the rows on a line do not keep."""
+"""Aggregates whose views have always been Spark's own, over sources and their joins with tables."""
+
+_NOT_DISTINCT = frozenset({"bool_and", "bool_or", "collect_set", "every", "max", "min", "some"})
+"""Aggregates of which Spark's own streaming aggregate has no form with DISTINCT."""
 
 _LINE_WINDOWS = ("tumble", "hop", "cumulate")
 _COMPARISONS = (exp.Predicate, exp.Connector, exp.Not, exp.Paren)
@@ -103,9 +114,13 @@ def _needs_line(
 
     A join, since a change of a table would have the log read again. A view beside another log,
     which may be ahead of it. Where rows come and go, or a value is computed from aggregates, since
-    what lies in the middle of a commit must not be computed: it may fail, or overflow.
+    what lies in the middle of a commit must not be computed: it may fail, or overflow. DISTINCT,
+    which Spark's own streaming aggregate does not have.
     """
     tree = read_tree(as_view(statement).query)
+    distinct = [each.parent for each in tree.find_all(exp.Distinct)]
+    if any(each is not None and function_name(each) in _NOT_DISTINCT for each in distinct):
+        return True
     if any(function_name(each) in _IN_LOG_ORDER for each in tree.walk()):
         return False
     if plan.window is not None and plan.window.kind not in _LINE_WINDOWS:
@@ -147,7 +162,6 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     rewrite_now(tree, errors)
     check_calls(tree, errors)
     check_repeatable(tree, errors)
-    rewrite_ordered(tree, errors)
     tree = rewrite_qualify(tree)
     tree, order = order_of(tree, errors, hide=view.kind == "view")
     # A view alone is read by its log, which is never ahead of itself.
@@ -156,11 +170,22 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     relations.rename(tree)
     _name_columns(tree)
     found = relations.found
-    window, hidden = None, tuple[str, ...]()
+    columns_of = relations.columns_of
+    for each in tree.find_all(exp.Select):
+        spell_out_keys(each, columns_of)
+    orders = LogOrder(list(found.values()))
+    lateness = view.lateness // timedelta(microseconds=1)
+    retracts = _retracts(view, tree, orders)
+    window, hidden, keys = None, tuple[str, ...](), tuple[str, ...]()
     if not is_immediate(view):
         _check_timed(view, found, errors)
-        window, hidden = add_hidden(view, tree, errors)
-    columns_of = relations.columns_of
+        window, hidden, keys = add_hidden(view, tree, orders, errors)
+    if window is None:  # it waits for none
+        window, ends = event_window(tree, orders, errors)
+        hidden += ends
+    if window is not None:
+        leave_out_closed(tree, window, lateness, orders)
+    rewrite_ordered(tree, orders, errors)
     for each in list(tree.find_all(exp.Select)):
         rewrite_sessions(each, columns_of, errors)
         rewrite_windows(each, errors)
@@ -175,27 +200,43 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     check_names(found.values(), errors)
     _check_temporal(relations, errors)
     names = tuple(each.name for each in found.values())
-    lateness = view.lateness // timedelta(microseconds=1)
     meaning = "\n".join([*map(str.lower, names), sql, *([str(lateness)] if window else [])])
     return ViewPlan(
         inputs=names,
         shape="rows" if is_immediate(view) else "groups",
         spark_sql=sql,
         columns=(),
-        keys=hidden,
+        keys=keys,
         added=(*hidden, *hidden_of(order)),
         window=window,
         lateness=lateness,
-        retracts=view.emit.mode != "final",
+        retracts=retracts,
         why=_WHY,
         fingerprint=hashlib.sha256(meaning.encode()).hexdigest(),
         line=True,
         through=tuple(sorted(relations.through)),
         widths=tuple(len(each.schema.columns) for each in found.values()),
+        dated=tuple(sorted(orders.dated)),
         grows=tuple(not each.retracts for each in found.values()),
         order=order,
         temporal=tuple(n for n, name in enumerate(found) if name in relations.temporal),
     )
+
+
+def _retracts(view: CreateView, tree: exp.Query, orders: LogOrder) -> bool:
+    """Whether a row that the view has shown may change or disappear."""
+    query = tree.unnest()
+    if view.emit.mode == "final" or orders.grows(query):
+        return False
+    if not isinstance(query, exp.Select) or not orders.reads_growing(query):
+        return True
+    computed = [*query.expressions, *filter(None, [query.args.get("having")])]
+    if any(map(reads_others, computed)):
+        return True
+    if view.emit.mode == "close" and not view.lateness:
+        return any(str(each.this).upper() == "SESSION" for each in windows_of(query))
+    fixed = query.args.get("group") or query.args.get("distinct")
+    return not fixed or bool(query.args.get("limit")) or any(map(has_aggregate, computed))
 
 
 def _check_timed(view: CreateView, found: Mapping[str, Input], errors: ErrorReporter) -> None:
@@ -282,7 +323,6 @@ class _Relations:
     def _expanded(self, table: exp.Table, given: Input, view: CreateView) -> exp.Subquery:
         """The query of a view, in place of its name."""
         inner = rewrite_qualify(lift_having(read_tree(view.query)))
-        rewrite_ordered(inner, self._errors)
         rewrite_now(inner, self._errors)
         self.rename(inner)  # before it is where the names of another query hold
         _name_columns(inner)

@@ -1,6 +1,7 @@
 """Aggregates that go by the order of their input, in a line of operators, where rows have none.
 
-Those that have one answer in some order are written so that they have it: lists in the order that
+They are written by what puts rows in order: event time and LSN, as far as rows have these (see
+``log_order``). What has one answer without it is written so that it has it: lists in the order that
 WITHIN GROUP says, equal ones of it by the value; sets sorted; of the most frequent values, and of
 any, the least.
 """
@@ -11,69 +12,151 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from millstream.sql.views.aggregates import read_aggregate
 from millstream.sql.views.functions import function_name
 from millstream.sql.views.trees import both, call, column, not_null, text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.sql.views.aggregates import Aggregate
     from millstream.sql.views.errors import ErrorReporter
+    from millstream.sql.views.log_order import LogOrder
 
-_LISTS: Final = ("array_agg", "collect_list")
-_TEXTS: Final = ("listagg", "string_agg")
-_WRAPPERS: Final = (exp.Filter, exp.WithinGroup)
+_WRAPPERS: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)
 
 
-def rewrite_ordered(tree: exp.Query, errors: ErrorReporter) -> None:
+def rewrite_ordered(tree: exp.Query, orders: LogOrder, errors: ErrorReporter) -> None:
     """Write the aggregates of a query that go by an order, but those with OVER.
 
     Raises:
-        SqlUnsupportedError: WITHIN GROUP of a list mixes directions.
+        SqlUnsupportedError: there is no order to go by, or WITHIN GROUP of a list mixes directions.
     """
-    for each in list(tree.walk(bfs=False)):
-        name = function_name(each)
-        outer = each
-        while isinstance(outer.parent, _WRAPPERS) and outer.parent.this is outer:
-            outer = outer.parent
-        if not each.expressions or isinstance(outer.parent, exp.Window):
-            continue
-        order = [part for part in _wrappers(each) if isinstance(part, exp.WithinGroup)]
-        if name == "mode" and len(each.expressions) == 1 and not order:
-            each.append("expressions", exp.true())
-        elif name == "any_value" and len(each.expressions) == 1:
-            each.set("this", "min")
-        elif name == "collect_set":
-            outer.replace(call("sort_array", outer))
-        elif name in _TEXTS and order and not isinstance(each.expressions[0], exp.Distinct):
-            value = each.expressions[0].copy()
-            order[0].expression.append("expressions", exp.Ordered(this=value, nulls_first=True))
-        elif name in _LISTS and order:
-            outer.replace(_list(each, order[0], errors))
+    for query in list(tree.find_all(exp.Select)):
+        for each in list(_own(query)):
+            make = _FORMS.get(function_name(each))
+            outer = _wrapped(each)
+            is_over = isinstance(outer.parent, exp.Window)
+            if make is None or is_over or not each.expressions:
+                continue
+            made = make(read_aggregate(outer, errors), query, orders, errors)
+            if made is not None:
+                outer.replace(made)
 
 
-def _wrappers(tree: exp.Expr) -> list[exp.Expr]:
-    """What is around a call: FILTER, WITHIN GROUP."""
-    found = list[exp.Expr]()
+def _own(query: exp.Select) -> list[exp.Expr]:
+    """The nodes of a SELECT without those of its subqueries, the inner ones first."""
+    found = list(query.walk(prune=lambda each: isinstance(each, exp.Query) and each is not query))
+    return found[::-1]
+
+
+def _wrapped(tree: exp.Expr) -> exp.Expr:
+    """A call with what belongs to it: FILTER, WITHIN GROUP, IGNORE NULLS."""
     while isinstance(tree.parent, _WRAPPERS) and tree.parent.this is tree:
         tree = tree.parent
-        found.append(tree)
-    return found
+    return tree
 
 
-def _list(tree: exp.Expr, within: exp.Expr, errors: ErrorReporter) -> exp.Expr:
+def _where(made: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
+    if condition is None:
+        return made
+    return exp.Filter(this=made, expression=exp.Where(this=condition.copy()))
+
+
+def _first(
+    aggregate: Aggregate, query: exp.Select, orders: LogOrder, errors: ErrorReporter
+) -> exp.Expr | None:
+    """FIRST and LAST: the value of the least and of the greatest place in the order."""
+    spelled = function_name(aggregate.tree)
+    if aggregate.distinct:
+        hint = "Leave DISTINCT out, or aggregate over a view that is SELECT DISTINCT."
+        errors.refuse(aggregate.tree, f"{spelled.upper()}(DISTINCT) is not supported", hint)
+    keys = orders.of(query).keys
+    if not keys and spelled == "any_value":
+        return _where(call("min", aggregate.args[0]), aggregate.condition)
+    if not keys:
+        hint = "Write MIN_BY(x, y) or MAX_BY(x, y) with a column y to go by."
+        what = f"{spelled.upper()} depends on the order of rows, and they have none here"
+        errors.refuse(aggregate.tree, what, hint)
+    name = "min_by" if aggregate.name == "first" else "max_by"
+    return _where(call(name, aggregate.args[0], call("struct", *keys)), aggregate.condition)
+
+
+def _by(
+    aggregate: Aggregate, query: exp.Select, orders: LogOrder, errors: ErrorReporter
+) -> exp.Expr | None:
+    """MIN_BY and MAX_BY: ties by the place in the log, where rows have one."""
+    del errors
+    lsn, (value, by) = orders.of(query).lsn, aggregate.args
+    if lsn is None:
+        return None
+    made = call(aggregate.name, value, call("struct", by, lsn))
+    return _where(made, both([aggregate.condition, not_null(by)]))
+
+
+def _list(
+    aggregate: Aggregate, query: exp.Select, orders: LogOrder, errors: ErrorReporter
+) -> exp.Expr | None:
     """The values of a list, sorted as structs with their keys."""
-    value, items = tree.expressions[0], within.expression.expressions
+    value, items = aggregate.args[0], aggregate.order
+    lsn = None if aggregate.distinct else orders.of(query).lsn
+    if not items and lsn is None:
+        return None
     directions = {bool(each.args.get("desc")) for each in items}
     usual = all(bool(each.args.get("nulls_first")) != bool(each.args.get("desc")) for each in items)
-    if len(directions) > 1 or not usual or isinstance(value, exp.Distinct):
+    if len(directions) > 1 or not usual or aggregate.distinct:
         hint = "Order by expressions in one direction, with NULLs where they are without saying so."
         errors.refuse(items[0], "WITHIN GROUP of a list has one direction", hint)
     keys = [(f"_o{place}", each.this) for place, each in enumerate(items)]
+    keys += [] if lsn is None else [("_l", lsn)]
     fields = [part for name, each in (*keys, ("_v", value)) for part in (text(name), each)]
-    conditions = [w.expression.this for w in _wrappers(tree) if isinstance(w, exp.Filter)]
-    known = both([*conditions, not_null(value)])
-    rows = exp.Filter(
-        this=call("collect_list", call("named_struct", *fields)),
-        expression=exp.Where(this=known),
-    )
+    known = both([aggregate.condition, not_null(value)])
+    rows = _where(call("collect_list", call("named_struct", *fields)), known)
     ordered = call("sort_array", rows, exp.false() if directions == {True} else exp.true())
     field = exp.Lambda(this=column("_v", "_x"), expressions=[exp.to_identifier("_x")])
     return call("transform", ordered, field)
+
+
+def _text(
+    aggregate: Aggregate, query: exp.Select, orders: LogOrder, errors: ErrorReporter
+) -> exp.Expr | None:
+    """LISTAGG: in the order that it says, then in that of the log, then by the value."""
+    del errors
+    if aggregate.distinct:
+        return None
+    lsn = orders.of(query).lsn
+    if not aggregate.order and lsn is None:
+        return None
+    keys: list[exp.Expr] = [each.copy() for each in aggregate.order]
+    last = [aggregate.args[0]] if lsn is None else [lsn, aggregate.args[0]]
+    keys += [exp.Ordered(this=each.copy(), nulls_first=True) for each in last]
+    made = exp.WithinGroup(this=aggregate.tree.copy(), expression=exp.Order(expressions=keys))
+    return _where(made, aggregate.condition)
+
+
+def _set(
+    aggregate: Aggregate, query: exp.Select, orders: LogOrder, errors: ErrorReporter
+) -> exp.Expr | None:
+    del query, orders, errors
+    made = _where(aggregate.tree.copy(), aggregate.condition)
+    return call("sort_array", made)
+
+
+def _mode(
+    aggregate: Aggregate, query: exp.Select, orders: LogOrder, errors: ErrorReporter
+) -> exp.Expr | None:
+    """MODE: of the most frequent values the least."""
+    del query, orders, errors
+    if len(aggregate.args) != 1 or aggregate.order:
+        return None
+    return _where(call("mode", aggregate.args[0], exp.true()), aggregate.condition)
+
+
+_FORMS: Final[dict[str, Callable[..., exp.Expr | None]]] = {
+    **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value"), _first),
+    **dict.fromkeys(("min_by", "max_by"), _by),
+    **dict.fromkeys(("array_agg", "collect_list"), _list),
+    **dict.fromkeys(("listagg", "string_agg"), _text),
+    "collect_set": _set,
+    "mode": _mode,
+}

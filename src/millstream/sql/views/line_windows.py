@@ -28,6 +28,8 @@ from millstream.sql.views.windows import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.sql.views.errors import ErrorReporter
     from millstream.sql.views.plan import Window
 
@@ -64,6 +66,38 @@ def rewrite_windows(query: exp.Select, errors: ErrorReporter) -> None:
             window = _meant(each, keys)
         if window is not None:
             each.replace(windows.value(window, each))
+
+
+def spell_out_keys(query: exp.Select, columns_of: Callable[[exp.Table], set[str]]) -> None:
+    """Write windows in GROUP BY that stand there as the place or the name of an item of the SELECT.
+
+    Args:
+        query: the SELECT, which is changed.
+        columns_of: gives the columns of a table after FROM, of which a name stands for a column.
+    """
+    group, items = query.args.get("group"), query.expressions
+    source = query.args.get("from_")
+    if group is None or source is None:
+        return
+    relations = [source.this, *(each.this for each in query.args.get("joins") or [])]
+    known = {name for each in relations for name in _names_of(each, columns_of)}
+    for key in list(group.expressions):
+        found: exp.Expr | None = None
+        if isinstance(key, exp.Literal) and key.is_int and 0 < int(key.name) <= len(items):
+            found = items[int(key.name) - 1]
+        elif isinstance(key, exp.Column) and not key.table and key.name.lower() not in known:
+            found = next((each for each in items if each.alias.lower() == key.name.lower()), None)
+        if found is not None and window_in(found.unalias()) is not None:
+            key.replace(found.unalias().copy())
+
+
+def _names_of(relation: exp.Expr, columns_of: Callable[[exp.Table], set[str]]) -> set[str]:
+    if isinstance(relation, exp.Table):
+        return columns_of(relation)
+    inner = relation.unnest()
+    if not isinstance(inner, exp.Query):
+        return set()
+    return {each.alias_or_name.lower() for each in inner.selects}
 
 
 def _own(query: exp.Expr) -> list[exp.Expr]:
@@ -136,14 +170,20 @@ class _Windows:
             return key
         if is_window(place):
             made = call("named_struct", text("start"), start, text("end"), end)
+            if self._is_grouped(place):  # by windows: a row without a time is in none
+                return made
             return iff(is_null(time), exp.Null(), made)  # else those without a time are equal
         name = place.name if isinstance(place, exp.Column) else str(place.this)
         return start if BOUNDS[name.upper()] == "START" else end
 
+    def _is_grouped(self, place: exp.Expr) -> bool:
+        """Whether a place is above the groups of the SELECT."""
+        where = place.find_ancestor(exp.Where, exp.Join)
+        return bool(self._query.args.get("group")) and where is None
+
     def _leave_out_nulls(self, time: exp.Expr, place: exp.Expr) -> None:
         """A row without a time is in no group."""
-        grouped = self._query.args.get("group") and not place.find_ancestor(exp.Where, exp.Join)
-        if grouped and time not in self._timed:
+        if self._is_grouped(place) and time not in self._timed:
             self._timed.append(time.copy())
             where = self._query.args.get("where")
             condition = both([where.this if where else None, not_null(time)])

@@ -14,7 +14,7 @@ FEED = "__feed"
 """The relation that ``ViewPlan.spark_sql`` reads, but for lines of operators."""
 
 
-_LOG = "__log"
+_LOG, _DATED = "__log", "__dated"
 
 
 def log_relation(log: int) -> str:
@@ -22,13 +22,19 @@ def log_relation(log: int) -> str:
     return f"{_LOG}{log}"
 
 
+def dated_relation(log: int) -> str:
+    """The relation that is one of the inputs with the columns ``_row_lsn`` and ``_wm`` besides."""
+    return f"{_DATED}{log}"
+
+
 def is_relation(name: str) -> bool:
     """Whether a name in ``ViewPlan.spark_sql`` is that of the feed or of an input.
 
-    >>> is_relation("__log12"), is_relation("orders")
-    (True, False)
+    >>> is_relation("__log12"), is_relation("__dated0"), is_relation("orders")
+    (True, True, False)
     """
-    return name == FEED or (name.startswith(_LOG) and name.removeprefix(_LOG).isdecimal())
+    prefix = _DATED if name.startswith(_DATED) else _LOG
+    return name == FEED or (name.startswith(prefix) and name.removeprefix(prefix).isdecimal())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,8 @@ class ViewPlan:
             relations ``__log0`` ..., one for each input, and ``columns`` are known to Spark only.
         through: of a line, the views of which it reads the inputs instead.
         widths: of a line, how many columns each input had when the view was created.
+        dated: of a line, the places of the inputs that are read with ``_row_lsn`` and ``_wm``, too:
+            from the relations ``__dated0`` ...
         grows: of a line, whether each input only grows: no row of it ever changes or goes.
         retracting: the places of the inputs whose rows may disappear: the view begins with their
             current rows. None where a join is done by the feed, which reads their history.
@@ -135,6 +143,7 @@ class ViewPlan:
     line: bool = False
     through: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
+    dated: tuple[int, ...] = ()
     grows: tuple[bool, ...] = ()
     retracting: tuple[int, ...] = ()
     temporal: tuple[int, ...] = ()

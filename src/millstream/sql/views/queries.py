@@ -16,6 +16,7 @@ from millstream.sql.views.groups import Grouping
 from millstream.sql.views.joins import Joiner
 from millstream.sql.views.scope import Relation, Scope
 from millstream.sql.views.unions import united
+from millstream.sql.views.windows import is_bound, is_window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,6 +116,7 @@ class Planner:
             return self._grouped(tree, below, scope, grouped=grouped)
         columns: list[tuple[str, exp.Expr]] = []
         for item in items:
+            self._check_windows(item)
             if is_generator(item):
                 self._check_one(items)
                 names = item_names(item)
@@ -124,6 +126,14 @@ class Planner:
             else:
                 columns += self._column(item, len(columns), scope)
         return Flow(below.ground, tuple(columns), below.where, below.log, below.groups)
+
+    def _check_windows(self, item: exp.Expr) -> None:
+        """Refuse a window of rows that are not grouped: of a HOP, a row is in several."""
+        found = [each for each in item.walk() if is_window(each) or is_bound(each)]
+        if found:
+            name = str(found[0].this).upper()
+            hint = "Add TUMBLE(ts, INTERVAL '1 minute') to GROUP BY."
+            self.errors.refuse(found[0], f"{name} needs a window in GROUP BY", hint)
 
     def _check_one(self, items: list[exp.Expr]) -> None:
         several = [each for each in items if is_generator(each)][1:]

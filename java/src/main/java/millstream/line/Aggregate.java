@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import millstream.functions.Bytes;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -54,6 +55,11 @@ public abstract class Aggregate implements Serializable {
     return false;
   }
 
+  /** Whether a row counts, by its inputs; those with a NULL do not, unless it takes them. */
+  boolean counts(UnsafeRow row) {
+    return true;
+  }
+
   /** Its part of a group without rows; null when it has none. */
   Object newPart() {
     return null;
@@ -85,6 +91,7 @@ public abstract class Aggregate implements Serializable {
     if (!takesNulls()) {
       for (int i = at; i < end; i++) if (row.isNullAt(i)) return;
     }
+    if (!counts(row)) return;
     if (values == null) {
       add(row, weight, part);
       return;
@@ -109,9 +116,9 @@ public abstract class Aggregate implements Serializable {
     return Pipe.bytes(valueOf.apply(new GenericInternalRow(inputs)));
   }
 
-  /** Its one input, as bytes. */
-  final byte[] value(Object input) {
+  /** Inputs that are a row of their own, as bytes. */
+  final byte[] bytes(InternalRow inputs) {
     if (valueOf == null) valueOf = UnsafeProjection.create(types);
-    return Pipe.bytes(valueOf.apply(new GenericInternalRow(new Object[] {input})));
+    return Pipe.bytes(valueOf.apply(inputs));
   }
 }
