@@ -12,6 +12,7 @@ from millstream.errors import SqlUnsupportedError
 from .observing import settle
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+TUMBLE_START = "TUMBLE_START(ts, INTERVAL '1' MINUTE)"
 ITEMS = (
     "FIRST(v) AS f, LAST(v) AS l, ANY_VALUE(v) AS a, FIRST(v) IGNORE NULLS AS n, "
     "LAST(v) FILTER (WHERE v > 2) AS w, COLLECT_LIST(v) AS c, LISTAGG(v, '-') AS g, "
@@ -168,3 +169,105 @@ def test_a_window_that_is_selected_as_it_is_grouped(db):
             (NOON, NOON + timedelta(minutes=1), 2),
             (NOON + timedelta(minutes=1), NOON + timedelta(minutes=2), 1),
         ]
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        (
+            "COUNT(DISTINCT *) AS a, COUNT(*) AS b, COUNT(DISTINCT x.*) AS c, FIRST(v) AS f",
+            (1, 2, 1, 1),
+        ),
+        (
+            "MAX(CONCAT_WS('-', *)) AS a, LAST(w) AS l",
+            ("1-7", 7),
+        ),
+        ("SIZE(ARRAY(FIRST(v), LAST(v))) AS a, MAX(ARRAY(*)) AS b", (2, [1, 7])),
+    ],
+)
+def test_a_star_in_a_call_stands_for_the_columns_of_the_log(db, items, expected):
+    db.execute("CREATE SOURCE s (v INT, w INT); CREATE TABLE t (v INT PRIMARY KEY)")
+    db.execute("INSERT INTO t VALUES (1)")
+    db.execute(
+        f"CREATE MATERIALIZED VIEW v AS SELECT {items} FROM s x WHERE v IN (SELECT v FROM t)"
+    )
+    db.insert("s", [(1, 7), (1, 7), (2, 8)])
+    settle(db, "v")
+    assert db.query("SELECT * FROM v").fetchall() == [expected]
+
+
+def test_a_star_in_a_call_beside_windows(db):
+    db.execute("CREATE SOURCE s (v INT, ts TIMESTAMP); CREATE TABLE t (v INT PRIMARY KEY)")
+    db.execute("INSERT INTO t VALUES (1), (2)")
+    hop = "HOP(ts, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)"
+    db.execute(
+        f"CREATE MATERIALIZED VIEW v AS SELECT COUNT(DISTINCT *) AS n FROM s WHERE v IN (SELECT v FROM t) GROUP BY {hop}"
+    )
+    db.insert("s", [(1, NOON), (1, NOON), (2, NOON)])
+    settle(db, "v")
+    assert db.query("SELECT * FROM v").fetchall() == [(2,), (2,)]
+
+
+GROWING = "CREATE SOURCE s (v INT, tags ARRAY<INT>); CREATE TABLE t (id INT PRIMARY KEY, n INT)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT v FROM s UNION ALL SELECT v + 10 FROM s ORDER BY v LIMIT 2", [1, 2]),
+        ("(SELECT v FROM s UNION ALL SELECT v + 10 FROM s) ORDER BY v DESC LIMIT 2", [12, 13]),
+        ("(SELECT v FROM s) ORDER BY v LIMIT 2", [1, 2]),
+        ("SELECT v FROM (SELECT v FROM s ORDER BY v LIMIT 1) x", [1]),
+        ("SELECT MIN(v) AS v FROM s GROUP BY v > (SELECT MAX(n) FROM t)", [1, 3]),
+        (
+            "SELECT x AS v FROM s LATERAL VIEW EXPLODE(ARRAY((SELECT MAX(n) FROM t))) y AS x",
+            [2] * 3,
+        ),
+    ],
+)
+def test_rows_that_go_again(db, sql, expected):
+    db.execute(GROWING)
+    db.execute("INSERT INTO t VALUES (1, 9)")
+    db.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+    for each in (3, 2, 1):
+        db.insert("s", [(each, [each])])
+        db.flush()
+    settle(db, "v")
+    db.execute("UPDATE t SET n = 2")
+    settle(db, "v")
+    assert sorted(row[0] for row in db.query("SELECT * FROM v").fetchall()) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT {w} AS w, COUNT(*) AS n FROM s GROUP BY 1 ORDER BY n DESC LIMIT 1", [(NOON, 2)]),
+        ("SELECT DISTINCT COUNT(*) AS n FROM s GROUP BY {w}", [(1,), (2,)]),
+        (
+            "SELECT COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY {w}) AS m FROM s GROUP BY {w}",
+            [(1, 3), (1, 4), (2, 2)],
+        ),
+    ],
+)
+def test_rows_made_of_several_windows(db, sql, expected):
+    db.execute("CREATE SOURCE s (v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts)")
+    db.execute(f"CREATE MATERIALIZED VIEW v AS {sql.format(w=TUMBLE_START)}")
+    for minute in (0, 0, 1, 2):
+        db.insert("s", [(minute, NOON + timedelta(minutes=minute))])
+        db.flush()
+    settle(db, "v")
+    assert sorted(db.query("SELECT * FROM v").fetchall()) == expected
+
+
+def test_a_common_table_expression_that_goes_by_an_order_is_read_by_another(db):
+    db.execute("CREATE SOURCE s (k INT, v INT); CREATE TABLE t (k INT PRIMARY KEY)")
+    db.execute("INSERT INTO t VALUES (1), (2)")
+    db.execute(
+        "CREATE MATERIALIZED VIEW v AS WITH x AS (SELECT k, v FROM s WHERE k IN (SELECT k FROM t)), "
+        "y AS (SELECT k, v, (SELECT FIRST(v) FROM x) AS f, "
+        "(SELECT MODE(v) FROM x) AS m FROM x) "
+        "SELECT k, LAST(v) AS l, MAX(f) AS f, LAST(m) AS m FROM y GROUP BY k"
+    )
+    db.insert("s", [(2, 9), (1, 4), (1, 5), (2, 4), (3, 1)])
+    settle(db, "v")
+    assert sorted(db.query("SELECT * FROM v").fetchall()) == [(1, 5, 9, 4), (2, 4, 9, 4)]

@@ -143,5 +143,6 @@ def is_aggregate(tree: exp.Expr) -> bool:
 
 
 def has_aggregate(tree: exp.Expr) -> bool:
-    """Whether a tree is an aggregate, or has one in it."""
-    return any(is_aggregate(each) for each in tree.walk() if not isinstance(each, exp.Column))
+    """Whether a tree is an aggregate, or has one in it that is not of a subquery."""
+    parts = tree.walk(prune=lambda each: isinstance(each, exp.Query))
+    return any(is_aggregate(each) for each in parts if not isinstance(each, exp.Column))

@@ -225,18 +225,20 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
 
 def _retracts(view: CreateView, tree: exp.Query, orders: LogOrder) -> bool:
     """Whether a row that the view has shown may change or disappear."""
-    query = tree.unnest()
-    if view.emit.mode == "final" or orders.grows(query):
+    query, first_rows = tree, ("limit", "offset")
+    if view.emit.mode == "final" or orders.grows(tree):
         return False
+    while isinstance(query, exp.Subquery) and not any(map(query.args.get, first_rows)):
+        query = query.this
     if not isinstance(query, exp.Select) or not orders.reads_growing(query):
         return True
-    computed = [*query.expressions, *filter(None, [query.args.get("having")])]
-    if any(map(reads_others, computed)):
+    group = query.args.get("group")
+    computed = [*query.expressions, *filter(None, [query.args.get("having"), group])]
+    if any(map(reads_others, computed)) or any(map(query.args.get, first_rows)):
         return True
     if view.emit.mode == "close" and not view.lateness:
         return any(str(each.this).upper() == "SESSION" for each in windows_of(query))
-    fixed = query.args.get("group") or query.args.get("distinct")
-    return not fixed or bool(query.args.get("limit")) or any(map(has_aggregate, computed))
+    return not (group or query.args.get("distinct")) or any(map(has_aggregate, computed))
 
 
 def _check_timed(view: CreateView, found: Mapping[str, Input], errors: ErrorReporter) -> None:

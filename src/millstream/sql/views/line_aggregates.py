@@ -32,7 +32,8 @@ def rewrite_ordered(tree: exp.Query, orders: LogOrder, errors: ErrorReporter) ->
     Raises:
         SqlUnsupportedError: there is no order to go by, or WITHIN GROUP of a list mixes directions.
     """
-    for query in list(tree.find_all(exp.Select)):
+    # The inner ones first: to be passed on in order, the rows of WITH are copied.
+    for query in reversed(list(tree.find_all(exp.Select))):
         for each in list(_own(query)):
             make = _FORMS.get(function_name(each))
             outer = _wrapped(each)

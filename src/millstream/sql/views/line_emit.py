@@ -34,6 +34,9 @@ _START = "_start"
 _SEVERAL = ("hop", "cumulate")
 """Windows of which a row may be in several."""
 
+_ABOVE_GROUPS = ("distinct", "limit", "offset")
+"""Parts of a query whose rows are made of several groups."""
+
 _APART = "Make the joined rows a view of its own, with WATERMARK FOR ts, and group that one."
 
 
@@ -143,14 +146,18 @@ def event_window(
 ) -> tuple[Window | None, tuple[str, ...]]:
     """Return the window of a view that does not wait for it, if its rows can be late.
 
-    That is the one window in the outermost GROUP BY, over the event time of logs that only grow. A
-    window that closes frees its groups.
+    That is the one window in the outermost GROUP BY, over the event time of logs that only grow,
+    if its groups are the rows of the view. A window that closes frees its groups.
 
     Returns:
         The window, and the name of the column that has its end; a session has none.
     """
     query = tree.unnest()
     if not isinstance(query, exp.Select) or not orders.reads_growing(query):
+        return None, ()
+    if any(map(tree.args.get, _ABOVE_GROUPS)) or any(map(query.args.get, _ABOVE_GROUPS)):
+        return None, ()
+    if any(each.find(exp.Window) for each in query.expressions):
         return None, ()
     found = windows_of(query)
     if len(found) != 1 or not orders.is_event_time(found[0].expressions[0], query):

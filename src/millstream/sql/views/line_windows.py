@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from millstream.sql.views.log_order import leave_out
 from millstream.sql.views.trees import alias, both, call, column, iff, is_null, not_null, text
 from millstream.sql.views.windows import (
     BOUNDS,
@@ -202,9 +203,7 @@ class _Windows:
         given = exp.TableAlias(this=_identifier(f"_w{name[2:]}"), columns=[_identifier(name)])
         made = exp.Lateral(this=ends(time, window), view=True, outer=False, alias=given)
         self._query.append("laterals", made)
-        for item in self._query.expressions:
-            if isinstance(item, exp.Star):
-                item.append("except_", _identifier(name))
+        leave_out(self._query, given.name, [name])
         return name
 
 

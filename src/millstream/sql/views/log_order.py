@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from millstream.sql.refusals import common_of
-from millstream.sql.views.functions import has_aggregate
+from millstream.sql.views.functions import function_name, has_aggregate
 from millstream.sql.views.plan import dated_relation, log_relation
 from millstream.sql.views.trees import alias, column
 
@@ -74,17 +74,17 @@ class LogOrder:
 
     def grows(self, tree: exp.Expr) -> bool:
         """Whether a query filters, projects and unites logs that only grow."""
-        if tree.args.get("pivots"):
+        if tree.args.get("pivots") or not _is_row_by_row(tree):
             return False
         if isinstance(tree, exp.Subquery) and not tree.args.get("joins"):
             return self.grows(tree.this)
-        if isinstance(tree, exp.Union) and not tree.args.get("distinct"):
-            return all(map(self.grows, _parts(tree)))
+        if isinstance(tree, exp.Union):
+            return self.grows(tree.this) and self.grows(tree.expression)
         if isinstance(tree, exp.Table):
             common = common_of(tree)
             log = self._logs.get(_plain_name(tree.name))
             return self.grows(common.this) if common else log is not None and not log[1].retracts
-        if not isinstance(tree, exp.Select) or not _is_row_by_row(tree):
+        if not isinstance(tree, exp.Select):
             return False
         return not any(map(reads_others, tree.expressions)) and self.reads_growing(tree)
 
@@ -93,8 +93,8 @@ class LogOrder:
         source = query.args.get("from_")
         if source is None or query.args.get("joins") or source.this.args.get("joins"):
             return False
-        where = query.args.get("where")
-        return self.grows(source.this) and (where is None or where.find(exp.Query) is None)
+        read = [query.args.get("where"), *(query.args.get("laterals") or [])]
+        return self.grows(source.this) and not any(each and each.find(exp.Query) for each in read)
 
     def is_event_time(self, time: exp.Expr, query: exp.Expr) -> bool:
         """Whether an expression in a SELECT that reads growing logs is the event time of them."""
@@ -172,14 +172,14 @@ class LogOrder:
         elif named.args.get("columns"):
             for name in names:
                 named.append("columns", exp.to_identifier(name, quoted=True))
-        _leave_out(query, tree.alias, names)
+        leave_out(query, tree.alias, names)
         return RowOrder(
             found.grows,
             *(None if each is None else column(name, tree.alias) for name, each in parts.items()),
         )
 
     def _log(self, table: exp.Table, query: exp.Expr) -> RowOrder:
-        log = self._logs.get(table.name)
+        log = self._logs.get(_plain_name(table.name))  # a copy may be dated already
         if log is None:
             return RowOrder()
         number, given = log
@@ -188,16 +188,18 @@ class LogOrder:
             return RowOrder(time=time)
         self.dated.add(number)
         table.set("this", exp.to_identifier(dated_relation(number), quoted=True))
-        _leave_out(query, table.alias, [LSN, WATERMARK])
+        leave_out(query, table.alias, [LSN, WATERMARK])
         return RowOrder(True, time, column(LSN, table.alias), column(WATERMARK, table.alias))
 
     def _passed_on(self, query: exp.Expr) -> RowOrder:
         """The order of a query's rows; it gives the columns for it besides its own."""
+        if not _is_row_by_row(query):
+            return RowOrder()
         if isinstance(query, exp.Subquery) and not query.alias:
             return self._passed_on(query.this)
-        if isinstance(query, exp.Union) and not query.args.get("distinct"):
+        if isinstance(query, exp.Union):
             return self._of_union(query)
-        if not isinstance(query, exp.Select) or not _is_row_by_row(query):
+        if not isinstance(query, exp.Select):
             return RowOrder()
         found = self.of(query)
         _pass_on(query, found)
@@ -240,10 +242,10 @@ def reads_others(item: exp.Expr) -> bool:
 
 
 def _is_row_by_row(query: exp.Expr) -> bool:
-    """Whether each row of a SELECT is made of one row that it reads."""
+    """Whether each row of a query is made of one row that it reads."""
     if any(query.args.get(part) for part in _NOT_ROW_BY_ROW):
         return False
-    return not any(map(has_aggregate, query.expressions))
+    return not isinstance(query, exp.Select) or not any(map(has_aggregate, query.expressions))
 
 
 def _item(query: exp.Expr, name: str, place: int | None) -> tuple[exp.Expr | None, int | None]:
@@ -263,10 +265,11 @@ def _item(query: exp.Expr, name: str, place: int | None) -> tuple[exp.Expr | Non
 
 def _parts(query: exp.Expr) -> list[exp.Expr]:
     """The parts of a UNION ALL."""
-    if isinstance(query, exp.Subquery) and not query.alias:
-        return _parts(query.this)
-    if isinstance(query, exp.Union) and not query.args.get("distinct"):
-        return [*_parts(query.this), *_parts(query.expression)]
+    if _is_row_by_row(query):
+        if isinstance(query, exp.Subquery) and not query.alias:
+            return _parts(query.this)
+        if isinstance(query, exp.Union):
+            return [*_parts(query.this), *_parts(query.expression)]
     return [query]
 
 
@@ -277,14 +280,28 @@ def _pass_on(query: exp.Expr, order: RowOrder) -> None:
             query.append("expressions", alias(each, name))
 
 
-def _leave_out(query: exp.Expr, known_as: str, names: Sequence[str]) -> None:
-    """Have the stars of a SELECT not give columns that are there for its order only."""
-    for item in query.expressions:
-        star = item.this if isinstance(item, exp.Column) else item
-        of = item.table if isinstance(item, exp.Column) else ""
-        if isinstance(star, exp.Star) and of.lower() in {"", known_as.lower()}:
+def leave_out(query: exp.Expr, known_as: str, names: Sequence[str]) -> None:
+    """Have the stars of a SELECT not give columns that are there for Millstream only.
+
+    Args:
+        query: the SELECT, which is changed.
+        known_as: by which name it knows what the columns are of; empty if that has none.
+        names: the columns.
+    """
+    for each in query.walk(prune=lambda each: isinstance(each, exp.Query) and each is not query):
+        if not isinstance(each, exp.Star) or _counts_rows(each):
+            continue
+        of = each.parent.table if isinstance(each.parent, exp.Column) else ""
+        if of.lower() in {"", known_as.lower()}:
+            known = {name.name for name in each.args.get("except_") or []}
             for name in names:
-                star.append("except_", exp.to_identifier(name, quoted=True))
+                if name not in known:
+                    each.append("except_", exp.to_identifier(name, quoted=True))
+
+
+def _counts_rows(star: exp.Star) -> bool:
+    """Whether a star is that of COUNT(*), which stands for no columns."""
+    return function_name(star.parent) == "count" if star.parent is not None else False
 
 
 def _inlined(table: exp.Table, common: exp.CTE) -> exp.Subquery:
