@@ -23,12 +23,14 @@ from millstream.spark.plans import (
     parts_of,
     source_of,
 )
+from millstream.spark.sessions import newest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.spark.plans import LogLeaf
     from millstream.spark.scala import Scala
+    from millstream.spark.sessions import SessionRows
 
 _UNARY: Final = {"Filter", "Sort"}
 _LOWER: Final = {"LessThan", "LessThanOrEqual"}
@@ -387,17 +389,24 @@ class Expiries:
         scala: makes Spark's objects.
         logs: what each RDD stands for, by its id.
         windows: of a view whose windows close; None of others.
+        slack: of others, how far behind the watermark the event time of a row can be that comes in
+            time.
 
     Attributes:
         timed: the logs whose watermark lets state go, or closes windows: their rows may be late.
     """
 
     def __init__(
-        self, scala: Scala, logs: dict[int, LogLeaf], windows: ClosedWindows | None
+        self,
+        scala: Scala,
+        logs: dict[int, LogLeaf],
+        windows: ClosedWindows | None,
+        slack: int = 0,
     ) -> None:
         self._scala = scala
         self._logs = logs
         self._windows = windows
+        self._slack = slack if windows is None else windows.slack
         self.timed: set[int] = set() if windows is None else set(windows.logs)
 
     def of_join(
@@ -415,8 +424,7 @@ class Expiries:
                 last = last_moment(time, sides[own], keys[other], keys[own], condition)
                 if last is not None:
                     self.timed |= logs
-                    shift = last[1] + (0 if self._windows is None else self._windows.slack)
-                    made[own] = self._expiry(last[0], sides[own].output(), shift)
+                    made[own] = self._expiry(last[0], sides[own].output(), last[1] + self._slack)
                     break
         return made
 
@@ -437,9 +445,8 @@ class Expiries:
                 return [None, None]
             timed |= found
         self.timed |= timed
-        slack = 0 if self._windows is None else self._windows.slack
         return [
-            self._expiry(time, side.output(), slack)
+            self._expiry(time, side.output(), self._slack)
             for side, time in zip(sides, times, strict=True)
         ]
 
@@ -466,6 +473,24 @@ class Expiries:
         keys = [each.toAttribute() for each in grouping]
         shift = windows.slack - is_start  # at its end it has closed
         return self._expiry(keys[place], self._scala.seq(keys), shift)
+
+    def of_session(self, sessions: SessionRows) -> Any:  # noqa: ANN401
+        """When a row is let go, since none to come is in its session; None when it never is."""
+        rows = sessions.rows
+        if not only_grows(rows, lambda rdd: self._logs[rdd].grows):
+            return None
+        for logs, time in self._times_of(rows):
+            if _is_same(sessions.time, time):
+                self.timed |= logs
+                return self._expiry(time, rows.output(), self._slack + sessions.gap)
+        return None
+
+    def of_sessions(self, sessions: SessionRows, functions: list[Any], columns: list[Any]) -> Any:  # noqa: ANN401
+        """When a group is let go that is a session, by its row; None when it never is."""
+        newest = newest_of(functions, sessions.time)
+        if newest is None:
+            return None
+        return self._expiry(newest, self._scala.seq(columns), self._slack + sessions.gap)
 
     def _expiry(self, moment: Any, columns: Any, shift: int) -> Any:  # noqa: ANN401
         moments = self._scala.seq([self._scala.alias(moment)])

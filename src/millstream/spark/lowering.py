@@ -21,6 +21,8 @@ from millstream.spark.plans import (
     LogLeaf,
     each_of,
     fingerprint_of,
+    id_of,
+    inner,
     is_constant,
     is_temporal,
     keys_of,
@@ -33,6 +35,7 @@ from millstream.spark.plans import (
 )
 from millstream.spark.ranges import ranges_of
 from millstream.spark.scala import Scala
+from millstream.spark.sessions import SessionRows, read_session
 from millstream.spark.subqueries import (
     outside_subqueries,
     subqueries_below,
@@ -103,6 +106,7 @@ def lower(
     plan: Any,  # noqa: ANN401
     logs: dict[int, LogLeaf],
     closing: Closing | None = None,
+    slack: int = 0,
 ) -> Line:
     """The line of operators of a plan.
 
@@ -111,12 +115,15 @@ def lower(
         plan: the optimized plan; its leaves are RDDs.
         logs: what each RDD stands for, by its id.
         closing: what is known of its windows, if they close.
+        slack: without these, how far behind the watermark the event time of a row can be that
+            comes in time.
 
     Raises:
         SqlUnsupportedError: there is a node that no operator does, or no window that closes.
     """
     scala = Scala(jvm)
-    expiries = Expiries(scala, logs, closing and ClosedWindows(scala, plan, closing, logs))
+    windows = closing and ClosedWindows(scala, plan, closing, logs)
+    expiries = Expiries(scala, logs, windows, slack)
     lowering = _Lowering(scala, logs, expiries)
     columns = plan.output()
     lowering.node(plan, [], lambda steps: lowering.pipe(_SINK, steps, [], columns, columns))
@@ -124,7 +131,7 @@ def lower(
     lowering.line.timed = expiries.timed
     lowering.line.grows = only_grows(plan, lambda rdd: logs[rdd].grows)
     lowering.line.fingerprint = fingerprint_of(
-        f"{_LAYOUT} {sorted(logs.values())}{closing or ''}\n{plan.toString()}"
+        f"{_LAYOUT} {sorted(logs.values())}{closing or ''}{slack or ''}\n{plan.toString()}"
     )
     for used in str(jvm.millstream.line.Plans.used(plan)).splitlines():
         rdd, *places = map(int, used.split())
@@ -146,6 +153,7 @@ class _Lowering:
         self._expiries = expiries
         self._long = scala.jvm.org.apache.spark.sql.types.DataTypes.LongType
         self._ports = _SINK
+        self._ending: dict[int, SessionRows] = {}  # those that end, by the column of the session
         count = 1 + max(each.number for each in logs.values())
         self.line = Line(self._java.Entry(count), scala.jvm.java.util.ArrayList())
         self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
@@ -390,6 +398,9 @@ class _Lowering:
         output = [each.toAttribute() for each in grouping]
         output += [each.resultAttribute() for each in functions]
         step = self._step("Project")(results, self._seq(output))
+        expiry, session = self._expiries.of_group(grouping), self._session_of(grouping)
+        if session is not None:
+            expiry = self._expiries.of_sessions(session, functions, output)
         by = f" by {text_of(grouping)}" if grouping else ""
         self._add(
             f"aggregate{by}: {text_of(functions)}",
@@ -399,10 +410,16 @@ class _Lowering:
                 self._list(made),
                 self._seq(evaluate),
                 self._seq(buffers),
-                self._expiries.of_group(grouping),
+                expiry,
+                session is not None,
                 pipes([step, *steps]),
             ),
         )
+
+    def _session_of(self, grouping: list[Any]) -> SessionRows | None:
+        """The sessions that groups are of, if these end."""
+        found = (self._ending.get(id_of(inner(each))) for each in grouping)
+        return next(filter(None, found), None)
 
     def _top(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         child, offset = node.child(), 0
@@ -445,7 +462,29 @@ class _Lowering:
         limited = logical.GlobalLimit(node.limitExpr(), rows)
         self.node(logical.Project(project.projectList(), limited), steps, pipes)
 
+    def _sessions(self, node: Any, found: SessionRows, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        given = each_of(found.rows.output())
+        row, port = self._seq(given), self._port()
+        keys = [self._java.Plans.normalized(each) for each in each_of(found.keys)]
+        self._into(found.rows, port, keys, row, _NULLS_MATCH)
+        nothing = self._catalyst.expressions.Literal.create(None, found.begins.dataType())
+        known = {id_of(each) for each in [*given, found.session]}
+        shown = [each if id_of(each) in known else nothing for each in each_of(node.output())]
+        step = self._step("Project")(self._seq(shown), self._seq([*given, found.session]))
+        expiry = self._expiries.of_session(found)
+        if expiry is not None:
+            self._ending[id_of(found.session)] = found
+        place = [id_of(each) for each in given].index(id_of(found.time))
+        made = self._java.Sessions(
+            port, len(given), place, found.gap, found.order, row, expiry, pipes([step, *steps])
+        )
+        by = f" by {text_of(keys)}" if keys else ""
+        self._add(f"sessions{by} over {text_of([found.time])}", made)
+
     def _over(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        if (session := read_session(node)) is not None:
+            self._sessions(node, session, steps, pipes)
+            return
         child, limit, ranks = node.child(), -1, 0
         if kind_of(child) == "WindowGroupLimit":  # of all that is above, the first rows are enough
             limit, ranks = child.limit(), _RANKS.index(kind_of(child.rankLikeFunction()))

@@ -268,10 +268,8 @@ class SparkQuery:
                 for rdd, log in self.leaves.items()
             }
             plan = internals.optimized_plan(frame)
-            self._lowered = lower(jvm, plan, relations, self._closing(frame.columns))
-            if self.plan.window is not None and self.plan.window.kind == "session":
-                # Its end is no key: what a watermark closes is known to the planner.
-                self._lowered.timed |= {n for n, time in enumerate(self.times) if time >= 0}
+            closing = self._closing(frame.columns)
+            self._lowered = lower(jvm, plan, relations, closing, self._slack())
         self.timed.clear()
         self.timed.update(self._lowered.timed)
         return self._lowered
@@ -283,6 +281,11 @@ class SparkQuery:
             return None
         end = columns.index(END)
         return Closing(end, window.size, plan.lateness, not plan.retracts, plan.inputs)
+
+    def _slack(self) -> int:
+        """How far behind the watermark a row can be that comes in time, if windows do not close."""
+        window = self.plan.window
+        return 0 if window is None else window.size + self.plan.lateness - 1
 
     def line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The query over relations that Spark knows nothing of but their columns."""

@@ -180,7 +180,7 @@ class SparkViews:
     def inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
         """What the feed of a view reads."""
         window, closes = plan.window, planned.statement.emit.closes
-        if window is not None and window.kind == "session" and closes and not plan.line:
+        if window is not None and window.kind == "session" and closes:
             # What is older than the watermark could join a session that has closed.
             window = replace(window, size=1)
         columns = () if window is None else (window.columns or (window.column,))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from sqlglot import UnsupportedError, exp
 
-from millstream.errors import SqlUnsupportedError
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.sql.refusals import common_of
 from millstream.sql.views.asof import rewrite_asof
@@ -24,9 +23,7 @@ from millstream.sql.views.functions import (
     NOW_HINT,
     check_calls,
     check_repeatable,
-    function_name,
     has_aggregate,
-    is_aggregate,
 )
 from millstream.sql.views.laterals import nest_laterals
 from millstream.sql.views.line_aggregates import rewrite_ordered
@@ -53,7 +50,7 @@ from millstream.sql.views.qualify import rewrite_qualify
 from millstream.sql.views.relations import check_names, check_recursion
 from millstream.sql.views.temporal import rewrite_temporal
 from millstream.sql.views.trees import alias, column, nested, rendered, select
-from millstream.sql.views.view import as_view, plan_view
+from millstream.sql.views.view import as_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,24 +58,11 @@ if TYPE_CHECKING:
     from millstream.sql.inputs import Input
     from millstream.sql.statements.statement import CreateView, Query, Select
 
-_IN_LOG_ORDER = frozenset(
-    {"any_value", "array_agg", "collect_list", "collect_set", "first", "first_value", "last"}
-    | {"last_value", "listagg", "max_by", "min_by", "mode", "percentile_approx", "string_agg"}
-)
-"""Aggregates whose views have always been Spark's own, over sources and their joins with tables."""
-
-_NOT_DISTINCT = frozenset({"bool_and", "bool_or", "collect_set", "every", "max", "min", "some"})
-"""Aggregates of which Spark's own streaming aggregate has no form with DISTINCT."""
-
-_LINE_WINDOWS = ("tumble", "hop", "cumulate")
-_COMPARISONS = (exp.Predicate, exp.Connector, exp.Not, exp.Paren)
 _WHY = "a line of operators, one feed, one partition"
 
 
 def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
     """Return the plan of a view, or of a query that is to be kept up to date.
-
-    One aggregate over one feed is Spark's own; anything else is a line of operators.
 
     Args:
         statement: what was read.
@@ -87,62 +71,9 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     Raises:
         SqlError: it cannot be answered; the hint says what to write instead.
     """
-    plan = _plan(statement, inputs)
-    if plan.lookups:
-        return plan
+    plan = plan_line(statement, inputs)
     retracting = {n for n, name in enumerate(plan.inputs) if name == CLOCK or inputs(name).retracts}
     return replace(plan, retracting=tuple(sorted(retracting - set(plan.temporal))))
-
-
-def _plan(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
-    view = as_view(statement)
-    try:
-        plan = plan_view(statement, inputs)
-    except SqlUnsupportedError:
-        if not is_immediate(view):
-            check_waits(view, read_tree(view.query))
-        return plan_line(statement, inputs)
-    if is_immediate(view) and _needs_line(statement, plan, inputs):
-        return plan_line(statement, inputs)
-    return plan
-
-
-def _needs_line(
-    statement: CreateView | Query | Select, plan: ViewPlan, inputs: Callable[[str], Input]
-) -> bool:
-    """Whether a view that Spark's own aggregate could keep is better a line of operators.
-
-    A join, since a change of a table would have the log read again. A view beside another log,
-    which may be ahead of it. Where rows come and go, or a value is computed from aggregates, since
-    what lies in the middle of a commit must not be computed: it may fail, or overflow. DISTINCT,
-    which Spark's own streaming aggregate does not have.
-    """
-    tree = read_tree(as_view(statement).query)
-    distinct = [each.parent for each in tree.find_all(exp.Distinct)]
-    if any(each is not None and function_name(each) in _NOT_DISTINCT for each in distinct):
-        return True
-    if any(function_name(each) in _IN_LOG_ORDER for each in tree.walk()):
-        return False
-    if plan.window is not None and plan.window.kind not in _LINE_WINDOWS:
-        return False
-    given = [inputs(each) for each in plan.inputs]
-    if plan.lookups or (any(each.retracts for each in given) and plan.shape != "rows"):
-        return True
-    if len(given) > 1 and any(each.view is not None for each in given):
-        return True
-    return plan.window is None and any(map(_computes, tree.find_all(exp.Select)))
-
-
-def _computes(query: exp.Select) -> bool:
-    """Whether a SELECT computes a value from those of aggregates, which may fail."""
-    having = query.args.get("having")
-    items = [each.unalias() for each in query.expressions] + ([having.this] if having else [])
-    nodes = [node for each in items for node in each.walk(prune=is_aggregate)]
-    return any(not isinstance(each, _COMPARISONS) and _is_over_aggregates(each) for each in nodes)
-
-
-def _is_over_aggregates(tree: exp.Expr) -> bool:
-    return has_aggregate(tree) and not is_aggregate(tree)
 
 
 def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
@@ -159,6 +90,8 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     query = view.query
     errors = ErrorReporter(query.sql, query.line, query.column)
     tree = lift_having(read_tree(query))
+    if not is_immediate(view):
+        check_waits(view, tree)
     rewrite_now(tree, errors)
     check_calls(tree, errors)
     check_repeatable(tree, errors)

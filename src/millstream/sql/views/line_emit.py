@@ -85,7 +85,7 @@ def add_hidden(
         end: exp.Expr = column("WINDOW_END")
         if window.kind == "session":
             keys[_START] = column("WINDOW_START")
-            end = _after_session(window, is_final=view.emit.mode == "final")
+            end = _after_session()
         else:
             keys[END] = end
         ends[END] = end
@@ -150,7 +150,7 @@ def event_window(
     if its groups are the rows of the view. A window that closes frees its groups.
 
     Returns:
-        The window, and the name of the column that has its end; a session has none.
+        The window, and the name of the column that has its end.
     """
     query = tree.unnest()
     if not isinstance(query, exp.Select) or not orders.reads_growing(query):
@@ -163,8 +163,6 @@ def event_window(
     if len(found) != 1 or not orders.is_event_time(found[0].expressions[0], query):
         return None, ()
     window = replace(window_over(found[0], errors), column=found[0].expressions[0].sql())
-    if window.kind == "session":
-        return window, ()
     query.append("expressions", alias(column("WINDOW_END"), END))
     return window, (END,)
 
@@ -186,14 +184,9 @@ def leave_out_closed(tree: exp.Query, window: Window, lateness: int, orders: Log
     query.set("where", exp.Where(this=both([where.this if where else None, in_time])))
 
 
-def _after_session(window: Window, *, is_final: bool) -> exp.Expr:
-    """When a session has closed.
-
-    A row just at its end still belongs to it. A row that is in time may come up to a gap after its
-    last one: only then it is final.
-    """
-    after = 1 + (window.size if is_final else 0)
-    micros = exp.Add(this=call("unix_micros", column("WINDOW_END")), expression=number(after))
+def _after_session() -> exp.Expr:
+    """When a session has closed: a row just at its end still belongs to it."""
+    micros = exp.Add(this=call("unix_micros", column("WINDOW_END")), expression=number(1))
     return call("timestamp_micros", micros)
 
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     from millstream.sql.views.errors import ErrorReporter
 
-_TIME, _BEGINS, _SESSION = "_time", "_begins", "_session"
+BEGINS, SESSION = "_begins", "_session"
+"""The columns by which ``spark.sessions`` knows what gives rows their session."""
+
+_TIME = "_time"
 _HINT = "Select it in a subquery after FROM, or around this query."
 _READ = ("from_", "joins", "laterals", "where")
 
@@ -62,7 +65,7 @@ def rewrite_sessions(
     shown = [names.renamed(_bounded(_named(item), gap)) for item in query.expressions]
     having = query.args.get("having")
     tested = names.renamed(_bounded(having, gap)) if having else None
-    grouped = [*map(names.renamed, others), column(_SESSION)]
+    grouped = [*map(names.renamed, others), column(SESSION)]
     rows = select([*inner, *names.items], exp.Null())
     for part in _READ:
         rows.set(part, query.args.get(part))
@@ -135,7 +138,7 @@ class _Names:
         """A tree that reads the names instead."""
         made = exp.Paren(this=tree.copy())  # so that all of it can be replaced
         for each in list(made.find_all(exp.Column)):
-            if each.name not in {_TIME, _SESSION}:
+            if each.name not in {_TIME, SESSION}:
                 name = self._known.setdefault(each.copy(), f"_c{len(self._known)}")
                 each.replace(column(name))
         renamed: exp.Expr = made.this
@@ -154,7 +157,7 @@ def _is_bound(tree: exp.Expr) -> bool:
 
 def _bounded(tree: exp.Expr, gap: int) -> exp.Expr:
     """A tree with the session, and its bounds, by its key and by the last time in it."""
-    start = column(_SESSION)
+    start = column(SESSION)
     last = exp.Max(this=column(_TIME))
     end = call("timestamp_micros", exp.Add(this=call("unix_micros", last), expression=number(gap)))
 
@@ -175,9 +178,9 @@ def _with_session(rows: exp.Select, by: Sequence[exp.Expr], gap: int) -> exp.Sel
     apart = exp.Sub(this=call("unix_micros", column(_TIME)), expression=call("unix_micros", before))
     begins = exp.or_(is_null(before), exp.GT(this=apart, expression=number(gap)))
     marked = exp.Case(ifs=[exp.If(this=begins, true=column(_TIME))])
-    began = select([exp.Star(), alias(marked, _BEGINS)], nested(rows))
-    session = _over(exp.Max(this=column(_BEGINS)), by)
-    return select([exp.Star(), alias(session, _SESSION)], nested(began))
+    began = select([exp.Star(), alias(marked, BEGINS)], nested(rows))
+    session = _over(exp.Max(this=column(BEGINS)), by)
+    return select([exp.Star(), alias(session, SESSION)], nested(began))
 
 
 def _over(function: exp.Expr, by: Sequence[exp.Expr]) -> exp.Expr:

@@ -3,6 +3,7 @@ package millstream.line;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.collection.immutable.Seq;
@@ -41,9 +42,8 @@ public class Expiry implements Serializable {
   }
 
   /** A row of a key comes, or goes. One without a moment meets nothing that is to come. */
-  void add(Key key, byte[] bytes, UnsafeRow row, long weight) {
-    UnsafeRow found = momentOf.apply(row);
-    long at = found.isNullAt(0) ? Long.MIN_VALUE : found.getLong(0) + shift;
+  void add(Key key, byte[] bytes, InternalRow row, long weight) {
+    long at = moment(row);
     if (at < line.watermark()) { // as most are when there is much to read
       due.add(new Expired(key, bytes, weight));
       return;
@@ -51,6 +51,16 @@ public class Expiry implements Serializable {
     ByteBuffer entry = ByteBuffer.allocate(12 + key.bytes.length + bytes.length);
     entry.putLong(at ^ Long.MIN_VALUE).putInt(key.bytes.length).put(key.bytes).put(bytes);
     moments.add(Key.NOTHING, entry.array(), weight);
+  }
+
+  /** Whether a watermark has passed the moment of a row. */
+  boolean hasPassed(InternalRow row, long watermark) {
+    return moment(row) < watermark;
+  }
+
+  private long moment(InternalRow row) {
+    UnsafeRow found = momentOf.apply(row);
+    return found.isNullAt(0) ? Long.MIN_VALUE : found.getLong(0) + shift;
   }
 
   /** The first row whose moment a watermark has passed, which is noted no more; null: there is none. */

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import millstream.functions.Bytes;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
@@ -25,6 +26,7 @@ public class Group extends Operator implements Kept.Kind {
   private final Seq results;
   private final Seq buffers;
   private final Expiry expiry;
+  private final boolean byResult;
   private final Pipe pipe;
 
   private transient State state;
@@ -38,7 +40,9 @@ public class Group extends Operator implements Kept.Kind {
    * @param aggregates of {@link Aggregate}.
    * @param results Spark's expressions for the result of each, over all buffers.
    * @param buffers the attributes of all buffers.
-   * @param expiry when a group is let go, by its keys; null when it never is.
+   * @param expiry when a group is let go, by its keys or its row; null when it never is.
+   * @param byResult whether it is by its row, which may change: then the moment may be a later one
+   *     when the one that was noted has passed.
    * @param pipe where the result goes.
    */
   public Group(
@@ -48,6 +52,7 @@ public class Group extends Operator implements Kept.Kind {
       Seq results,
       Seq buffers,
       Expiry expiry,
+      boolean byResult,
       Pipe pipe) {
     this.port = port;
     this.keys = keys;
@@ -55,6 +60,7 @@ public class Group extends Operator implements Kept.Kind {
     this.results = results;
     this.buffers = buffers;
     this.expiry = expiry;
+    this.byResult = byResult;
     this.pipe = pipe;
   }
 
@@ -108,16 +114,26 @@ public class Group extends Operator implements Kept.Kind {
     group.exists = keys == 0 || group.count > 0L;
     group.result = group.exists ? result(group) : null;
     state.changed(group, 0);
-    if (existed != group.exists) exists(group.key, group.exists ? 1L : -1L);
+    if (existed != group.exists) exists(group, group.exists ? 1L : -1L);
     if (Arrays.equals(before, group.result)) return;
     UnsafeRow key = Pipe.row(group.key.bytes, keys);
     if (existed) send(key, before, group.lsn, -1L);
     if (group.exists) send(key, group.result, group.lsn, 1L);
   }
 
-  private void exists(Key key, long weight) {
+  private void exists(Parts group, long weight) {
     state.count(weight);
-    if (expiry != null) expiry.add(key, Pipe.NOTHING, Pipe.row(key.bytes, keys), weight);
+    if (expiry == null) return;
+    if (!byResult) {
+      expiry.add(group.key, Pipe.NOTHING, Pipe.row(group.key.bytes, keys), weight);
+    } else if (group.exists) { // of one that goes, the note is found to be of none
+      expiry.add(group.key, Pipe.NOTHING, row(group), 1L);
+    }
+  }
+
+  private InternalRow row(Parts group) {
+    byte[] result = group.result == null ? result(group) : group.result;
+    return joined.apply(Pipe.row(group.key.bytes, keys), Pipe.row(result, aggregates.length));
   }
 
   boolean isDue() {
@@ -129,10 +145,16 @@ public class Group extends Operator implements Kept.Kind {
     Expiry.Expired found = expiry.next(watermark);
     for (; found != null; found = expiry.next(watermark)) {
       Parts group = (Parts) state.get(found.key, slot, 0, this);
+      if (byResult && !group.exists) continue;
+      if (byResult && !expiry.hasPassed(row(group), watermark)) {
+        expiry.add(found.key, Pipe.NOTHING, row(group), 1L);
+        continue;
+      }
       for (int i = 0; i < aggregates.length; i++) aggregates[i].clear(found.key);
       group.clear();
       state.changed(group, 0);
-      state.count(-found.weight); // one that had gone already is noted as come and as gone
+      // One that had gone already is noted as come and as gone.
+      state.count(byResult ? -1L : -found.weight);
     }
   }
 
