@@ -65,10 +65,26 @@ ON_SPARK = """
     CREATE MATERIALIZED VIEW ranks AS
         SELECT symbol, qty, ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY qty DESC) AS place
         FROM trades QUALIFY place <= 2;
+    CREATE MATERIALIZED VIEW totals AS SELECT SUM(qty) AS volume FROM trades GROUP BY symbol;
+    CREATE MATERIALIZED VIEW overall AS SELECT COUNT(*) AS n, MIN(price) AS low FROM trades;
+    CREATE MATERIALIZED VIEW ends AS SELECT symbol, FIRST(price) AS first, LAST(price) AS last,
+        COLLECT_LIST(qty) AS qtys, COUNT(DISTINCT qty) AS d FROM trades GROUP BY symbol;
+    CREATE MATERIALIZED VIEW busy AS SELECT symbol, SUM(qty) AS volume FROM trades
+        GROUP BY symbol HAVING COUNT(*) > 5 EMIT EVERY 100 MILLISECONDS;
+    CREATE MATERIALIZED VIEW hours AS SELECT COUNT(*) AS n FROM trades
+        GROUP BY symbol, TUMBLE(ts, INTERVAL '1 hour');
+    CREATE MATERIALIZED VIEW final AS SELECT symbol, SUM(qty) AS volume FROM trades
+        GROUP BY symbol, HOP(ts, INTERVAL '20 seconds', INTERVAL '1 minute') EMIT FINAL;
+    CREATE MATERIALIZED VIEW visits AS SELECT symbol, SESSION_START(ts) AS start, COUNT(*) AS n
+        FROM trades GROUP BY symbol, SESSION(ts, INTERVAL '10 seconds');
+    CREATE MATERIALIZED VIEW calls AS SELECT symbol, SUM(qty) AS volume FROM trades
+        WHERE qty > 20 GROUP BY symbol, SESSION(ts, INTERVAL '10 seconds') EMIT ON WINDOW CLOSE;
+    CREATE MATERIALIZED VIEW names AS SELECT DISTINCT symbol FROM trades;
 """
 RELATIONS = {
     "plain": ["trades", "tenants", "made", "accounts", "everything", "large", "rich"],
-    "on-spark": ["trades", "companies", "volumes", "minutes", "named", "ranks"],
+    "on-spark": ["trades", "companies", "volumes", "minutes", "named", "ranks", "totals", "overall"]
+    + ["ends", "busy", "hours", "final", "visits", "calls", "names"],
 }
 
 

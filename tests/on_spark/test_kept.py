@@ -10,7 +10,6 @@ from millstream.testing import Mirror
 from ..kept import as_json, each_version, unpack  # noqa: TID252 - tests have no name
 from .observing import settle
 
-VIEWS = ("volumes", "minutes", "named", "ranks")
 LATER = datetime(2026, 1, 2, 12, 10, tzinfo=UTC)
 
 
@@ -21,7 +20,8 @@ def test_every_row_is_there_and_views_go_on(version, tmp_path, spark):
         for name, rows in holds["rows"].items():  # before Spark has looked at them
             found = db.query(f"SELECT * FROM {name}", stale_ok=True).fetchall()
             assert as_json(found) == rows, name
-        settle(db, *VIEWS)
+        views = [name for name in holds["rows"] if name not in {"trades", "companies"}]
+        settle(db, *views)
         for name, rows in holds["rows"].items():
             assert as_json(db.query(f"SELECT * FROM {name}").fetchall()) == rows, name
 
@@ -30,7 +30,7 @@ def test_every_row_is_there_and_views_go_on(version, tmp_path, spark):
         minutes = db.query("SELECT * FROM minutes").fetchall()
         db.insert("trades", [("AAPL", 1000.0, 10_000, LATER)])
         db.insert("companies", [("ÅÄÖ", "Three letters")])
-        settle(db, *VIEWS)
+        settle(db, *views)
         after = follower.catch_up(db, "volumes").fetchall()
         assert dict(row[:2] for row in after) == before | {"AAPL": before["AAPL"] + 10_000}
         assert ("AAPL", 10_000, 1) in db.query("SELECT * FROM ranks").fetchall()
