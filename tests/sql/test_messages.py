@@ -7,12 +7,11 @@ from sqlglot import exp
 
 from millstream.errors import Error
 from millstream.model import Schema
-from millstream.sql import Input, as_query, parse, plan_insert, plan_update, plan_where
+from millstream.sql import Input, as_query, parse, plan_insert, plan_query, plan_update, plan_where
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.adhoc.aggregates import FUNCTIONS as AGGREGATES
 from millstream.sql.dialect import MillstreamParser
 from millstream.sql.expressions.functions import FUNCTIONS
-from millstream.sql.views.view import plan_view
 
 TABLE = Schema.of(
     id="BIGINT",
@@ -102,7 +101,7 @@ def _once(statement):
 
 def _live(statement):
     if type(statement).__name__ in {"Query", "Select"}:
-        plan_view(statement, find)
+        plan_query(statement, find)
 
 
 def _changing(statement):

@@ -130,23 +130,12 @@ def _explain_query(adhoc: AdhocPlan | SqlError, view: ViewPlan | SqlError, emit:
 def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
     read = ", ".join("the clock" if each == CLOCK else each for each in plan.inputs)
     yield f"read {read}, in LSN order, as one feed"
-    if plan.lookups:
-        tables = ", ".join(plan.inputs[each.table] for each in plan.lookups)
-        yield f"join {tables} in the feed; when it changes, rows are corrected from the log"
     if plan.window is not None:
         yield f"window {plan.window.kind} over {plan.window.column}"
     yield f"Spark SQL: {plan.spark_sql}"
-    yield f"gears: {_gears(plan)}: {plan.why}"
     keys = f" by {', '.join(plan.keys)}" if plan.keys else ""
     yield f"result: {plan.shape}{keys}"
     yield f"emit {emit.mode if emit.every is None else 'every ' + duration_text(emit.every)}"
-
-
-def _gears(plan: ViewPlan) -> str:
-    if plan.line:
-        return "live (real-time mode)"
-    both = "catch-up (micro-batch, in parallel) and live (real-time mode, row by row)"
-    return both if plan.live else "micro-batch only"
 
 
 def _lines(lines: list[str]) -> Result:

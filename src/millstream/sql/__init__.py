@@ -54,11 +54,10 @@ from millstream.sql.statements.statement import (
 )
 from millstream.sql.views.line import plan_query
 from millstream.sql.views.order import hidden_of
-from millstream.sql.views.plan import FEED, Lookup, SortKey, ViewPlan, Window
+from millstream.sql.views.plan import SortKey, ViewPlan, Window
 from millstream.sql.views.view import clock_place, column_place, function_place
 
 __all__ = [
-    "FEED",
     "AddColumn",
     "CopyFrom",
     "CopyTo",
@@ -74,7 +73,6 @@ __all__ = [
     "Input",
     "Insert",
     "Listen",
-    "Lookup",
     "Millstream",
     "Notify",
     "Option",

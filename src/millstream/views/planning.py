@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, SelectPlan, ViewPlan, WatermarkSpec
 
-_INTERNAL: Final = ("_hash", "_shown", "_lsn", "_weight", "_rows")
-
 
 @dataclass(slots=True)
 class PlannedView:
@@ -55,7 +53,7 @@ class PlannedView:
         shape: its rows.
         nothing: its result over no rows; None unless it is a global aggregate.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
-        operators: of a line of operators, what each of them does.
+        operators: what each of its operators does.
         query: as it was analysed to plan it, unless it has several partitions; None once it runs.
         partitioned_by: the columns of its inputs by which it is split, if it has several
             partitions; known when it is created.
@@ -185,8 +183,7 @@ class ViewPlanner:
         spark_query = self._query_of(plan)
         columns, nothing = self._empty_result(spark_query, statement)
         by = _partitioned_by(spark_query, statement) if partitions > 1 else ()
-        if plan.line:
-            plan = _grouped(plan, columns, spark_query.keys, statement)
+        plan = _grouped(plan, columns, spark_query.keys, statement)
         if plan.shape == "rows" and spark_query.grows and statement.watermark is not None:
             plan = replace(plan, retracts=False)
         schema, hidden = self._split(plan, statement, columns)
@@ -291,7 +288,7 @@ class ViewPlanner:
     ) -> tuple[pa.Schema, pa.Table | None]:
         """The result's columns, and the row of a global aggregate over no rows."""
         try:
-            found = query.result_of_nothing(rows=query.plan.is_global)
+            found = query.result_of_nothing()
         except SqlError as error:
             raise located(error, statement, query) from error
         if query.reads_clock():
@@ -310,28 +307,19 @@ class ViewPlanner:
         self, plan: ViewPlan, statement: CreateView, columns: pa.Schema
     ) -> tuple[Schema, list[Column]]:
         """The user's columns, and the hidden ones."""
-        if plan.shape == "sets":
-            members = columns.field("_rows").type.value_type
-            fields = [*members, *(each for each in columns if each.name.startswith("_k"))]
-        else:
-            fields = list(columns)
-        shown = [each for each in fields if each.name not in plan.added]
-        if not plan.line:
-            shown = [each for each in fields if each.name in plan.columns][: len(plan.columns)]
+        shown = [each for each in columns if each.name not in plan.added]
         _check_unique([each.name for each in shown], statement)
         made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
-        wanted = {*plan.keys, *plan.match, *hidden_of(plan.order)}
+        wanted = {*plan.keys, *hidden_of(plan.order)}
         if statement.emit.closes:
             wanted.add("_end")
         known = {each.name for each in made}
         hidden = [
             Column(each.name, type_from_arrow(each.type))
-            for each in fields
-            if each.name not in known
-            and each.name not in _INTERNAL
-            and (each.name in wanted or (each.name.startswith("_k") and not plan.line))
+            for each in columns
+            if each.name not in known and each.name in wanted
         ]
-        keys = () if plan.shape == "rows" else (*plan.keys, *plan.match)
+        keys = () if plan.shape == "rows" else plan.keys
         plain = {each.name for each in made if not each.type.children}
         return Schema(tuple(made), keys if set(keys) <= plain else ()), hidden
 
@@ -357,7 +345,6 @@ class ViewPlanner:
             hidden,
             plan.keys,
             emit.mode,
-            match=plan.match if plan.shape == "sets" else None,
             lateness=plan.lateness,
             every=None if emit.every is None else emit.every // MICROSECOND,
         )
@@ -395,13 +382,13 @@ class ViewPlanner:
                 planned.definition = definition
                 return planned
         plan = plan_query(statement, as_it_was)
-        if plan.line and definition.schema.key:
+        if definition.schema.key:
             plan = replace(plan, shape="groups", keys=definition.schema.key)
-        elif plan.line and not hidden:
+        elif not hidden:
             plan = replace(plan, keys=())
         if definition.watermark is not None:  # else it would have been refused
             plan = replace(plan, retracts=False)
-        elif plan.line and statement.kind == "view":  # as its rows were stored so far
+        elif statement.kind == "view":  # as its rows were stored so far
             plan = replace(plan, retracts=definition.saves_rows)
         shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(statement, definition, plan, None, shape)
@@ -443,7 +430,7 @@ class Inputs:
 def _grouped(
     plan: ViewPlan, columns: pa.Schema, keys: tuple[int, ...] | None, statement: CreateView
 ) -> ViewPlan:
-    """The plan of a line, with the keys of its groups: those that are shown, if all of them are.
+    """The plan with the keys of its groups: those that are shown, if all of them are.
 
     Args:
         plan: the plan; if it has groups already, it cannot do without.
@@ -506,9 +493,6 @@ def _partitioned_by(query: SparkQuery, statement: CreateView) -> tuple[str, ...]
     Raises:
         SqlUnsupportedError: there are none that all of its operators have in common.
     """
-    if not query.is_live:
-        what, hint = "it has no live gear, in which partitions go in step", "leave partitions out"
-        raise _not_partitioned(what, hint, statement)
     try:
         keys = keys_of(query)
     except SqlUnsupportedError as error:

@@ -23,7 +23,6 @@ from millstream.state.result_reader import SHOWN, WEIGHT
 from millstream.state.rows import Rows
 from millstream.state.runs import net
 from millstream.state.saved import rows_lost
-from millstream.state.sets import Sets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,7 +69,6 @@ class GroupedRows:
         hidden: columns that are stored and not shown.
         keys: the columns that identify a group.
         mode: when results are emitted.
-        match: the columns that identify a row within its group, when groups have several rows.
         lateness: for how long after a window's end late rows count, in microseconds.
         every: from one tick to the next, in microseconds.
     """
@@ -83,16 +81,13 @@ class GroupedRows:
         keys: Sequence[str],
         mode: Mode,
         *,
-        match: Sequence[str] | None = None,
         lateness: int = 0,
         every: int | None = None,
     ) -> None:
         self._name = name
-        self._sets = None if match is None else Sets(schema, keys, match, hidden)
-        rows = Rows(schema, keys, hidden) if self._sets is None else self._sets.rows
+        rows = Rows(schema, keys, hidden)
         self.retracts = True
-        every_key = (*keys, *(match or ()))
-        self._emission = Emission(mode, rows, every_key, lateness=lateness, every=every)
+        self._emission = Emission(mode, rows, keys, lateness=lateness, every=every)
         self._rows = rows
         self._cause = -1
         self._learned: tuple[pa.Schema, pa.Schema] | None = None
@@ -116,19 +111,17 @@ class GroupedRows:
         """What the newest results of some groups change; None when nothing."""
         batch = _one_batch(rows)
         emission = self._emission
-        if batch is not None and batch.schema.get_field_index(WEIGHT) >= 0:
+        if batch is not None:
             batch = self._newest(batch)
         if batch is None:
             if emission.mode == "changes":
                 return None
             release = emission.advance(watermark=watermark, now=now)
             return None if release is None else self._update(release)
-        if self._sets is not None:
-            batch = self._sets.keyed(as_arrow(batch), emission.visible, emission.pending)
         return self._update(emission.take(batch, lsn=lsn, watermark=watermark, now=now))
 
     def _newest(self, batch: Results) -> Results | None:
-        """Of a line of operators: rows that come and go as the newest of their groups."""
+        """Rows that come and go, as the newest of their groups."""
         batch = _in_log_order(batch, self._cause)
         if not batch.num_rows:
             return None
@@ -448,7 +441,7 @@ def _one_batch(rows: Sequence[Results]) -> Results | None:
 
 
 def _in_log_order(batch: Results, after: int) -> Results:
-    """The rows after an LSN, in the order of the log: parallel tasks have sent them mixed."""
+    """The rows after an LSN, in the order of the log: operators send them by key."""
     if isinstance(batch, ResultRows):
         place = batch.place("_lsn")
         rows = sorted((row for row in batch.rows if row[place] > after), key=itemgetter(place))

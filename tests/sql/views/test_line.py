@@ -37,32 +37,6 @@ def plan(query):
     return plan_query(parse(VIEW + query)[0], lambda name: INPUTS[name.lower()])
 
 
-@pytest.mark.parametrize(
-    ("query", "is_line"),
-    [
-        ("SELECT k, COUNT(*) AS n FROM s GROUP BY k", False),
-        (
-            "SELECT k, COUNT(*) AS n FROM s GROUP BY k HAVING COUNT(*) > 1 AND NOT MAX(ts) IS NULL",
-            False,
-        ),
-        ("SELECT k, SUM(k) / COUNT(ts) AS n FROM s GROUP BY k", True),
-        ("SELECT k, COUNT(*) AS n FROM s GROUP BY k HAVING 1 / COUNT(ts) > 1", True),
-        ("SELECT k, COUNT(*) AS n FROM t GROUP BY k", True),
-        ("SELECT k, MAX_BY(k, ts) AS n FROM t GROUP BY k", False),
-        ("SELECT COUNT(*) AS n FROM t GROUP BY TUMBLE(ts, INTERVAL '1 day')", True),
-        ("SELECT COUNT(*) AS n FROM s JOIN t ON s.k = t.k", True),
-        ("SELECT LAST(t.ts) AS n FROM s JOIN t ON s.k = t.k", False),
-        ("SELECT s.k FROM s FULL JOIN s2 ON s.k = s2.k", True),
-        ("SELECT COUNT(*) AS n FROM (SELECT DISTINCT k FROM s)", True),
-        ("SELECT k FROM s UNION ALL SELECT k FROM s2", False),
-        ("SELECT k FROM s UNION ALL SELECT k FROM a", True),
-        ("SELECT k FROM s WHERE k IN (SELECT k FROM t)", True),
-    ],
-)
-def test_what_is_a_line(query, is_line):
-    assert plan(query).line is is_line
-
-
 def test_a_view_beside_others_is_read_through():
     found = plan("SELECT x.k FROM a x JOIN b ON x.k = b.k")
     assert (found.inputs, found.through, found.widths) == (("s",), ("a", "b"), (2,))

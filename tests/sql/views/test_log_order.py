@@ -2,8 +2,7 @@
 
 import pytest
 
-from millstream.sql import parse
-from millstream.sql.views.line import plan_line
+from millstream.sql import parse, plan_query
 
 from .logs import find
 
@@ -17,7 +16,7 @@ LARGEST = "(SELECT MAX(id) FROM accounts)"
 
 def planned(sql):
     [statement] = parse(sql)
-    return plan_line(statement, find)
+    return plan_query(statement, find)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 from millstream import errors
 from millstream.errors import ObjectNotFoundError, SqlError
 from millstream.model import Schema
-from millstream.sql import Input, parse
-from millstream.sql.views.view import plan_view
+from millstream.sql import Input, parse, plan_query
 
 from .logs import LOGS, find
 
@@ -27,7 +26,7 @@ def blocks():
 def test_refused(sql, column, kind, message, hint):
     [statement] = parse(sql)
     with pytest.raises(SqlError) as caught:
-        plan_view(statement, find)
+        plan_query(statement, find)
     error = caught.value
     assert (type(error), error.message, error.hint) == (getattr(errors, kind), message, hint)
     assert (error.sql, error.line, error.column) == (sql, 1, column)
@@ -37,7 +36,7 @@ def test_refused(sql, column, kind, message, hint):
 def test_a_log_that_is_not_there():
     [statement] = parse("SELECT count(*) AS n FROM nothing")
     with pytest.raises(ObjectNotFoundError, match="there is no nothing"):
-        plan_view(statement, find)
+        plan_query(statement, find)
 
 
 @pytest.mark.parametrize("name", ["_wm", "_log", "_0_a", "_g0", "_W", "_end"])
@@ -45,21 +44,21 @@ def test_names_that_the_feed_has_itself(name):
     log = Input("t", "source", Schema.of({"a": "INT", name: "INT"}))
     [statement] = parse("SELECT count(*) AS n FROM t")
     with pytest.raises(SqlError, match="a name that is reserved in views"):
-        plan_view(statement, lambda _: log)
+        plan_query(statement, lambda _: log)
 
 
 def test_places_in_a_text_of_several_statements():
     sql = (
-        "SHOW VIEWS;\nCREATE STREAM s AS\n  SELECT symbol,\n    nothing FROM trades GROUP BY symbol"
+        "SHOW VIEWS;\nCREATE STREAM s AS\n  SELECT symbol,\n    rand() FROM trades GROUP BY symbol"
     )
     [_, create] = parse(sql)
     with pytest.raises(SqlError) as caught:
-        plan_view(create, find)
+        plan_query(create, find)
     assert (caught.value.line, caught.value.column, caught.value.sql) == (4, 5, sql)
 
 
 @pytest.mark.parametrize("name", sorted(LOGS))
 def test_every_log_can_be_read(name):
     [statement] = parse(f"SELECT * FROM {name.upper()}")
-    plan = plan_view(statement, find)
-    assert (plan.inputs, plan.columns) == ((name,), LOGS[name].schema.names)
+    plan = plan_query(statement, find)
+    assert (plan.inputs, plan.spark_sql) == ((name,), f"SELECT * FROM `__log0` AS `{name.upper()}`")

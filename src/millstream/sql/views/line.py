@@ -1,13 +1,14 @@
-"""Any other SELECT: the query as Spark SQL over its inputs, for a line of operators.
+"""The planner of views: from a query that is read to Spark SQL over what it reads.
 
-What ``view.plan_view`` refuses is taken here as it stands: Spark analyses and optimizes it, and
-``spark.lowering`` makes its plan incremental, node by node.
+Takes: a statement, and what the catalog knows of the logs that it names.
+Gives: a ``ViewPlan``. Spark analyses and optimizes its SQL, and ``spark.lowering`` makes Spark's
+plan incremental, node by node.
+Never knows: Spark, rows, or what exists besides.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
     from millstream.sql.inputs import Input
     from millstream.sql.statements.statement import CreateView, Query, Select
 
-_WHY = "a line of operators, one feed, one partition"
-
 
 def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
     """Return the plan of a view, or of a query that is to be kept up to date.
@@ -70,21 +69,6 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
 
     Raises:
         SqlError: it cannot be answered; the hint says what to write instead.
-    """
-    plan = plan_line(statement, inputs)
-    retracting = {n for n, name in enumerate(plan.inputs) if name == CLOCK or inputs(name).retracts}
-    return replace(plan, retracting=tuple(sorted(retracting - set(plan.temporal))))
-
-
-def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], Input]) -> ViewPlan:
-    """Return the plan of a view as a line of operators.
-
-    Args:
-        statement: what was read.
-        inputs: gives what a log is by its name, and raises when there is none.
-
-    Raises:
-        SqlUnsupportedError: its EMIT, or how late rows may be, has no meaning.
     """
     view = as_view(statement)
     query = view.query
@@ -133,26 +117,26 @@ def plan_line(statement: CreateView | Query | Select, inputs: Callable[[str], In
     check_names(found.values(), errors)
     _check_temporal(relations, errors)
     names = tuple(each.name for each in found.values())
+    temporal = tuple(n for n, name in enumerate(found) if name in relations.temporal)
+    retracting = [n for n, each in enumerate(found.values()) if each.retracts]
     meaning = "\n".join([*map(str.lower, names), sql, *([str(lateness)] if window else [])])
     return ViewPlan(
         inputs=names,
         shape="rows" if is_immediate(view) else "groups",
         spark_sql=sql,
-        columns=(),
         keys=keys,
         added=(*hidden, *hidden_of(order)),
         window=window,
         lateness=lateness,
         retracts=retracts,
-        why=_WHY,
         fingerprint=hashlib.sha256(meaning.encode()).hexdigest(),
-        line=True,
         through=tuple(sorted(relations.through)),
         widths=tuple(len(each.schema.columns) for each in found.values()),
         dated=tuple(sorted(orders.dated)),
         grows=tuple(not each.retracts for each in found.values()),
+        retracting=tuple(n for n in retracting if n not in temporal),
+        temporal=temporal,
         order=order,
-        temporal=tuple(n for n, name in enumerate(found) if name in relations.temporal),
     )
 
 

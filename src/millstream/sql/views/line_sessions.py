@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from millstream.sql.views.functions import is_aggregate
+from millstream.sql.views.log_order import counts_rows
 from millstream.sql.views.trees import (
     alias,
     both,
     call,
+    closed,
     column,
     is_null,
     nested,
@@ -64,7 +67,9 @@ def rewrite_sessions(
     inner = [*(alias(key, f"_k{place}") for place, key in enumerate(others)), alias(time, _TIME)]
     shown = [names.renamed(_bounded(_named(item), gap)) for item in query.expressions]
     having = query.args.get("having")
-    tested = names.renamed(_bounded(having, gap)) if having else None
+    tested = None
+    if having:
+        tested = names.renamed(_bounded(_with_items(having, query.expressions, others), gap))
     grouped = [*map(names.renamed, others), column(SESSION)]
     rows = select([*inner, *names.items], exp.Null())
     for part in _READ:
@@ -92,6 +97,8 @@ def _check(query: exp.Select, windows: list[exp.Expr], errors: ErrorReporter) ->
     for each in nodes:
         if isinstance(each, exp.Query):
             errors.refuse(each, "a subquery beside SESSION is not supported", _HINT)
+        if isinstance(each, exp.Star) and not counts_rows(each):
+            errors.refuse(each, "* beside SESSION is not supported", "Name the columns.")
         if is_window(each) and _as_session(each) is None:
             errors.refuse(each, "another window beside SESSION is not supported", _HINT)
     if len(set(windows)) > 1 or any(group.args.get(part) for part in ("rollup", "cube")):
@@ -115,6 +122,17 @@ def _meant(
         return key.copy()
     named = [each for each in items if each.alias.lower() == key.name.lower()]
     return _item(named[0]) if named else key.copy()
+
+
+def _with_items(having: exp.Expr, items: Sequence[exp.Expr], keys: Sequence[exp.Expr]) -> exp.Expr:
+    """HAVING with the items of the SELECT in place of their names; a key goes before an item."""
+    named = {each.alias.lower(): each.unalias() for each in items if isinstance(each, exp.Alias)}
+    made = having.copy()
+    for each in list(made.walk(prune=is_aggregate)):
+        is_name = isinstance(each, exp.Column) and not each.table and each not in keys
+        if is_name and each.name.lower() in named:
+            each.replace(closed(named[each.name.lower()]))
+    return made
 
 
 def _item(tree: exp.Expr) -> exp.Expr:

@@ -289,7 +289,7 @@ def leave_out(query: exp.Expr, known_as: str, names: Sequence[str]) -> None:
         names: the columns.
     """
     for each in query.walk(prune=lambda each: isinstance(each, exp.Query) and each is not query):
-        if not isinstance(each, exp.Star) or _counts_rows(each):
+        if not isinstance(each, exp.Star) or counts_rows(each):
             continue
         of = each.parent.table if isinstance(each.parent, exp.Column) else ""
         if of.lower() in {"", known_as.lower()}:
@@ -299,7 +299,7 @@ def leave_out(query: exp.Expr, known_as: str, names: Sequence[str]) -> None:
                     each.append("except_", exp.to_identifier(name, quoted=True))
 
 
-def _counts_rows(star: exp.Star) -> bool:
+def counts_rows(star: exp.Star) -> bool:
     """Whether a star is that of COUNT(*), which stands for no columns."""
     return function_name(star.parent) == "count" if star.parent is not None else False
 

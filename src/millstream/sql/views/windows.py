@@ -9,14 +9,12 @@ from sqlglot import exp
 from millstream.errors import Error
 from millstream.model.clock import MICROSECOND
 from millstream.sql.statements.durations import parse_duration
-from millstream.sql.views.flow import Origin
 from millstream.sql.views.plan import Window
-from millstream.sql.views.trees import call, column, moved, number, text
+from millstream.sql.views.trees import call, column, moved, number
 from millstream.sql.views.trees import cast as cast_to
 
 if TYPE_CHECKING:
     from millstream.sql.views.errors import ErrorReporter
-    from millstream.sql.views.flow import Ground
     from millstream.sql.views.plan import WindowKind
 
 _SHAPES = {
@@ -53,27 +51,6 @@ def as_window(tree: exp.Expr) -> exp.Expr:
     return moved(call(kind, *tree.expressions), tree)
 
 
-def window_of(tree: exp.Expr, ground: Ground, errors: ErrorReporter) -> Window:
-    """Return the window that a resolved tree says.
-
-    Raises:
-        SqlUnsupportedError: it is not over a column of the log, or its lengths do not fit.
-        SqlTypeError: its column is no TIMESTAMP.
-    """
-    kind = str(tree.this).upper()
-    count, shape = _SHAPES[kind]
-    hint = f"Write {shape}."
-    args = tree.expressions
-    most = count + 1 if kind == "SESSION" else count + 2
-    if not count < len(args) <= most:
-        errors.refuse(tree, f"{kind} has too few or too many arguments", hint)
-    origin = _time_of(args[0], ground, errors, hint)
-    lengths = [_microseconds(each, errors, hint) for each in args[1:]]
-    window = _made(kind, lengths, origin)
-    _check(window, tree, errors, hint)
-    return window
-
-
 def window_over(tree: exp.Expr, errors: ErrorReporter) -> Window:
     """Return the window over any expression that a tree says.
 
@@ -86,21 +63,18 @@ def window_over(tree: exp.Expr, errors: ErrorReporter) -> Window:
     args = tree.expressions[1:]
     if not count <= len(args) <= count + (kind != "SESSION"):
         errors.refuse(tree, f"{kind} has too few or too many arguments", hint)
-    window = _made(kind, [_microseconds(each, errors, hint) for each in args], Origin(None, {}))
+    window = _made(kind, [_microseconds(each, errors, hint) for each in args])
     _check(window, tree, errors, hint)
     return window
 
 
-def _made(kind: str, lengths: list[int], origin: Origin) -> Window:
+def _made(kind: str, lengths: list[int]) -> Window:
     count = _SHAPES[kind][0]
     size, slide = lengths[count - 1], lengths[0]
     offset = lengths[count] % slide if len(lengths) > count and slide > 0 else 0
     if kind == "CUMULATE" and len(lengths) > count and size > 0:
         offset = lengths[count] % size
-    logs = range(max(origin.of, default=-1) + 1)
-    columns = tuple(origin.of.get(log, "") for log in logs)
-    name = next(filter(None, columns), "")
-    return Window(cast("WindowKind", kind.lower()), name, size, slide, offset, columns)
+    return Window(cast("WindowKind", kind.lower()), "", size, slide, offset)
 
 
 def _check(window: Window, tree: exp.Expr, errors: ErrorReporter, hint: str) -> None:
@@ -112,17 +86,6 @@ def _check(window: Window, tree: exp.Expr, errors: ErrorReporter, hint: str) -> 
     if window.kind == "cumulate" and window.size % window.slide:
         hint = "Make the size a multiple of the step."
         errors.refuse(tree, "CUMULATE needs whole steps", hint)
-
-
-def _time_of(tree: exp.Expr, ground: Ground, errors: ErrorReporter, hint: str) -> Origin:
-    name = tree.name if isinstance(tree, exp.Column) else ""
-    origin = ground.origins.get(name)
-    if origin is None or not origin.of:
-        errors.refuse(tree, "a window is over a TIMESTAMP column of the log as it stands", hint)
-    if origin.type is None or origin.type.kind != "TIMESTAMP":
-        known = origin.type.sql if origin.type else "of several types"
-        errors.mismatch(tree, f"a window is over a TIMESTAMP, and this is {known}", hint)
-    return origin
 
 
 def _microseconds(tree: exp.Expr, errors: ErrorReporter, hint: str) -> int:
@@ -147,12 +110,6 @@ def _microseconds(tree: exp.Expr, errors: ErrorReporter, hint: str) -> int:
 # --- What Spark computes --------------------------------------------------------------------------
 
 
-def spark_window(time: exp.Expr, window: Window) -> exp.Expr:
-    """Return Spark's own window, for TUMBLE."""
-    lengths = [window.size, window.slide, window.offset]
-    return call("window", time, *(text(f"{each} microseconds") for each in lengths))
-
-
 def tumbled_start(time: exp.Expr, window: Window) -> exp.Expr:
     """Return the start, in microseconds, of the window of a TUMBLE that a time is in."""
     moment = call("unix_micros", time)
@@ -166,11 +123,7 @@ def tumbled_end(start: exp.Expr, window: Window) -> exp.Expr:
 
 
 def hopping_ends(time: exp.Expr, window: Window) -> exp.Expr:
-    """Return the ends, in microseconds, of all windows of a HOP that a time is in.
-
-    Spark's own window would do it by an Expand, before which the live gear cannot be without an
-    exchange.
-    """
+    """Return the ends, in microseconds, of all windows of a HOP that a time is in."""
     slide, moment = _bigint(window.slide), call("unix_micros", time)
     past_end = call("pmod", _plus(moment, -window.offset - window.size), slide)
     past_start = call("pmod", _plus(moment, -window.offset), slide.copy())
