@@ -22,6 +22,7 @@ from millstream.errors import (
     SubscriptionExistsError,
 )
 from millstream.model.clock import system_clock
+from millstream.sql import CreateView, parse
 from millstream.threads import uninterrupted
 from millstream.views.replacement import begin_instead, build_beside, take_over
 
@@ -204,6 +205,19 @@ def _create_new(engine: Engine, planned: PlannedView) -> None:
         if name in engine.catalog:
             raise ObjectChangedError(f"{name} was created meanwhile")
         engine.views.create(planned)
+
+
+def rebuild(engine: Engine, name: str) -> None:
+    """Have a view that an earlier version has stored otherwise computed anew, in its place.
+
+    Raises:
+        Error: that cannot be done; what is stored of the view stays as it is.
+    """
+    definition = engine.catalog[name]
+    [statement] = parse(definition.query)
+    if not isinstance(statement, CreateView):
+        raise AssertionError("a view has a CREATE statement")
+    _has_created(engine, replace(statement, or_replace=True, if_not_exists=False))
 
 
 def check_replacement(engine: Engine, old: Definition, planned: PlannedView) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from millstream.engine.engine import Engine
 from millstream.engine.inlets import Inlets
 from millstream.engine.once import InsertKeys
 from millstream.engine.sink_feeds import SinkFeeds
+from millstream.errors import Error
 from millstream.log import Log
 from millstream.model.arguments import check_seconds
 from millstream.model.lsn import FIRST_LSN
@@ -24,6 +26,7 @@ from millstream.queries.relations import Relations
 from millstream.spark.session import Spark
 from millstream.subscriptions import Positions, Registry
 from millstream.tables import Tables
+from millstream.threads import thread
 from millstream.views.saver import Saver
 from millstream.views.views import Views
 
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Definition
     from millstream.model.clock import Clock
+
+
+_logger = logging.getLogger("millstream.views")
 
 
 def open_engine(
@@ -157,3 +163,17 @@ def start_views(engine: Engine) -> None:
     """Start the views, then the connectors."""
     engine.views.start()
     engine.connections.start()
+    if engine.views.outdated:
+        thread("rebuild", partial(_rebuild, engine), lambda _: None).start()
+
+
+def _rebuild(engine: Engine) -> None:
+    """Have the views that an earlier version has stored otherwise computed anew, one by one."""
+    for name in engine.views.outdated:
+        _logger.warning("%s was stored by an earlier version: it is computed anew", name)
+        try:
+            ddl.rebuild(engine, name)
+        except Error as error:
+            if engine.is_closed:
+                return  # it is tried again when the database is opened
+            _logger.error("%s cannot be computed anew: %s", name, error)

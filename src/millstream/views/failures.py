@@ -66,6 +66,17 @@ def unopened(definition: Definition, error: Exception) -> ViewFailedError:
     return failed
 
 
+class OutdatedRowsError(Error):
+    """The rows that an earlier version has stored of a view have no place in this one."""
+
+
+def outdated(definition: Definition) -> OutdatedRowsError:
+    """The error of a view until it is computed anew, see ``engine.ddl.rebuild``."""
+    return OutdatedRowsError(
+        f"{definition.name} was stored by an earlier version, and is being computed anew"
+    )
+
+
 def half_dropped(name: str, error: Error) -> ViewFailedError:
     """The error of a view that was stopped and could not be dropped."""
     return ViewFailedError(

@@ -29,6 +29,7 @@ from millstream.sql import (
 )
 from millstream.sql.expressions import Projection
 from millstream.sql.inputs import CLOCK
+from millstream.state.emission import END
 from millstream.views.result_shapes import GroupedRows, PlainRows
 from millstream.views.spark_refusals import check_casts, located
 
@@ -58,6 +59,7 @@ class PlannedView:
         partitioned_by: the columns of its inputs by which it is split, if it has several
             partitions; known when it is created.
         read: what it was planned over, as it was then: when it is created, that must still be so.
+        is_outdated: whether an earlier version has stored its rows with other hidden columns.
     """
 
     statement: CreateView
@@ -71,6 +73,7 @@ class PlannedView:
     query: SparkQuery | None = None
     partitioned_by: tuple[str, ...] = ()
     read: tuple[Definition, ...] = ()
+    is_outdated: bool = False
 
     @property
     def keeps_rows(self) -> bool:
@@ -310,9 +313,7 @@ class ViewPlanner:
         shown = [each for each in columns if each.name not in plan.added]
         _check_unique([each.name for each in shown], statement)
         made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
-        wanted = {*plan.keys, *hidden_of(plan.order)}
-        if statement.emit.closes:
-            wanted.add("_end")
+        wanted = _hidden_names(plan, statement)
         known = {each.name for each in made}
         hidden = [
             Column(each.name, type_from_arrow(each.type))
@@ -382,16 +383,18 @@ class ViewPlanner:
                 planned.definition = definition
                 return planned
         plan = plan_query(statement, as_it_was)
-        if definition.schema.key:
-            plan = replace(plan, shape="groups", keys=definition.schema.key)
-        elif not hidden:
-            plan = replace(plan, keys=())
+        keys = definition.schema.key
+        if keys or statement.emit.mode == "changes":
+            plan = replace(plan, shape="groups" if keys else "rows", keys=keys)
+        wanted = _hidden_names(plan, statement) - set(definition.schema.names)
+        is_outdated = wanted != {each.name for each in hidden}
+        hidden = [each for each in hidden if each.name in wanted]
         if definition.watermark is not None:  # else it would have been refused
             plan = replace(plan, retracts=False)
         elif statement.kind == "view":  # as its rows were stored so far
             plan = replace(plan, retracts=definition.saves_rows)
         shape = self._shape(plan, statement, definition, hidden)
-        return PlannedView(statement, definition, plan, None, shape)
+        return PlannedView(statement, definition, plan, None, shape, is_outdated=is_outdated)
 
 
 class Inputs:
@@ -425,6 +428,12 @@ class Inputs:
     def read(self) -> tuple[Definition, ...]:
         """The definitions that were looked up."""
         return tuple(definition for definition, _ in self._found.values())
+
+
+def _hidden_names(plan: ViewPlan, statement: CreateView) -> set[str]:
+    """The columns that a view stores, whether they are shown or not."""
+    ends = {END} if statement.emit.closes else set()
+    return {*plan.keys, *hidden_of(plan.order)} | ends
 
 
 def _grouped(

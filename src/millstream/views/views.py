@@ -13,6 +13,7 @@ from millstream.errors import (
     ClosedError,
     Error,
     JavaDiedError,
+    LogCorruptError,
     ObjectChangedError,
     ObjectNotFoundError,
     SparkStartError,
@@ -34,7 +35,13 @@ from millstream.views.definitions import (
     replan,
     undefine,
 )
-from millstream.views.failures import half_dropped, unopened, view_failed
+from millstream.views.failures import (
+    OutdatedRowsError,
+    half_dropped,
+    outdated,
+    unopened,
+    view_failed,
+)
 from millstream.views.follower import follow
 from millstream.views.on_spark import SparkViews
 from millstream.views.planning import ViewPlanner
@@ -267,11 +274,21 @@ class Views:
         self._saver.hold(definition)  # even if it cannot be opened
         try:
             planned = planned or replan(self.storage, self.planner, definition)
+            if planned.is_outdated and not planned.shape.emits_at_once:
+                raise outdated(definition)
             if CLOCK in planned.inputs:
                 self.clock.open()
             return self._connected(planned, self._loaded(planned)), None
+        except LogCorruptError as error:
+            is_old = planned is not None and planned.is_outdated
+            return None, unopened(definition, outdated(definition) if is_old else error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
             return None, unopened(definition, error)
+
+    @property
+    def outdated(self) -> list[str]:
+        """The views that could not be opened, since an earlier version has stored them otherwise."""
+        return [n for n, e in self.failed.items() if isinstance(e.__cause__, OutdatedRowsError)]
 
     def start(self) -> None:
         """Start the views that were opened."""
