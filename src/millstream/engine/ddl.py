@@ -22,8 +22,8 @@ from millstream.errors import (
     SubscriptionExistsError,
 )
 from millstream.model.clock import system_clock
-from millstream.sql import CreateView, parse
 from millstream.threads import uninterrupted
+from millstream.views.definitions import statement_of
 from millstream.views.replacement import begin_instead, build_beside, take_over
 
 if TYPE_CHECKING:
@@ -213,10 +213,7 @@ def rebuild(engine: Engine, name: str) -> None:
     Raises:
         Error: that cannot be done; what is stored of the view stays as it is.
     """
-    definition = engine.catalog[name]
-    [statement] = parse(definition.query)
-    if not isinstance(statement, CreateView):
-        raise AssertionError("a view has a CREATE statement")
+    statement = statement_of(engine.catalog[name])
     _has_created(engine, replace(statement, or_replace=True, if_not_exists=False))
 
 

@@ -176,4 +176,4 @@ def _rebuild(engine: Engine) -> None:
         except Error as error:
             if engine.is_closed:
                 return  # it is tried again when the database is opened
-            _logger.error("%s cannot be computed anew: %s", name, error)
+            _logger.warning("%s cannot be computed anew: %s", name, error)

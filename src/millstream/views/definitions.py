@@ -278,8 +278,8 @@ def _remove_orphaned_checkpoints(storage: Storage, definitions: list[Definition]
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def replan(storage: Storage, planner: ViewPlanner, definition: Definition) -> PlannedView:
-    """The plan of a view that the catalog has; its columns are known, so Spark is not needed.
+def statement_of(definition: Definition) -> CreateView:
+    """The statement that has created a view.
 
     Raises:
         WrongObjectError: its definition is damaged, or it is no view.
@@ -289,6 +289,16 @@ def replan(storage: Storage, planner: ViewPlanner, definition: Definition) -> Pl
     statement = parse(definition.query)[0]
     if not isinstance(statement, CreateView):
         raise WrongObjectError(f"{definition.name} was not made by CREATE VIEW")
+    return statement
+
+
+def replan(storage: Storage, planner: ViewPlanner, definition: Definition) -> PlannedView:
+    """The plan of a view that the catalog has; its columns are known, so Spark is not needed.
+
+    Raises:
+        WrongObjectError: its definition is damaged, or it is no view.
+    """
+    statement = statement_of(definition)
     hidden: tuple[Column, ...] = ()
     state = STATE + definition.name
     if state in storage.log.topics:  # hidden columns follow those that are shown

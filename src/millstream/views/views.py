@@ -275,7 +275,7 @@ class Views:
         try:
             planned = planned or replan(self.storage, self.planner, definition)
             if planned.is_outdated and not planned.shape.emits_at_once:
-                raise outdated(definition)
+                return None, unopened(definition, outdated(definition))
             if CLOCK in planned.inputs:
                 self.clock.open()
             return self._connected(planned, self._loaded(planned)), None
@@ -287,7 +287,7 @@ class Views:
 
     @property
     def outdated(self) -> list[str]:
-        """The views that could not be opened, since an earlier version has stored them otherwise."""
+        """The views that could not be opened: an earlier version has stored them otherwise."""
         return [n for n, e in self.failed.items() if isinstance(e.__cause__, OutdatedRowsError)]
 
     def start(self) -> None:

@@ -59,7 +59,7 @@ def test_windows(window, expected):
     kind, *lengths = expected
     micros = [each * MINUTE if each < 1000 else each for each in lengths]
     plan = planned(f"SELECT count(*) AS n FROM trades GROUP BY {window}")
-    assert plan.window == Window(kind, "TS" if "TS" in window else "ts", *micros)  # type: ignore[call-arg]
+    assert plan.window == Window(kind, "TS" if "TS" in window else "ts", *micros)
 
 
 def test_lateness_in_microseconds():
