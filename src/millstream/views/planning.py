@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from millstream.errors import (
 from millstream.model.clock import MICROSECOND, system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
+from millstream.spark.failure import SparkError
 from millstream.spark.parted_query import keys_of
 from millstream.sql import (
     Input,
@@ -293,6 +295,8 @@ class ViewPlanner:
         try:
             found = query.result_of_nothing()
         except SqlError as error:
+            with contextlib.suppress(SparkError):  # Spark computes what has constants only at once
+                check_casts(query, statement, self.input)
             raise located(error, statement, query) from error
         if query.reads_clock():
             line, column = clock_place(statement)
