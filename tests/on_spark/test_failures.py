@@ -68,7 +68,6 @@ def bridge_threads():
         ("SELECT SUM(ARRAY(n)) AS total FROM s", "sum"),
         ("SELECT k, COUNT(*) AS c FROM s WHERE k + ARRAY(1) GROUP BY k", "k"),
         ("SELECT no_such_function(k) AS a, COUNT(*) AS c FROM s GROUP BY 1", "no_such_function"),
-        ("SELECT k, SUM(n) AS total FROM s GROUP BY k HAVING total", "boolean"),
         ("SELECT n, COUNT(*) AS c FROM s GROUP BY k", "n"),
     ],
 )

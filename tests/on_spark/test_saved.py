@@ -168,5 +168,5 @@ def test_as_if_the_log_were_kept(tmp_path, spark):
     short, lows = everything(tmp_path / "short", spark, "WITH (retention_bytes = 1)", lose=lose)
     assert short == whole
     assert lows["closed"] <= 1
-    for name in ("sums", "unnamed", "__state_unnamed", "__pending_closed"):
+    for name in ("sums", "unnamed", "__pending_closed"):
         assert lows[name] > 1
