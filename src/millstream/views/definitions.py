@@ -124,7 +124,7 @@ def check_histories(storage: Storage, planned: PlannedView) -> None:
     """Raise unless a view can read what it needs of the history of its inputs."""
     plan = planned.plan
     for place, name in enumerate(() if plan is None else plan.inputs):
-        reads = plan is not None and (plan.lookups or place in plan.temporal)
+        reads = plan is not None and place in plan.temporal
         definition = storage.definition_of(name)
         if reads and definition.has_base:
             check_history(storage, definition, planned.definition.name or "the query")

@@ -25,16 +25,14 @@ from millstream.errors import (
 )
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
-from millstream.spark.columns import LSN, feed_schema, used
 from millstream.spark.failure import SparkError, spark_message, view_failure
 from millstream.spark.inputs import FeedInputs, FeedLogs
 from millstream.spark.past import PastInputs
 from millstream.sql import CreateView
 from millstream.sql.inputs import CLOCK
-from millstream.state.bags import Bag
 from millstream.state.order import ordered
 from millstream.views.beginning import rows_at
-from millstream.views.definitions import HIDDEN, check_history, replan
+from millstream.views.definitions import HIDDEN, replan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -246,7 +244,7 @@ class Past:
         """The rows of a query on Spark.
 
         Args:
-            planned: the query; its shape has no rows.
+            planned: the query.
             lsn: as of which LSN.
             all_rows: also those that come too late for a view.
             read: see ``answer``.
@@ -258,7 +256,7 @@ class Past:
         inputs = spark.inputs(planned, plan)
         if all_rows:
             inputs = replace(inputs, window=None)
-        elif plan.line and any(each is not None for each in inputs.event_times):
+        elif any(each is not None for each in inputs.event_times):
             inputs.timed.update(query.lowered().timed)
         held = self._held(plan, inputs, read or partial(self._rows, lsn=lsn))
         logs = PastInputs(inputs, plan, self._storage.log, lsn, held)
@@ -272,7 +270,7 @@ class Past:
             raise view_failure(name, error, message, _NO_VALUE) from error
         finally:
             del self._running[threading.get_ident()]
-        return _shown(planned, plan, found, lsn)
+        return ordered(found, plan.order).drop_columns(list(plan.added))
 
     def _held(self, plan: ViewPlan, inputs: FeedInputs, read: Read) -> dict[int, list[ChangeBatch]]:
         """By its place, the rows of each input that Spark's tasks do not read from its log."""
@@ -281,51 +279,14 @@ class Past:
             definition = self._storage.catalog[name]
             if definition.kind == "source" or definition.is_late_log:
                 continue
-            if definition.kind == "table" and plan.lookups:  # the feed joins with its history
-                check_history(self._storage, definition, "the query")
-                continue
-            if definition.query:
-                self._check_order(plan, definition)
             rows = read(definition)
             held[place] = list(rows if inputs.keep is None else map(inputs.keep, rows))
         return held
-
-    def _check_order(self, plan: ViewPlan, definition: Definition) -> None:
-        """Refuse what goes by the order of the rows of a view: what is computed anew has none.
-
-        Raises:
-            SqlUnsupportedError: it does.
-        """
-        planned = self._views[definition.name].planned
-        if plan.line or plan.shape == "rows" or planned.select is not None:
-            return
-        schemas = [self._storage.schema_of(each) for each in plan.inputs]
-        if self._is_computed(planned) and LSN in used(feed_schema(schemas), plan.spark_sql).names:
-            raise SqlUnsupportedError(
-                f"FIRST, LAST and the like over {definition.name}, a view, have no past",
-                hint="MIN_BY(x, y) and MAX_BY(x, y) do not go by the order of a log.",
-            )
 
 
 def _goes_by_log(plan: ViewPlan) -> bool:
     """Whether the answer of a query is not that of a batch over the rows of an LSN."""
     return CLOCK in plan.inputs or bool(plan.temporal)
-
-
-def _shown(planned: PlannedView, plan: ViewPlan, found: pa.Table, lsn: int) -> pa.Table:
-    """The rows that a view shows when its query has a result."""
-    if plan.line:
-        return ordered(found, plan.order).drop_columns(list(plan.added))
-    if plan.shape != "rows":
-        update = planned.shape.take(found.to_batches(), lsn, None, 0)
-        if update is not None:
-            update.apply()
-        return planned.shape.snapshot().select(list(planned.definition.schema.names))
-    bag = Bag(planned.definition.schema)
-    for part in found.to_batches():
-        rows = planned.definition.schema.conform(part.select(planned.definition.schema.names))
-        bag.load(ChangeBatch(bag.schema, None, rows, part.column("_weight")))
-    return bag.snapshot()
 
 
 def _not_kept(name: str, lsn: int, oldest: int, hint: str = "") -> LsnNotKeptError:

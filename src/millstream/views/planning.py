@@ -53,7 +53,6 @@ class PlannedView:
         plan: what Spark does; None when it is not needed.
         select: what this process does; None when Spark does it.
         shape: its rows.
-        nothing: its result over no rows; None unless it is a global aggregate.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
         operators: of a line of operators, what each of them does.
         query: as it was analysed to plan it, unless it has several partitions; None once it runs.
@@ -67,7 +66,6 @@ class PlannedView:
     plan: ViewPlan | None
     select: SelectPlan | None
     shape: GroupedRows | PlainRows
-    nothing: pa.Table | None = None
     tenant: str | None = None
     operators: tuple[str, ...] = ()
     query: SparkQuery | None = None
@@ -183,7 +181,7 @@ class ViewPlanner:
         ).partitions
         self._check_room(partitions)
         spark_query = self._query_of(plan)
-        columns, nothing = self._empty_result(spark_query, statement)
+        columns = self._result_columns(spark_query, statement)
         by = _partitioned_by(spark_query, statement) if partitions > 1 else ()
         if plan.line:
             plan = _grouped(plan, columns, spark_query.keys, statement)
@@ -210,7 +208,6 @@ class ViewPlanner:
             plan,
             None,
             shape,
-            nothing,
             tenant,
             spark_query.operators,
             spark_query if partitions == 1 else None,
@@ -286,12 +283,10 @@ class ViewPlanner:
                 hint="leave it out: rows that were there before may be changed or deleted later",
             )
 
-    def _empty_result(
-        self, query: SparkQuery, statement: CreateView
-    ) -> tuple[pa.Schema, pa.Table | None]:
-        """The result's columns, and the row of a global aggregate over no rows."""
+    def _result_columns(self, query: SparkQuery, statement: CreateView) -> pa.Schema:
+        """The result's columns."""
         try:
-            found = query.result_of_nothing(rows=query.plan.is_global)
+            found = query.result_columns()
         except SqlError as error:
             raise located(error, statement, query) from error
         if query.reads_clock():
@@ -506,9 +501,6 @@ def _partitioned_by(query: SparkQuery, statement: CreateView) -> tuple[str, ...]
     Raises:
         SqlUnsupportedError: there are none that all of its operators have in common.
     """
-    if not query.is_live:
-        what, hint = "it has no live gear, in which partitions go in step", "leave partitions out"
-        raise _not_partitioned(what, hint, statement)
     try:
         keys = keys_of(query)
     except SqlUnsupportedError as error:
