@@ -10,8 +10,8 @@ import pyarrow as pa
 from millstream.model import Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.columns import columns_json
-from millstream.spark.gears import Runner
 from millstream.spark.internals import empty_frame
+from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, engine_of, wait_until
 
 _MARK = Schema.of(at="TIMESTAMP")

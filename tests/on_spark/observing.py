@@ -1,11 +1,12 @@
-"""Views under test: what they show, their gears, and what the rows of a market must come to."""
+"""Views under test: what they show, their queries, what the rows of a market must come to."""
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from millstream.spark.gears import Runner
+from millstream.spark.parted_query import PartedQuery
+from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, engine_of, wait_until
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,25 +33,41 @@ def running(db, view):
     return engine_of(db).views[view].view
 
 
-def shift(db, gear, *views):
-    """Have views change gear, and wait until all of them run live again after it."""
-    runners = [each for each in (runner_of(db, view) for view in views) if isinstance(each, Runner)]
-    wait_until(lambda: all(each.state == "live" for each in runners), "the live gear")
-    before = [each.shifts for each in runners]
+def restart(db, *views, gracefully=True):
+    """Have the queries of views end in Spark, and wait until they run again from a checkpoint.
+
+    Gracefully: from one that is written now. Else what came after the last one is read again.
+    """
+    found = (runner_of(db, view) for view in views)
+    runners = [each for each in found if isinstance(each, Runner)]  # others run in this process
+    wait_until(lambda: all(each.state == "live" for each in runners), "queries that run")
+    ended = set()
     for each in runners:
-        each.shift(gear)
-    # A line of operators has one gear.
-    more = [2 if gear == "catch-up" and not each._query.plan.line else 0 for each in runners]
+        if gracefully:
+            end_batch(each)
+        for query in queries_of(each):
+            ended.add(query.runId)
+            query.stop()
 
-    def done():
-        return all(
-            r.state == "live" and r._wanted is None and r.shifts >= b + m
-            for r, b, m in zip(runners, before, more, strict=True)
-        )
+    def run_again():
+        now = [{query.runId for query in queries_of(each)} for each in runners]
+        return all(now) and not ended.intersection(*now)
 
-    wait_until(
-        done, lambda: f"the shift to {gear}: {[(r._name, r.state, r.shifts) for r in runners]}"
-    )
+    wait_until(run_again, "queries that run again")
+
+
+def end_batch(runner):
+    """Have the batch of a query end with a checkpoint; its query begins no other."""
+    live = runner._feed.live
+    live.end_batch()
+    wait_until(lambda: live.wait_parked(0), "the end of the batch")
+
+
+def queries_of(runner):
+    """The queries of a view that run in Spark: one, or one for each of its parts."""
+    query = runner._query
+    parts = query.parts if isinstance(query, PartedQuery) else [query]
+    return [each for part in parts for each in part.session.streams.active]
 
 
 def batches_of(db, source):

@@ -40,7 +40,7 @@ seen = [str(jvm.System.getProperties()), str(session.sparkContext.getConf().getA
 for query in session.streams.active:
     seen += [str(query.lastProgress), str(query.recentProgress)]
 for running in views:
-    plan = running.runner._query.streaming_result("live")._jdf.queryExecution()
+    plan = running.runner._query.streaming_result()._jdf.queryExecution()
     seen += [plan.toString(), plan.stringWithStats(), str(plan.logical().toJSON())]
 assert any("millstream" in text for text in seen)
 secret = views.spark_views.server().secret

@@ -22,7 +22,7 @@ import millstream as ms
 from millstream.testing import TIMEOUT, Mirror, engine_of
 
 from .cluster import Cluster, busy_executors, executors_of, kill
-from .observing import batches_of, rows_of, runner_of, settle, shift
+from .observing import batches_of, restart, rows_of, runner_of, settle
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -49,7 +49,7 @@ def push_until_killed(path, url):
         number += 20
         settle(db, *VIEWS)
         if number == 100:
-            shift(db, "catch-up", "sums")
+            restart(db, "sums")
         os.write(1, f"{number}\n".encode())
 
 
@@ -67,7 +67,7 @@ def lose_one_after_the_other(path, url, workers):
             check(db, mirrors)
 
         lose(lambda session: kill(busy_executor(session, workers)[1]))
-        shift(db, "catch-up", "sums")
+        restart(db, "sums")
         check(db, mirrors)
         lose(lambda session: kill_worker(session, workers))
         lose(end_application)

@@ -26,8 +26,18 @@ from millstream.testing import TIMEOUT, Mirror, engine_of
 from millstream.views import saver
 
 from ..effort import effort  # noqa: TID252 - tests have no name
-from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, runner_of, settle, window_of
-from .test_gears import NOON
+from .market import NOON
+from .observing import (
+    EPOCH,
+    MINUTE,
+    batches_of,
+    in_time,
+    restart,
+    rows_of,
+    runner_of,
+    settle,
+    window_of,
+)
 
 pytestmark = pytest.mark.crash
 
@@ -71,9 +81,9 @@ def work(path, seed):
     dice = random.Random(seed)
     db = ms.open(path)
     source, at = db.source("s"), NOON + timedelta(hours=seed)
-    runners = [runner_of(db, each.view.name) for each in engine_of(db).views]
-    for runner in runners:
-        runner.wait_ready(TIMEOUT)
+    views = [each.view.name for each in engine_of(db).views]
+    for view in views:
+        runner_of(db, view).wait_ready(TIMEOUT)
     number = 0
     while True:
         rows = []
@@ -90,21 +100,17 @@ def work(path, seed):
             db.flush()
             os.write(1, f"{number}\n".encode())
         if dice.random() < 0.005:
-            dice.choice(runners).shift(dice.choice(["catch-up", "live"]))
+            restart(db, dice.choice(views), gracefully=dice.random() < 0.5)
         time.sleep(0.001)  # paces the pushes, so that the views keep up until the kill
 
 
-def killed(path, seed, *, up, whole_group):
+def killed(path, seed, *, whole_group):
     """Let a child work, and kill it at a random moment; how many of its rows were acknowledged.
 
     Args:
-        up: catch up at every start, or hardly ever: which gear it is killed in.
         whole_group: kill its Java as well; else that has to notice by itself.
     """
-    code = (
-        f"from millstream.spark import gears; gears.SHIFT_UP = {1 if up else 10**9}; "
-        f"from tests.on_spark.test_crash import work; work({str(path)!r}, {seed})"
-    )
+    code = f"from tests.on_spark.test_crash import work; work({str(path)!r}, {seed})"
     child = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],
@@ -205,7 +211,7 @@ def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
                 mirror.follow(first).catch_up(db)
             mirror.token = mirror.token or engine_of(db).log.token(db.lsn)
     for seed in ROUNDS:
-        acknowledged = killed(path, seed, up=seed % 2 == 0, whole_group=seed > 2)
+        acknowledged = killed(path, seed, whole_group=seed > 2)
         with ms.open(path, spark=spark) as db:
             kept = [
                 row for rows, _ in batches_of(db, "s") for row in rows if row[1] // 10**6 == seed

@@ -4,8 +4,6 @@ import random
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from millstream.spark import gears
-
 from .exact import Twin
 
 TRADES = """symbol VARCHAR, price DOUBLE, qty BIGINT, fee DECIMAL(12, 2), small SMALLINT, weight
@@ -122,7 +120,6 @@ VIEWS = {
 
 
 def test_all_forms_in_both_gears(db, spark, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)  # a view that has a row to read catches up first
     twin = Twin(db, spark)
     twin.source("trades", TRADES)
     twin.source("orders", ORDERS)

@@ -4,8 +4,6 @@ import random
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from millstream.spark import gears
-
 from .exact import Twin
 
 ACCOUNTS = """id INT PRIMARY KEY, k VARCHAR, owner VARCHAR, balance DECIMAL(12, 2), rate DOUBLE,
@@ -96,7 +94,6 @@ OF_A_TABLE = {
 
 
 def test_aggregates_over_a_table(db, spark, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)  # a view that has a row to read catches up first
     twin = Twin(db, spark)
     twin.table("accounts", ACCOUNTS)
     bank = Bank(db, 1)
@@ -155,7 +152,6 @@ JOINS = {
 
 
 def test_joins_with_tables_that_change_before_and_after(db, spark, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)
     twin = Twin(db, spark)
     twin.table("accounts", ACCOUNTS)
     twin.table("people", "name VARCHAR PRIMARY KEY, town VARCHAR")
@@ -201,7 +197,6 @@ SEEN = f"(SELECT * FROM ({SPARKS}) WHERE s + INTERVAL '1' MINUTE <= (SELECT at F
 
 
 def test_views_over_views(db, spark, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)
     twin = Twin(db, spark)
     twin.source("trades", TRADES, "ts", timedelta(minutes=7))  # so that no row is late
     twin.push("trades", trades(60, 1), "arrow")

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from millstream.model.types import parse_type
-from millstream.spark import gears
 from millstream.testing import TIMEOUT, engine_of
 
 from ..effort import effort  # noqa: TID252 - tests have no name
@@ -90,7 +89,6 @@ def test_all_types_both_ways(db, monkeypatch):
             assert shown == wanted[name], name
 
     always()
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)  # what is there is read in the catch-up gear
     for name, select in OF_EVERYTHING.items():
         db.execute(f"CREATE MATERIALIZED VIEW again_{name} AS {select}")
     for name in names:

@@ -4,7 +4,6 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from millstream.spark import gears
 from millstream.testing import TIMEOUT, engine_of, wait_until
 
 from .exact import Twin, bag
@@ -101,7 +100,6 @@ WINDOWS = {
 
 
 def test_windows_of_every_kind_anywhere_in_time(db, spark, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)  # a view that has a row to read catches up first
     twin = Twin(db, spark)
     twin.source("ticks", TICKS, "ts", timedelta(days=300_000))  # so that no row is late
     twin.push("ticks", scattered(80, 1), "arrow")
@@ -225,7 +223,6 @@ STRAGGLERS = """SELECT k, v, p, ts FROM (SELECT *, window(ts, '1 minute') AS w F
 
 
 def test_late_rows_and_every_emit(db, spark, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)
     twin = Twin(db, spark)
     twin.source("ticks", TICKS, "ts", timedelta(seconds=5))
     begin = at("2025-12-31 23:58:00")

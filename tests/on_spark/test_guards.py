@@ -22,8 +22,8 @@ from millstream.spark.query import _FINGERPRINT
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .guest import guest, invitation
+from .market import SETUP, VIEWS, Market, check, subscribers
 from .observing import rows_of, runner_of, running, settle
-from .test_gears import SETUP, VIEWS, Market, check, subscribers
 
 SUMS = "SELECT k, SUM(n) AS total, COUNT(*) AS c FROM s GROUP BY k"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

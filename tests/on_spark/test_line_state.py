@@ -252,7 +252,7 @@ def test_a_view_that_is_dropped_gives_its_memory_back(db, spark):
 
 def test_a_warm_up_gives_its_memory_back(db, spark, monkeypatch):
     views = engine_of(db).views.spark_views
-    monkeypatch.setattr(views.spark, "is_cold", lambda _: True)
+    monkeypatch.setattr(views.spark, "is_cold", lambda: True)
     select = make_pairs(db)
     wait_for_open(spark, 0)
     db.execute(f"CREATE MATERIALIZED VIEW v AS {select}")

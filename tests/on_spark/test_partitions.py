@@ -20,7 +20,7 @@ from millstream.testing import Mirror, wait_until
 
 from .exact import Twin
 from .guest import guest, invitation
-from .observing import batches_of, rows_of, runner_of, settle, shift
+from .observing import batches_of, restart, rows_of, runner_of, settle
 
 IN_THREE = "WITH (partitions = 3)"
 SUMS = "SELECT k, SUM(v) AS s, COUNT(*) AS c FROM t GROUP BY k"
@@ -59,7 +59,7 @@ def test_exact_in_both_gears_and_by_whole_commits(db, spark):
         mirror.apply(counts.recv(timeout=60))
         assert len(mirror.rows) == 1, "half of a commit"  # all keys have as many rows
     twin.check()
-    shift(db, "catch-up", "sums")
+    restart(db, "sums")
     for how in ("single", "arrow", "batch"):
         push(how)
     twin.check()

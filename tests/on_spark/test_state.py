@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millstream as ms
-from millstream.spark import feed, gears, live
+from millstream.spark import live
 from millstream.testing import engine_of, wait_until
 
 from .exact import Twin
-from .observing import batches_of, in_time, rows_of, runner_of, settle, shift, window_of
+from .observing import batches_of, in_time, restart, rows_of, runner_of, settle, window_of
 from .test_exact_windows import LATE, TICKS, at, check_late, straggling, tumbled
 
 SECOND = timedelta(seconds=1)
@@ -70,8 +70,7 @@ def check_bounded(twin, now):
 
 
 def test_the_catch_up_gear_frees_windows_that_have_closed(db, spark, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)
-    monkeypatch.setattr(feed, "BATCH_ROWS", BATCH)
+    monkeypatch.setattr(live, "LIVE_ROWS", BATCH)
     twin = Twin(db, spark)
     twin.source("ticks", TICKS, "ts", SECOND)
     for rows in seconds(0, 300):
@@ -137,13 +136,13 @@ def test_late_rows_every_emit_and_a_view_over_a_view(db, spark):
     twin.view("over", over, OVER)
     twin.await_live()
     now = EVE
-    for number, gear in enumerate(["live", "catch-up", "live", "catch-up"]):
+    for number in range(4):
         for rows in straggling(25, number, now):
             twin.push("ticks", rows, ["single", "batch", "arrow"][number % 3])
             now = max([now, *(row[3] for row in rows)])
         twin.check()
         check_late(twin)
-        shift(db, gear, *FREED, "over")
+        restart(db, *FREED, "over")
     twin.check()
     shown = {name: len(db.query(f"SELECT * FROM {name}")) for name in FREED}
     assert all(kept(db, name) < shown[name] / 2 for name in ("tumbled", "hopped", "cumulated"))
@@ -156,10 +155,10 @@ def test_late_rows_every_emit_and_a_view_over_a_view(db, spark):
     assert engine_of(db).views["tumbled"].late_rows == late + 2
 
     twin.promise("ticks", now + timedelta(days=1))
-    shift(db, "live", *FREED, "over")  # Spark learns of it with the next row
+    restart(db, *FREED, "over")  # Spark learns of it with the next row
     twin.push("ticks", [("a", 1, None, now + timedelta(days=2))])
     twin.check()
-    shift(db, "live", *FREED, "over")
+    restart(db, *FREED, "over")
     twin.check()
     assert kept(db, "tumbled") == 1
     for name in ("closed", "final"):
@@ -182,7 +181,7 @@ def test_of_two_logs_the_least_watermark_counts(db, spark):
         for minute in range(first, last):
             twin.push(log, [("a", minute, None, EVE + minute * timedelta(minutes=1))])
         twin.check()
-        shift(db, "live", "both")
+        restart(db, "both")
         return kept(db, "both")
 
     assert push("lefts", 0, 20) == 20
@@ -216,7 +215,7 @@ def test_what_may_be_corrected_is_kept(db, spark):
             twin.push("ticks", rows)
             twin.push("untimed", rows)
         twin.check()
-        shift(db, "live", "named", "unwatermarked")
+        restart(db, "named", "unwatermarked")
     db.execute("UPDATE names SET name = 'other' WHERE k = 'a'")
     twin.push("untimed", [("a", 1, None, EVE)])
     twin.check()
@@ -225,7 +224,6 @@ def test_what_may_be_corrected_is_kept(db, spark):
 
 @pytest.mark.parametrize("begin", [EVE, datetime(2026, 3, 1, 12, tzinfo=UTC)])
 def test_restarts(tmp_path, spark, begin, monkeypatch):
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)
     path = tmp_path / "db"
     minute = timedelta(minutes=1)
     rounds = 4
@@ -248,7 +246,7 @@ def test_restarts(tmp_path, spark, begin, monkeypatch):
             assert rows_of(db, "minutes") == expected(db)
             shown = len(db.query("SELECT * FROM minutes"))
             if number == rounds - 1:
-                shift(db, "live", "minutes")
+                restart(db, "minutes")
                 assert kept(db, "minutes") < shown / 2
 
 

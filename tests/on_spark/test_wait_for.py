@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import millstream as ms
-from millstream.spark.gears import Runner
+from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT
 
 from .observing import runner_of
@@ -82,8 +82,8 @@ def test_saved_rows_are_readable_at_once(tmp_path, spark, monkeypatch):
         db.execute("CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS t FROM s GROUP BY k")
         db.insert("s", [("a", 1)])
         db.wait_for("v", timeout=TIMEOUT)
-    go, run = threading.Event(), Runner._run_in_gear
-    monkeypatch.setattr(Runner, "_run_in_gear", lambda runner: go.wait(TIMEOUT) and run(runner))
+    go, run = threading.Event(), Runner._run_query
+    monkeypatch.setattr(Runner, "_run_query", lambda runner: go.wait(TIMEOUT) and run(runner))
     with ms.open(path, spark=spark) as db:
         first = db.query("SELECT * FROM v", timeout=0.0)
         assert (first.fetchall(), first.catching_up) == ([("a", 1)], ("v",))

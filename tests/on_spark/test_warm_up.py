@@ -23,7 +23,7 @@ def cold(db, monkeypatch):
         CREATE SOURCE s (k VARCHAR, n BIGINT, ts TIMESTAMP,
             WATERMARK FOR ts AS ts - INTERVAL '1 second');
         CREATE TABLE t (k VARCHAR PRIMARY KEY, name VARCHAR)""")
-    monkeypatch.setattr(engine_of(db).views.spark_views.spark, "is_cold", lambda _: True)
+    monkeypatch.setattr(engine_of(db).views.spark_views.spark, "is_cold", lambda: True)
     return db
 
 

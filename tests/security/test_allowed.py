@@ -33,7 +33,7 @@ def functions(session, registry):
 @pytest.fixture(scope="module")
 def session(spark_owner):
     """The session of a view that reads one log."""
-    made = spark_owner.for_view(line=True)
+    made = spark_owner.for_view()
     schema = Schema.of(s="VARCHAR", n="BIGINT").arrow
     unknown_frame(made, columns_json(schema)).createOrReplaceTempView(log_relation(0))
     return made

@@ -1,10 +1,10 @@
-"""A feed's columns: what Spark gets to know of rows of one log, of several, and of joined rows."""
+"""A feed's columns: what Spark gets to know of rows of one log, and of several."""
 
 import pyarrow as pa
 import pytest
 
 from millstream.model import ChangeBatch, Schema
-from millstream.spark.columns import FeedColumns, feed_schema, name_in_feed, used
+from millstream.spark.columns import FeedColumns, feed_schema, name_in_feed
 
 ONE = Schema.of(symbol="VARCHAR", qty="BIGINT")
 OTHER = Schema.of(symbol="VARCHAR", price="DOUBLE")
@@ -62,13 +62,6 @@ def test_rows_of_one_of_several_logs():
     assert [tuple(row.values()) for row in second.to_pylist()] == [(2.5, None, 1, 99, None)]
 
 
-def test_rows_that_were_joined_have_their_names_already():
-    joined = Schema.of(_0_symbol="VARCHAR", _0_qty="BIGINT", _1_symbol="VARCHAR", _1_price="DOUBLE")
-    columns = FeedColumns([ONE, OTHER], ["_0_symbol", "_1_price"])
-    made = columns.batch(0, batch(joined, [("a", 1, "a", 2.5)]), None)
-    assert made.to_pylist() == [{"_0_symbol": "a", "_1_price": 2.5}]
-
-
 def test_only_what_is_wanted_in_the_order_that_is_wanted():
     columns = FeedColumns([ONE], ["_lsn", "symbol"])
     assert columns.schema.names == ["_lsn", "symbol"]
@@ -94,8 +87,3 @@ def test_rows_that_a_filter_left_have_their_own_lsns():
     kept = batch(ONE, [("a", 1), ("b", 2), ("c", 3)]).keep_places([0, 2])
     made = FeedColumns([ONE], ["qty", "_lsn"]).batch(0, kept, None)
     assert made.to_pylist() == [{"qty": 1, "_lsn": 10}, {"qty": 3, "_lsn": 12}]
-
-
-def test_a_backtick_in_a_name_is_written_twice():
-    schema = feed_schema([Schema.of({"c`d": "INT", "e": "INT"})])
-    assert used(schema, "SELECT SUM(`c``d`) FROM __feed").names == ["c`d"]

@@ -1,10 +1,9 @@
-"""A feed without Spark: what its parts hold is the log, and the live gear sends the same."""
+"""A feed without Spark: what it sends is the log, from its start or from any offset."""
 
 import json
 import socket
 import struct
 import threading
-from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
@@ -15,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
-from millstream.spark import feed as feed_module
 from millstream.spark.bridge.connection import Connection
 from millstream.spark.checkpoint import Offset
 from millstream.spark.feed import ViewFeed
 from millstream.spark.inputs import FeedInputs
-from millstream.spark.live import Encodings, LiveGear
+from millstream.spark.live import Encodings, LiveFeed
 from millstream.sql.views.plan import Window
 from millstream.testing import TIMEOUT, engine_of
 
@@ -110,12 +108,16 @@ class Play:
         self.source.push_batch([(number + n, ts) for n, ts in enumerate(moments)])
         self.db.flush()
 
-    def feed(self, **options):
+    def feed(self):
         engine = engine_of(self.db)
         inputs = FeedInputs(
-            (self.name,), (engine.catalog[self.name].schema,), self.window, (1,), 0, 1
+            (self.name,),
+            (engine.catalog[self.name].schema,),
+            self.window,
+            (1,),
+            timed={0} if self.window else set(),
         )
-        live = LiveGear(
+        live = LiveFeed(
             inputs,
             engine.log,
             engine.dispatcher,
@@ -123,9 +125,7 @@ class Play:
             on_late=lambda batch: self.late.extend(batch.rows),
             encodings=Encodings(),
         )
-        return ViewFeed(
-            live, on_committed=self.committed.append, on_idle=lambda lsn: None, **options
-        )
+        return ViewFeed(live, on_committed=self.committed.append, on_idle=lambda lsn: None)
 
     def log(self):
         """All rows with their LSNs."""
@@ -142,17 +142,13 @@ def ask(feed, verb, *words):
     return feed._answer(verb, words)
 
 
-def batches(feed):
-    """What Spark would read in one catch-up: the parts of each batch, in order."""
-    start = ask(feed, "initial")
-    ask(feed, "available")
-    while (end := ask(feed, "latest", start)) != start:
-        yield end, [part.split("\t") for part in ask(feed, "split", start, end).split("\n")]
-        start = end
-
-
-def read(feed, parts):
-    return [Frames(lambda wire: feed.send_part(NAMES, *part, wire)).all()[0] for part in parts]
+def reader_of(feed, start=None):
+    """A reader of a feed from an offset on; at the start it has read that nothing was before."""
+    frames = Frames(lambda wire: feed.send_live(NAMES, start or ask(feed, "initial"), wire))
+    if start is None:
+        kind, lsn, _, (first,) = frames.next()
+        assert (kind, lsn, first["n"], first["_weight"]) == (1, 0, None, 0)
+    return frames
 
 
 SECONDS = st.lists(
@@ -161,122 +157,61 @@ SECONDS = st.lists(
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(pushes=SECONDS, part_rows=st.integers(1, 20), batch_rows=st.integers(1, 40))
-def test_parts_are_the_log_without_what_is_late(opened, pushes, part_rows, batch_rows):
+@given(pushes=SECONDS, share=st.floats(0, 1, exclude_max=True))
+def test_it_sends_the_log_without_what_is_late(opened, pushes, share):
     play = Play(opened)
     for seconds in pushes:
         play.push(*seconds)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feed_module, "_PART_ROWS", part_rows)
-        patch.setattr(feed_module, "BATCH_ROWS", batch_rows)
-        feed, found, last = play.feed(max_parts=100), [], None
-        for end, parts in batches(feed):
-            for rows in read(feed, reversed(parts)):  # tasks run in any order
-                found += rows
-            feed.batch_read()
-            last = Offset.of(end)
-    found.sort(key=lambda row: row["_lsn"])
-    late = [(lsn, n) for lsn, n, _ in play.log() if (n,) in {(row[0],) for row in play.late}]
-    everything = [(lsn, n) for lsn, n, _ in play.log()]
-    assert sorted([*((row["_lsn"], row["n"]) for row in found), *late]) == everything
-    assert [row[0] for row in play.late] == [n for _, n in late], "in order, each once"
-    assert last.late == len(late) == feed.live.late
-    assert last.lsn >= everything[-1][0]
-    assert_the_same_live(play, found)
+    found, places, end = read(play, None)
+    everything = play.log()
+    late = [row[0] for row in play.late]
+    assert late == [n for _, n, _ in everything if n in set(late)], "in order, each once"
+    sent = {row["n"] for row in found}
+    assert [(row["_lsn"], row["n"]) for row in found] == [
+        (lsn, n) for lsn, n, _ in everything if n not in set(late)
+    ]
+    assert end.late == len(late) == len(everything) - len(sent)
+    assert end.lsn >= everything[-1][0]
+    place, rows = places[int(share * len(places))]
+    before = Offset.of(place).late
+    play.late.clear()
+    rest, _, again = read(play, place)
+    assert (rest, [row[0] for row in play.late], again) == (found[rows:], late[before:], end)
 
 
-def assert_the_same_live(play, found):
-    """The live gear, from the beginning and from any offset in between, sends the same rows."""
-    late_before, play.late = play.late, []
+def read(play, start):
+    """What a feed sends from an offset on; the offsets between, and how many rows come before."""
     feed = play.feed()
-    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
-    rows = []
-    while len(rows) < len(found):
-        kind, lsn, offset, more = frames.next()
-        assert (kind, Offset.of(offset).lsn) == (1, lsn)
-        rows += more
+    frames, found = reader_of(feed, start), []
+    places, last = [], play.db.flush()
+    reached = 0 if start is None else Offset.of(start).lsn
+    feed.live.probe(last)
+    while reached < last:
+        kind, reached, offset, rows = frames.next()
+        assert (kind, Offset.of(offset).lsn) == (1, reached)
+        found += rows
+        places.append((offset, len(found)))
     feed.live.end_batch()
     rest, end = frames.all()
-    assert rows + rest == found
-    assert play.late == late_before
-    assert Offset.of(end).late == len(late_before)
     feed.live.drop_tail()
-
-
-def test_a_catch_up_goes_on_while_enough_is_pushed(opened):
-    play = Play(opened)
-    play.push(0, 1, 2)
-    feed, found = play.feed(), []
-    feed.enough = lambda: 2
-    for _, parts in batches(feed):
-        found += [row["n"] for rows in read(feed, parts) for row in rows]
-        if len(found) < 6:
-            play.push(3, 4, 5)
-        else:
-            play.push(6)  # for the live gear
-    assert found == [n for _, n, _ in play.log()][:6]
-    assert feed.until < opened.lsn
-
-
-def test_a_batch_that_is_read_again_is_split_again(opened):
-    play = Play(opened)
-    play.push(0, 1, 2)
-    play.push(100)
-    first = play.feed()
-    ((end, parts),) = batches(first)
-    rows = read(first, parts)
-    again = play.feed()  # another process, which knows the offsets only
-    parts_again = [
-        p.split("\t") for p in ask(again, "split", ask(again, "initial"), end).split("\n")
-    ]
-    assert read(again, parts_again) == rows
-
-
-def test_nothing_to_read(opened):
-    play = Play(opened)
-    feed = play.feed()
-    assert list(batches(feed)) == []
-    assert feed.behind(None, 10) == 0
-
-
-def test_no_batch_begins_after_the_one_that_is_to_be_the_last(opened):
-    play = Play(opened)
-    play.push(0)
-    feed = play.feed()
-    start = ask(feed, "initial")
-    feed.end_batch()
-    assert not feed.live.wait_parked(0)
-    assert ask(feed, "latest", start) == start
-    assert feed.live.wait_parked(0)
-    feed.open_again()
-    assert len(list(batches(feed))) == 1
-
-
-def test_how_far_behind(opened):
-    play = Play(opened)
-    play.push(0, 1, 2)
-    play.push(3)
-    feed = play.feed()
-    assert feed.behind(None, 100) == 4
-    assert feed.behind(None, 2) >= 2
-    assert feed.behind(Offset(play.log()[2][0], (None,)), 100) == 1
-    assert feed.behind(Offset(opened.lsn, (None,)), 100) == 0
+    return found + rest, places, Offset.of(end)
 
 
 def test_only_the_columns_that_are_asked_for(opened):
     play = Play(opened)
     play.push(0)
     feed = play.feed()
-    ((_, (part,)),) = batches(feed)
-    rows, _ = Frames(lambda wire: feed.send_part("_lsn", *part, wire)).all()
-    assert [list(row) for row in rows] == [["_lsn"]]
+    frames = Frames(lambda wire: feed.send_live("_lsn", ask(feed, "initial"), wire))
+    assert [list(row) for row in frames.next()[3] + frames.next()[3]] == [["_lsn"], ["_lsn"]]
+    feed.live.drop_tail()
+    frames.close()
 
 
 def test_a_mark_comes_back_for_what_is_of_another_log(opened):
     play, other = Play(opened), Play(opened)
     play.push(0)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
+    frames = reader_of(feed)
     assert len(frames.next()[3]) == 1
     other.push(0, 1)
     lsn = opened.flush()
@@ -293,7 +228,7 @@ def test_a_mark_comes_back_for_what_is_of_another_log(opened):
 def test_rows_come_as_they_are_pushed_and_in_order(opened):
     play = Play(opened, window=None)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
+    frames = reader_of(feed)
     pushing = threading.Thread(target=lambda: [play.push(n % 50) for n in range(200)])
     pushing.start()
     rows = []
@@ -312,7 +247,7 @@ def test_it_reports_that_rows_are_taken_and_that_all_is_sent(opened):
     feed = play.feed()
     feed.live.on_reading = lambda: reported.put("reading")
     feed.live.on_quiet = lambda: reported.put(feed.live.sent_lsn)
-    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
+    frames = reader_of(feed)
     assert reported.get(timeout=TIMEOUT) == "reading"
     assert reported.get(timeout=TIMEOUT) == opened.lsn
     feed.live.end_batch()
@@ -325,7 +260,7 @@ def test_after_the_end_of_a_batch_it_is_parked(opened):
     play = Play(opened)
     play.push(0)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
+    frames = reader_of(feed)
     frames.next()
     feed.live.end_batch()
     _, end = frames.all()
@@ -348,7 +283,7 @@ def test_a_reader_whose_query_has_failed_ends(opened):
     play = Play(opened)
     play.push(0)
     feed = play.feed()
-    frames = Frames(lambda wire: feed.send_live(NAMES, ask(feed, "initial"), wire))
+    frames = reader_of(feed)
     frames.next()
     feed.live.drop_tail()
     frames._thread.join(30)
@@ -366,7 +301,7 @@ def test_what_the_driver_asks(opened):
     asked.start()
     wire = Connection(ours)
     wire.send_text("initial")
-    assert json.loads(wire.receive_text()[1:]) == {"lsn": 0, "watermarks": [None], "late": 0}
+    assert json.loads(wire.receive_text()[1:]) == {"lsn": -1, "watermarks": [None], "late": 0}
     wire.send_text("committed\t" + Offset(7, (None,)).json)
     assert wire.receive_text() == "="
     assert play.committed == [7]
@@ -376,13 +311,10 @@ def test_what_the_driver_asks(opened):
     theirs.close()
 
 
-def test_counts_of_nothing_late_without_a_window(opened):
+def test_nothing_is_late_without_a_window(opened):
     play = Play(opened, window=None)
     play.push(500)
     play.push(-500)
-    feed = play.feed()
-    ((end, parts),) = batches(feed)
-    assert Counter(row["n"] for (rows) in read(feed, parts) for row in rows) == Counter(
-        n for _, n, _ in play.log()
-    )
-    assert Offset.of(end).late == 0
+    found, _, end = read(play, None)
+    assert [row["n"] for row in found] == [n for _, n, _ in play.log()]
+    assert (end.late, play.late) == (0, [])

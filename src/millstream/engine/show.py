@@ -77,7 +77,6 @@ _VIEWS: Final = Schema.of(
     watermark="TIMESTAMP",
     state_rows="BIGINT",
     state_bytes="BIGINT",
-    shifts="BIGINT NOT NULL",
     restarts="BIGINT NOT NULL",
     error="VARCHAR",
     query="VARCHAR NOT NULL",
@@ -135,7 +134,6 @@ _OF_VIEWS: Final = (
     "lsn",
     "lag_rows",
     "late_rows",
-    "shifts",
     "restarts",
 )
 
@@ -262,7 +260,6 @@ def _view(definition: Definition, engine: Engine) -> Row:
         running.late_rows,
         None if mark is None else to_datetime(mark),
         *(running.state_size() or (None, None)),
-        runner.shifts,
         runner.restarts,
         None if error is None else error.message,
         definition.query,
@@ -276,11 +273,11 @@ def _not_running(definition: Definition, engine: Engine) -> Row:
         key, query = ", ".join(definition.schema.key), definition.query
         return (
             *(definition.name, definition.schema.ddl, key, "", 1, "failed"),
-            *(0, 0, 0, 0, 0, None, None, None, 0, 0, error.message, query),
+            *(0, 0, 0, 0, 0, None, None, None, 0, error.message, query),
         )
     return (
         *(definition.name, definition.schema.ddl, "", "late rows", 1, "live"),
-        *(0, 0, 0, 0, 0, None, None, None, 0, 0, None, definition.sql),
+        *(0, 0, 0, 0, 0, None, None, None, 0, None, definition.sql),
     )
 
 

@@ -34,7 +34,6 @@ _OF_VIEWS = (
     ("lag_rows", "gauge", "lag_rows", "Rows of its inputs that it has not taken in."),
     ("late_rows_total", "counter", "late_rows", "Rows that came after their window had closed."),
     ("restarts_total", "counter", "restarts", "Restarts of its query."),
-    ("shifts_total", "counter", "shifts", "Shifts between the gears."),
 )
 _OF_CONNECTORS = (
     ("rows_total", "counter", "rows", "Rows delivered to the log, or stored outside."),

@@ -37,7 +37,6 @@ NODES: Final = _classes(
             Offset OneRowRelation Pivot Project Repartition Sort SubqueryAlias Union UnresolvedWith
             Unpivot View Window WithCTE WithWindowDefinition
         """,
-        _CATALYST + "streaming": "StreamingRelationV2",
         _SPARK + "execution": "LogicalRDD",
         _SPARK + "execution.datasources.v2": "DataSourceV2Relation",
     }
@@ -46,9 +45,6 @@ NODES: Final = _classes(
 
 EXPRESSIONS: Final = _classes(
     {
-        "millstream.functions": """
-            CountDistinct Edge SessionAggregate Sum
-        """,
         _CATALYST + "analysis": """
             MultiAlias ResolvedStar TempResolvedColumn UnresolvedAlias UnresolvedAttribute
             UnresolvedExtractValue UnresolvedFunction UnresolvedGenerator UnresolvedOrdinal

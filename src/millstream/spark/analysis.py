@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _END: Final = "\x1e"
 _FIELD: Final = "\x1f"
 _TABLES: Final = "millstream.bridge."
-_OURS: Final = "millstream.functions."
 _LISTS: Final = {"node": allowed.NODES, "expression": allowed.EXPRESSIONS}
 _HINT: Final = "docs/sql.md says what a query may have"
 _FUNCTIONS: Final = (
@@ -117,7 +116,7 @@ def _check_function(name: str, made: list[str]) -> None:
 
 def _is_allowed(source: str, of: str) -> bool:
     """Whether a query may call a function, by where it is from and the class that makes it."""
-    return source in allowed.USERS or of.startswith(_OURS) or of in allowed.FUNCTIONS
+    return source in allowed.USERS or of in allowed.FUNCTIONS
 
 
 def _check_classes(found: Iterable[list[str]]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.spark.bridge.connection import ReaderWire
     from millstream.spark.columns import FeedColumns
-    from millstream.spark.inputs import FeedInputs, WatermarkTracker
+    from millstream.spark.inputs import WatermarkTracker
 
 _LARGE: Final = 1 << 10
 _MOST: Final = 1 << 8
@@ -48,7 +48,6 @@ class BeginningSender:
     """Sends to one reader.
 
     Attributes:
-        inputs: what the view reads.
         start: the place before it all.
         tracker: the watermarks there.
         columns: the columns that the reader wants.
@@ -56,7 +55,6 @@ class BeginningSender:
         on_late: called with rows that came too late.
     """
 
-    inputs: FeedInputs
     start: Offset
     tracker: WatermarkTracker
     columns: FeedColumns
@@ -65,9 +63,8 @@ class BeginningSender:
 
     def send_rows(self, beginning: Beginning, lsn: int, check: Callable[[], None]) -> int:
         """Send the rows that a view begins with at an LSN; returns how many these are."""
-        last = None
-        if self.inputs.line:  # at last: what an aggregate over no rows gives may have no value
-            last = self.columns.beginning(lsn - 1)
+        # At last: what an aggregate over no rows gives may have no value.
+        last = self.columns.beginning(lsn - 1)
         return self._send_all(beginning.rows(lsn, check), lsn, check, last, is_folded=True)
 
     def send_changes(

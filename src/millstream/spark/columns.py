@@ -3,7 +3,7 @@
 One log: its columns under their own names. Several: ``_log`` says which one a row is of, and each
 log's columns are named ``_<log>_<column>``. Always there: ``_lsn``, ``_weight`` and ``_wm``, the
 watermark that held before the row's batch. ``_row_lsn`` is the LSN that a row has in its log:
-``_lsn`` is that of the change, which may be one of a joined table, or that of a view's first rows.
+``_lsn`` is that of the change, which may be that of a view's first rows.
 """
 
 from __future__ import annotations
@@ -63,12 +63,6 @@ def feed_schema(schemas: Sequence[Schema]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def used(columns: pa.Schema, sql: str) -> pa.Schema:
-    """The columns that a query names. One at least: without any, rows could not be counted."""
-    named = [each for each in columns if f"`{each.name.replace('`', '``')}`" in sql]
-    return pa.schema(named or [columns.field(LSN)])
-
-
 def name_in_feed(log: int, column: str, logs: int) -> str:
     """What a log's column is called in a feed of so many logs."""
     return column if logs == 1 else f"_{log}_{column}"
@@ -95,7 +89,6 @@ class FeedColumns:
         everything = feed_schema(schemas)
         self.schema = pa.schema([everything.field(name) for name in wanted])
         self.names = tuple(wanted)
-        self._names = set(everything.names)
         self._logs = len(schemas)
         self._sources: dict[int, tuple[Schema, Sources]] = {}  # hashing a schema takes long
         self._writers: dict[int, tuple[Schema, Writer | None]] = {}
@@ -179,15 +172,11 @@ class FeedColumns:
         return columns
 
     def _sources_of(self, log: int, schema: Schema) -> Sources:
-        """Where each column comes from: a place in the rows, a name, or nothing.
-
-        Rows that were joined have the names of the feed already.
-        """
-        own = [name_in_feed(log, name, self._logs) for name in schema.names]
-        names = own if own[0] in self._names else schema.names
+        """Where each column comes from: a place in the rows, a name, or nothing."""
+        names = [name_in_feed(log, name, self._logs) for name in schema.names]
         places: dict[str, int | str] = {name: place for place, name in enumerate(names)}
         places |= {name: name for name in (LOG, LSN, WEIGHT, WATERMARK)}
-        places.setdefault(ROW_LSN, LSN)  # rows that the feed has joined have a column for it
+        places[ROW_LSN] = LSN
         return [(places.get(field.name, ""), field.type) for field in self.schema]
 
     def beginning(self, lsn: int) -> pa.RecordBatch:

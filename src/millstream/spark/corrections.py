@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from millstream.delivery.tail import LogTail
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.live import LiveGear
+    from millstream.spark.live import LiveFeed
 
 _FEW: Final = 1000
 
@@ -48,7 +48,7 @@ class Corrections:
 
     def __init__(
         self,
-        live: LiveGear,
+        live: LiveFeed,
         progress: Progress,
         *,
         wakeup: threading.Event,

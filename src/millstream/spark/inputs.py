@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import combine, from_datetime
 from millstream.spark.checkpoint import Offset
-from millstream.spark.lookup_join import LookupJoin
 from millstream.sql.views.plan import Window
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.model.schema import Schema
     from millstream.spark.columns import Part
-    from millstream.sql.views.plan import Lookup
 
 Keep = Callable[[ChangeBatch], ChangeBatch]
 """Takes a batch of a log, gives some of its rows; LSNs and watermark stay those of the batch."""
@@ -46,17 +44,14 @@ class FeedInputs:
     Attributes:
         topics: the logs.
         schemas: their columns.
-        window: the view's window, by which rows are late; None when none is. Of a line, one that
-            closes.
+        window: the view's window, by which rows are late, if it closes; else None.
         event_times: the place of the event-time column in each log, or None.
         lateness: for how long after its end a window still takes rows, in microseconds.
         start: the first LSN that is read.
-        lookups: joins with tables.
         keep: filters each batch before anything else sees it; None: all rows are read.
-        line: whether a line of operators reads it: a first row says that it begins.
-        timed: of a line, the logs whose rows may come too late: those of windows that close, or
-            those whose rows meet others up to a certain time; such a row is late when it is older
-            than the watermark. Filled when the line has been planned.
+        timed: the logs whose rows may come too late: those of windows that close, or those whose
+            rows meet others up to a certain time; such a row is late when it is older than the
+            watermark. Filled when the query has been planned.
     """
 
     topics: tuple[str, ...]
@@ -65,15 +60,13 @@ class FeedInputs:
     event_times: tuple[int | None, ...] = ()
     lateness: int = 0
     start: int = 1
-    lookups: tuple[Lookup, ...] = ()
     keep: Keep | None = None
-    line: bool = False
     timed: set[int] = field(default_factory=set)
 
     @property
     def beginning(self) -> int:
-        """The LSN before the first row; of a line, before the row that says that it begins."""
-        return self.start - (2 if self.line else 1)
+        """The LSN before the first row, the one that says that nothing was read before."""
+        return self.start - 2
 
 
 class WatermarkTracker:
@@ -237,45 +230,16 @@ class FeedLogs:
                     wanted = batch if inside else batch.slice(low, high)
                     yield places[batch.topic], wanted if keep is None else keep(wanted)
 
-    def count_after(self, place: Offset | None, enough: int) -> int:
-        """How many rows there are after a place, counted no further than enough."""
-        start = self.beginning if place is None else place
-        rows = 0
-        for _, batch in self.read(start.lsn + 1, self._log.lsn):
-            rows += len(batch)
-            if rows >= enough:
-                break
-        return rows
-
     def tracker_at(self, place: Offset) -> WatermarkTracker:
         """The watermarks as they were at a place."""
         inputs = self._inputs
-        window, times, never_late = inputs.window, inputs.event_times, set[int]()
-        if inputs.line:
-            never_late = set(range(len(times))) - inputs.timed
-        if inputs.line and window is None:
+        window, times = inputs.window, inputs.event_times
+        never_late = set(range(len(times))) - inputs.timed
+        if window is None:
             window = _OWN_MOMENT if inputs.timed else None
             times = tuple(None if log in never_late else each for log, each in enumerate(times))
         marks, late = place.watermarks, place.late
         return WatermarkTracker(window, times, inputs.lateness, marks, late, never_late=never_late)
-
-    def join_at(self, place: Offset) -> LookupJoin | None:
-        """The view's joins, with its tables as they were at a place; None when it has none."""
-        inputs = self._inputs
-        if not inputs.lookups:
-            return None
-        join = LookupJoin(inputs.lookups, inputs.schemas, self._history)
-        for log, batch in self.read(inputs.start, place.lsn):
-            if log > 0:
-                join.load(log, batch)
-        return join
-
-    def _history(self, lsn: int) -> Iterator[ChangeBatch]:
-        """The rows of the first log before an LSN, without those that came too late."""
-        tracker = self.tracker_at(self.beginning)
-        kept = in_time(tracker, self.read(self._inputs.start, lsn - 1), late=[])
-        for _, parts in runs(each for each in kept if each[0] == 0):
-            yield ChangeBatch.concat([batch for batch, _ in parts])
 
 
 def in_time(
@@ -311,21 +275,3 @@ def runs(batches: Iterator[tuple[int, Part]]) -> Iterator[tuple[int, list[Part]]
             yield log, [(batch.slice(start, min(len(batch), start + _RUN_ROWS)), before)]
     if run:
         yield of, run
-
-
-def joined_runs(
-    join: LookupJoin, parts: Iterator[tuple[int, list[Part]]], *, merge: bool
-) -> Iterator[tuple[int, list[Part]]]:
-    """Runs of batches, joined with tables.
-
-    Args:
-        join: the joins, at the place where the runs begin.
-        parts: the runs.
-        merge: join a whole run at once; its batches lose their watermarks.
-    """
-    for log, run in parts:
-        batches = run
-        if merge and log == 0:
-            batches = [(ChangeBatch.concat([batch for batch, _ in run]), None)]
-        made = ((join.join(log, batch), before) for batch, before in batches)
-        yield from runs((0, (batch, before)) for batch, before in made if batch is not None)

@@ -13,19 +13,13 @@ below ``org.apache.spark.sql``:
   ``catalyst.plans.logical``, ``SessionState.functionRegistry`` and ``tableFunctionRegistry``
 - LogStream, LiveReader: ``connector.read.streaming.SupportsRealTimeMode``, ``SupportsRealTimeRead``
 - ChangeSink: ``internal.connector.SupportsStreamingUpdateAsAppend``
-- ChangeWriter, Frames, Pending: ``execution.arrow.ArrowWriter``, ``util.ArrowUtils``,
+- ChangeWriter, Frames: ``execution.arrow.ArrowWriter``, ``util.ArrowUtils``,
   ``catalyst.InternalRow``
-- Closing: ``execution.streaming.runtime.MicroBatchExecution``, ``StreamExecution``,
-  ``classic.SparkSession``
 - LocalFiles: that ``RawLocalFileSystem`` of Hadoop makes files with permissions by its own
   ``setPermission``
-- Functions: ``classic.SparkSession.sessionState``, ``catalyst.analysis.FunctionRegistry``,
-  ``catalyst.plans.logical.EventTimeWatermark``
 - the line of operators: ``streaming.StatefulProcessor``, the ``ImplicitGroupingKeyTracker`` of
   transformWithState, ``catalyst.expressions`` and ``catalyst.plans.logical``,
   ``execution.window.AggregateProcessor``
-- the aggregates: ``catalyst.expressions.aggregate.TypedImperativeAggregate`` and what it is made
-  of, ``catalyst.optimizer.NormalizeFloatingNumbers``, ``errors.QueryExecutionErrors``
 """
 
 from __future__ import annotations
@@ -232,12 +226,6 @@ def rdd_id(frame: Any) -> int:  # noqa: ANN401
 def optimized_plan(frame: Any) -> Any:  # noqa: ANN401
     """The optimized logical plan of a result (``queryExecution``)."""
     return java_frame(frame).queryExecution().optimizedPlan()
-
-
-def has_python_function(frame: Any) -> bool:  # noqa: ANN401
-    """Whether a result takes a Python function (Catalyst's ``TreePattern.PYTHON_UDF``)."""
-    patterns = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
-    return bool(analyzed_plan(frame).containsPattern(patterns.PYTHON_UDF()))
 
 
 def depends_on_clock(frame: Any) -> bool:  # noqa: ANN401

@@ -38,9 +38,6 @@ KINDS: Final = (
 )
 """The types of columns that rows can be distributed by: what is equal is so byte by byte."""
 
-_TASKS: Final = 4
-"""So many tasks, about, read a batch of the catch-up gear, as of a view without partitions."""
-
 _LONG: Final = struct.Struct("<q")
 _NULL: Final = crc32(b"\x00")
 _FACTOR: Final = 0x01000193
@@ -93,11 +90,6 @@ class KeyParts:
         self.count = count
         self.keys: tuple[tuple[tuple[str, str, str], ...], ...] = ()
         self._places: dict[int, tuple[Schema, list[tuple[int, Callable[[Any], int]]]]] = {}
-
-    @property
-    def pieces(self) -> int:
-        """Into how many pieces a batch of the catch-up gear is split, each for a task of a part."""
-        return max(1, _TASKS // self.count)
 
     def of_rows(self, log: int, batch: ChangeBatch) -> list[int]:
         """The part of each row that a batch of Python's rows has.

@@ -1,8 +1,8 @@
-"""The live gear's side of a feed: every commit goes to Spark's one reader as it comes.
+"""What a view's reader is sent: every commit goes to Spark's one reader as it comes.
 
 The feed, not Spark's clock, says when a batch ends: after some time, after many rows, or because
-the view shifts or stops. Only then does Spark write its checkpoint, and whatever it counts on
-is on disk before.
+the view stops. Only then does Spark write its checkpoint, and whatever it counts on is on disk
+before.
 
 While all is quiet a commit of a few rows is sent by the dispatcher's own thread, straight from the
 fan-out: no other thread has to wake up for it. It never waits there: what the socket does not take
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from millstream.spark.bridge.connection import ReaderWire
     from millstream.spark.checkpoint import Offset
     from millstream.spark.inputs import FeedInputs, WatermarkTracker
-    from millstream.spark.lookup_join import LookupJoin
     from millstream.sql import SelectPlan
 
 LIVE_SECONDS: Final = 900.0
@@ -50,11 +49,7 @@ SOON_SECONDS: Final = 300.0
 IDLE_SECONDS: Final = 1.0
 """After so long it ends once no row has come for a while, so that rows seldom meet the pause."""
 
-FAR_BEHIND: Final = 1_000_000
-"""So many rows behind, there is no use in waiting whether it gets better."""
-
 _MERGED: Final = 1 << 13
-_BEHIND: Final = 10 * _MERGED
 FEW_ROWS: Final = 64
 _PROBE_SECONDS: Final = 1.0
 
@@ -76,8 +71,8 @@ class Encodings:
         return self._made
 
 
-class LiveGear:
-    """Serves the live reader of one view, from batch to batch.
+class LiveFeed:
+    """Serves the reader of one view, from batch to batch.
 
     Args:
         inputs: what the view reads.
@@ -98,8 +93,6 @@ class LiveGear:
         tried_lsn: a query that fails before it gets further has failed on what there was up to this
             LSN. More may have been sent, which it has not worked on.
         late: how many rows came too late.
-        batch_rows: how many rows the batch at hand has had.
-        on_behind: called, again and again, while the reader is behind.
         shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
             it again; no frame goes beyond it that begins before it, so that the results of a line
             of operators can be told apart: those of commits that were sent together are one.
@@ -133,8 +126,6 @@ class LiveGear:
         self.sent_lsn = 0
         self.probed = 0
         self.is_ending = False
-        self.batch_rows = 0
-        self.on_behind: Callable[[], None] = lambda: None
         self.shown_lsn: Callable[[], int] = lambda: 0
         self.cuts: list[int] = []
         self.on_reading: Callable[[], None] = lambda: None
@@ -149,7 +140,6 @@ class LiveGear:
         names: list[str],
         start: Offset,
         tracker: WatermarkTracker,
-        join: LookupJoin | None,
         wire: ReaderWire,
     ) -> None:
         """Send every commit after a place, until the batch ends.
@@ -158,7 +148,6 @@ class LiveGear:
             names: the columns that are wanted.
             start: the place.
             tracker: the watermarks there.
-            join: the tables there; None when the view joins none.
             wire: the reader's connection.
         """
         if self.is_ending:
@@ -176,8 +165,8 @@ class LiveGear:
                 sender = self._beginning_to(wire, start, tracker, columns)
                 first, rows = self._send_beginning(self.beginning, sender, nets=nets)
             tail = self._tail_at(first)
-            batch = self._batch(tail, tracker, join, columns, wire)
-            if is_first and self.beginning is None and self.inputs.line:
+            batch = self._batch(tail, tracker, columns, wire)
+            if is_first and self.beginning is None:
                 batch.begin()
             batch.run(rows)
         except ClosedError:
@@ -223,7 +212,7 @@ class LiveGear:
     def _beginning_to(
         self, wire: ReaderWire, start: Offset, tracker: WatermarkTracker, columns: FeedColumns
     ) -> BeginningSender:
-        return BeginningSender(self.inputs, start, tracker, columns, wire, self.on_late)
+        return BeginningSender(start, tracker, columns, wire, self.on_late)
 
     def tail_after(self, lsn: int) -> LogTail:
         """Another tail of its logs, of what is committed after an LSN."""
@@ -234,11 +223,10 @@ class LiveGear:
         self,
         tail: LogTail,
         tracker: WatermarkTracker,
-        join: LookupJoin | None,
         columns: FeedColumns,
         wire: ReaderWire,
     ) -> LiveBatch:
-        return LiveBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
+        return LiveBatch(self, tail, tracker=tracker, columns=columns, wire=wire)
 
     def _check_open(self) -> None:
         """Raise when the batch is to end: it has not begun to count."""
@@ -289,7 +277,7 @@ class LiveGear:
     def lag(self) -> int:
         """About how many rows the reader has not been sent."""
         tail = self._tail
-        return 0 if tail is None else max(0, self.log.lsn - tail.settled())
+        return max(0, self.log.lsn - (self.sent_lsn if tail is None else tail.settled()))
 
     def end_batch(self) -> None:
         """End the batch, and begin no other."""
@@ -329,21 +317,19 @@ class LiveBatch:
 
     def __init__(
         self,
-        gear: LiveGear,
+        feed: LiveFeed,
         tail: LogTail,
         *,
         tracker: WatermarkTracker,
-        join: LookupJoin | None,
         columns: FeedColumns,
         wire: ReaderWire,
     ) -> None:
-        self._gear = gear
+        self._feed = feed
         self._tail = tail
         self._tracker = tracker
-        self._join = join
         self._columns = columns
         self._wire = wire
-        self._topics = {topic: place for place, topic in enumerate(gear.inputs.topics)}
+        self._topics = {topic: place for place, topic in enumerate(feed.inputs.topics)}
         self._rows = 0
         self._began = self._seen_at = time.monotonic()
         self._seen_rows = 0  # how many there were then
@@ -352,22 +338,22 @@ class LiveBatch:
         self._woken = threading.Event()
         self._spare: ChangeBatch | None = None  # handed over, and not sent by the dispatcher
         self._missed: list[ChangeBatch] = []  # came too late, not reported yet
-        self._shown = gear.shown_lsn() if gear.inputs.line else -1
+        self._shown = feed.shown_lsn()
         self._cut = -1  # the last one that was marked
         self._unsent = b""  # the rest of a frame that the socket did not take
         self._trouble: Exception | None = None
 
     def begin(self) -> None:
         """Send the first row of all."""
-        lsn = max(self._gear.inputs.start - 1, 0)
+        lsn = max(self._feed.inputs.start - 1, 0)
         self._send(lsn, self._columns.beginning(lsn))
 
     def run(self, rows: int = 0) -> None:
         """Send until the batch ends, which has so many rows already."""
-        gear, was_quiet = self._gear, False
+        feed, was_quiet = self._feed, False
         self._rows = rows
         with self._busy:
-            while gear.is_current(self._tail):
+            while feed.is_current(self._tail):
                 self._settle()
                 has_sent = self._send_ready() or self._send_cut()
                 if self._is_due():
@@ -376,13 +362,13 @@ class LiveBatch:
                 if not has_sent:
                     if not was_quiet:
                         was_quiet = True
-                        gear.on_quiet()
-                    if gear.probed > gear.sent_lsn:
+                        feed.on_quiet()
+                    if feed.probed > feed.sent_lsn:
                         self._send_mark()
                     self._wait()
 
     def _is_due(self) -> bool:
-        if self._gear.is_ending or self._rows >= LIVE_ROWS:
+        if self._feed.is_ending or self._rows >= LIVE_ROWS:
             return True
         now = time.monotonic()
         age = now - self._began
@@ -416,12 +402,12 @@ class LiveBatch:
 
         Looked at when it can be woken: whoever wanted something before could not wake it.
         """
-        gear = self._gear
-        if gear.is_ending or not gear.is_current(self._tail):
+        feed = self._feed
+        if feed.is_ending or not feed.is_current(self._tail):
             return 0.0
-        if gear.probed > gear.sent_lsn:
+        if feed.probed > feed.sent_lsn:
             # An LSN that is awaited may be one of other logs, of which nobody is woken here.
-            return 0.0 if self._tail.settled() > gear.sent_lsn else _PROBE_SECONDS
+            return 0.0 if self._tail.settled() > feed.sent_lsn else _PROBE_SECONDS
         if not self._rows:
             return None
         age = time.monotonic() - self._began
@@ -442,7 +428,7 @@ class LiveBatch:
         """Before Spark gets the frame: a reader that waits for it finds the late rows, too."""
         missed, self._missed = self._missed, []
         for batch in missed:
-            self._gear.on_late(batch)
+            self._feed.on_late(batch)
 
     def _send_ready(self) -> int:
         """One frame of what is there; returns how many rows it has."""
@@ -452,7 +438,7 @@ class LiveBatch:
             batch, self._spare = self._spare, None
             if batch is None:
                 batch = self._tail.take()
-            if batch is not None and self._gear.cuts:
+            if batch is not None and self._feed.cuts:
                 batch = self._before_cut(batch)
             if batch is None:
                 break
@@ -464,16 +450,13 @@ class LiveBatch:
             self._report_late()
             data = self._send_shown(lsn, data)
             self._send(lsn, data, MARK if lsn <= self._shown else ROWS)
-            if rows >= _MERGED and self._gear.lag() > _BEHIND:
-                self._gear.on_behind()
         self._rows += rows
-        self._gear.batch_rows = self._rows
         return rows
 
     def _next_cut(self) -> int | None:
         """The first cut that is to come and was not marked yet."""
-        sent, marked = self._gear.sent_lsn, self._cut
-        cuts = [each for each in tuple(self._gear.cuts) if each >= sent and each > marked]
+        sent, marked = self._feed.sent_lsn, self._cut
+        cuts = [each for each in tuple(self._feed.cuts) if each >= sent and each > marked]
         return min(cuts, default=None)
 
     def _before_cut(self, batch: ChangeBatch) -> ChangeBatch | None:
@@ -487,7 +470,7 @@ class LiveBatch:
 
     def _send_cut(self) -> bool:
         """Mark the next cut, if everything before it was sent; whether it was."""
-        cut = self._next_cut() if self._gear.cuts else None
+        cut = self._next_cut() if self._feed.cuts else None
         if cut is None or (self._spare is None and cut > self._tail.settled()):
             return False
         self._cut = cut
@@ -500,7 +483,7 @@ class LiveBatch:
         A mark after it: a line of operators must not work on both together.
         """
         shown = self._shown
-        if not self._gear.sent_lsn < shown < lsn:
+        if not self._feed.sent_lsn < shown < lsn:
             return data
         lsns = data.column(self._columns.names.index(LSN))
         count = pc.sum(pc.less_equal(lsns, shown)).as_py() or 0
@@ -513,23 +496,14 @@ class LiveBatch:
         kept, missed, before = self._tracker.split(log, batch)
         if missed is not None:
             self._missed.append(missed)
-        if kept is not None and self._join is not None:
-            self._write_history(batch)
-            kept, log = self._join.join(log, kept), 0
         return self._columns.none() if kept is None else self._columns.batch(log, kept, before)
-
-    def _write_history(self, batch: ChangeBatch) -> None:
-        """Corrections read the log up to a batch: what came before it must be written there."""
-        gear = self._gear
-        if batch.topic != gear.inputs.topics[0] and gear.log.written_lsn < batch.first_lsn - 1:
-            make_durable(gear.dispatcher, gear.log)
 
     def _send(self, lsn: int, data: pa.RecordBatch, kind: int = ROWS) -> None:
         """Send a frame."""
         self._wire.send(*self._header(lsn, kind), data.serialize())
 
     def _header(self, lsn: int, kind: int = ROWS) -> tuple[bytes, bytes]:
-        self._gear.sent(lsn, self._tracker, min(lsn, self._taken_lsn))
+        self._feed.sent(lsn, self._tracker, min(lsn, self._taken_lsn))
         return self._head(lsn, kind)
 
     def _head(self, lsn: int, kind: int) -> tuple[bytes, bytes]:
@@ -540,19 +514,19 @@ class LiveBatch:
     def _send_mark(self) -> None:
         """A frame without rows: when it comes back, everything before it has."""
         lsn = self._tail.settled()
-        if lsn > self._gear.sent_lsn:
+        if lsn > self._feed.sent_lsn:
             self._send_nothing(lsn)
 
     def _send_nothing(self, lsn: int) -> None:
         self._wire.send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
 
     def _end(self) -> None:
-        gear = self._gear
-        make_durable(gear.dispatcher, gear.log)
+        feed = self._feed
+        make_durable(feed.dispatcher, feed.log)
         self._send_mark()
-        if gear.log.durable_lsn < gear.sent_lsn:
-            make_durable(gear.dispatcher, gear.log)
-        self._wire.send(*self._head(gear.sent_lsn, END))
+        if feed.log.durable_lsn < feed.sent_lsn:
+            make_durable(feed.dispatcher, feed.log)
+        self._wire.send(*self._head(feed.sent_lsn, END))
 
     # ---- the dispatcher's thread
 
@@ -573,8 +547,8 @@ class LiveBatch:
                 self._busy.release()
 
     def _send_now(self, batch: ChangeBatch) -> None:
-        gear, size = self._gear, len(batch)
-        if self._join is not None or size > FEW_ROWS or gear.cuts:
+        feed, size = self._feed, len(batch)
+        if size > FEW_ROWS or feed.cuts:
             self._spare = batch
             self._woken.set()
             return
@@ -583,9 +557,9 @@ class LiveBatch:
         self._rows += size or 1
         tracker, log = self._tracker, self._topics[batch.topic]
         kept, missed, before = tracker.split(log, batch)
-        gear.sent(batch.lsn, tracker)
+        feed.sent(batch.lsn, tracker)
         if kept is batch:
-            made = gear.encodings.of(batch)
+            made = feed.encodings.of(batch)
             key = (self._columns.names, log, before, *tracker.watermarks, tracker.late)
             frame = made.get(key)
             if frame is None:

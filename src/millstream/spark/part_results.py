@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from millstream.model.result_rows import Results as Rows
     from millstream.spark.bridge.connection import Connection
-    from millstream.spark.checkpoint import Offset
     from millstream.spark.feed import ViewFeed
     from millstream.spark.results import ResultConsumer
 
@@ -22,7 +21,6 @@ class PartResults:
     """Puts the results of all parts together, and hands them on in LSN order.
 
     Args:
-        count: how many parts there are.
         consumer: takes the results.
 
     Attributes:
@@ -30,14 +28,11 @@ class PartResults:
         run: which start of the queries it is; what an earlier one still sends does not count.
     """
 
-    def __init__(self, count: int, consumer: ResultConsumer) -> None:
+    def __init__(self, consumer: ResultConsumer) -> None:
         self.feed: ViewFeed
         self.run = 0
         self.consumer = consumer
-        self._count = count
         self._merge = PartMerge()
-        self._batch: dict[int, list[Rows]] = {}
-        self._batches = 0  # how many are over
         self._taking = threading.Lock()  # held while results are taken, which may wait
         self._moved = threading.Condition()  # guards all else, and is held for a moment only
 
@@ -55,7 +50,6 @@ class PartResults:
         with self._moved:
             self.run += 1
             self._merge.clear()
-            self._batch.clear()
             self._moved.notify_all()
 
     def sent(self, lsn: int, parts: Iterable[int]) -> None:
@@ -64,7 +58,7 @@ class PartResults:
             self._merge.sent(lsn, parts)
 
     def flushed(self, part: int, run: int, rows: list[Rows], lsn: int) -> None:
-        """Take what a live part has sent up to an LSN."""
+        """Take what a part has sent up to an LSN."""
         with self._taking:
             with self._moved:
                 if run != self.run:
@@ -73,41 +67,19 @@ class PartResults:
             live = self.feed.live
             for at, found in ready:
                 watermark, cause = live.sent_at(at)
-                self.consumer.take(found, at, watermark, durably=False, cause=cause)
+                self.consumer.take(found, at, watermark, cause=cause)
         if ready:
             with self._moved:
                 self._moved.notify_all()
 
-    def end_live_batch(self, run: int) -> None:
+    def end_batch(self, run: int) -> None:
         """Wait until all that the parts were sent is out, and on the disk."""
         with self._moved:
             self._moved.wait_for(lambda: run != self.run or not len(self._merge))
-            self._check(run)
+            if run != self.run:
+                raise EOFError  # as of a connection that has ended, which it has
         with self._taking:
             self.consumer.make_durable()
-
-    def end_batch(self, part: int, run: int, rows: list[Rows], end: Offset) -> None:
-        """Wait until all parts have come to the end of a batch, and their results are taken."""
-        with self._moved:
-            self._check(run)
-            number = self._batches
-            self._batch[part] = rows
-            if len(self._batch) < self._count:
-                self._moved.wait_for(lambda: run != self.run or self._batches > number)
-                self._check(run)
-                return
-            every = [row for each in sorted(self._batch) for row in self._batch[each]]
-        with self._taking:
-            self.feed.batch_read()
-            self.consumer.take(every, end.lsn, self.feed.watermark_of(end), durably=True)
-        with self._moved:
-            self._batch.clear()
-            self._batches += 1
-            self._moved.notify_all()
-
-    def _check(self, run: int) -> None:
-        if run != self.run:
-            raise EOFError  # as of a connection that has ended, which it has
 
 
 class OnePartResults(Results):
@@ -123,27 +95,22 @@ class OnePartResults(Results):
         self._shared = shared
         self._part = part
 
-    def sink(self, epoch: int, task: int, wire: Connection) -> None:
+    def sink(self, wire: Connection) -> None:
         """Receive what one task sends."""
-        receive_all(_OneRun(self, self._shared, self._part), epoch, task, wire)
+        receive_all(_OneRun(self._shared, self._part), wire)
 
-    def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
+    def commit(self, wire: Connection) -> None:
         """A batch is over: wait for the other parts, and until all is on the disk."""
         run = self._shared.run
         wire.receive_text()
-        rows, end = self.take_staged(epoch, tasks), self.feed.batch_end
-        if end is None:
-            self._shared.end_live_batch(run)
-        else:
-            self._shared.end_batch(self._part, run, rows, end)
+        self._shared.end_batch(run)
         wire.send_text("=")
 
 
 class _OneRun:
     """What the sink of one task needs; what it sends after the end of its query is ignored."""
 
-    def __init__(self, results: OnePartResults, shared: PartResults, part: int) -> None:
-        self.staged = results.staged
+    def __init__(self, shared: PartResults, part: int) -> None:
         self._shared = shared
         self._part = part
         self._run = shared.run

@@ -1,15 +1,13 @@
 """A view in several parts: n queries over disjoint keys, fed together, merged into one result.
 
-The parts go in step. In the live gear one thread reads the logs and sends each frame to the parts
-that it has rows for; in the catch-up gear all read the same batches, each its own rows of them, and
-a batch is over when all have sent their results. So what the parts have done is always the same
-stretch of the log, their checkpoints are at most one batch apart, and a change of the view is that
-of whole commits. When one part fails, all are started again.
+The parts go in step: one thread reads the logs and sends each frame to the parts that it has rows
+for, and a batch is over when all have sent their results. So what the parts have done is always the
+same stretch of the log, their checkpoints are at most one batch apart, and a change of the view is
+that of whole commits. When one part fails, all are started again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -19,21 +17,20 @@ from millstream.errors import PipelineError
 from millstream.spark.beginning import BeginningSender
 from millstream.spark.bridge.frames import HEADER, MARK
 from millstream.spark.checkpoint import Offset
-from millstream.spark.columns import NO_ROWS, FeedColumns
-from millstream.spark.feed import ViewFeed, listed
+from millstream.spark.columns import NO_ROWS
+from millstream.spark.feed import ViewFeed
 from millstream.spark.key_parts import EVERY, split
-from millstream.spark.live import FEW_ROWS, LIVE_ROWS, LiveBatch, LiveGear
-from millstream.spark.part_pieces import SharedPieces
+from millstream.spark.live import FEW_ROWS, LIVE_ROWS, LiveBatch, LiveFeed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from millstream.delivery.tail import LogTail
     from millstream.model.batch import ChangeBatch
     from millstream.spark.bridge.connection import Connection, ReaderWire
+    from millstream.spark.columns import FeedColumns
     from millstream.spark.inputs import WatermarkTracker
     from millstream.spark.key_parts import KeyParts
-    from millstream.spark.lookup_join import LookupJoin
     from millstream.spark.part_results import PartResults
 
 _MANY: Final = 32
@@ -63,8 +60,8 @@ class PartWires:
         return self.each[0].read(size)
 
 
-class PartGear(LiveGear):
-    """The live gear of a view in parts; see ``LiveGear``.
+class PartedLiveFeed(LiveFeed):
+    """Serves the readers of a view in parts; see ``LiveFeed``.
 
     Attributes:
         key_parts: which part a row belongs to.
@@ -149,19 +146,18 @@ class PartGear(LiveGear):
     def _beginning_to(
         self, wire: ReaderWire, start: Offset, tracker: WatermarkTracker, columns: FeedColumns
     ) -> BeginningSender:
-        sender = PartBeginning(self.inputs, start, tracker, columns, wire, self.on_late)
-        sender.gear = self
+        sender = PartBeginning(start, tracker, columns, wire, self.on_late)
+        sender.feed = self
         return sender
 
     def _batch(
         self,
         tail: LogTail,
         tracker: WatermarkTracker,
-        join: LookupJoin | None,
         columns: FeedColumns,
         wire: ReaderWire,
     ) -> LiveBatch:
-        return PartBatch(self, tail, tracker=tracker, join=join, columns=columns, wire=wire)
+        return PartBatch(self, tail, tracker=tracker, columns=columns, wire=wire)
 
     def frames(self, data: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
         """The rows of each part that has some; the row with which a line begins is for all."""
@@ -187,12 +183,12 @@ class _Meeting:
 class PartBeginning(BeginningSender):
     """Sends what a view begins with to its parts, to each its rows."""
 
-    gear: PartGear
+    feed: PartedLiveFeed
     wire: PartWires
 
     def end(self, lsn: int) -> None:
         """Send that these were all; each part shows what it has by then."""
-        self.gear.results.sent(lsn, range(self.gear.key_parts.count))
+        self.feed.results.sent(lsn, range(self.feed.key_parts.count))
         super().end(lsn)
 
     def _send(self, lsn: int, place: Offset, data: pa.RecordBatch, kind: int = MARK) -> None:
@@ -200,7 +196,7 @@ class PartBeginning(BeginningSender):
             super()._send(lsn, place, data, kind)
             return
         offset = place.json.encode()
-        for part, rows in self.gear.frames(data).items():
+        for part, rows in self.feed.frames(data).items():
             head = HEADER.pack(kind, lsn, len(offset))
             self.wire.each[part].send(head, offset, rows.serialize())
 
@@ -208,23 +204,23 @@ class PartBeginning(BeginningSender):
 class PartBatch(LiveBatch):
     """One live batch of all parts."""
 
-    _gear: PartGear
+    _feed: PartedLiveFeed
     _wire: PartWires
     _rest: tuple[int, bytes] | None = None
 
     def _send(self, lsn: int, data: pa.RecordBatch, kind: int = MARK) -> None:
         """Send a frame; each part sends back what it leads to by itself."""
         del kind
-        head, frames = self._header(lsn, MARK), self._gear.frames(data)
+        head, frames = self._header(lsn, MARK), self._feed.frames(data)
         if not frames:
             # What was sent before must not be reported together with what comes later.
-            frames = dict.fromkeys({0, *self._gear.results.open_parts}, data)
-        self._gear.results.sent(lsn, frames)
+            frames = dict.fromkeys({0, *self._feed.results.open_parts}, data)
+        self._feed.results.sent(lsn, frames)
         for part, rows in frames.items():
             self._wire.each[part].send(*head, rows.serialize())
 
     def _send_nothing(self, lsn: int) -> None:
-        self._gear.results.sent(lsn, (0,))
+        self._feed.results.sent(lsn, (0,))
         self._wire.each[0].send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
 
     def _settle(self) -> None:
@@ -235,8 +231,8 @@ class PartBatch(LiveBatch):
 
     def _send_now(self, batch: ChangeBatch) -> None:
         """Send a few rows at once, if they are all of one part."""
-        gear, log, part = self._gear, self._topics[batch.topic], -1
-        if 0 < len(batch) <= FEW_ROWS and not (batch.is_arrow or gear.cuts or self._join):
+        feed, log, part = self._feed, self._topics[batch.topic], -1
+        if 0 < len(batch) <= FEW_ROWS and not (batch.is_arrow or feed.cuts):
             part = self._only_part(log, batch)
         if part < 0:
             self._spare = batch
@@ -246,9 +242,9 @@ class PartBatch(LiveBatch):
         is_first = not self._rows
         self._rows += len(batch)
         kept, missed, before = self._tracker.split(log, batch)
-        gear.sent(batch.lsn, self._tracker)
+        feed.sent(batch.lsn, self._tracker)
         frame = self._few(log, batch, kept, before)
-        gear.results.sent(batch.lsn, (part,))
+        feed.results.sent(batch.lsn, (part,))
         if missed is not None:
             self._missed.append(missed)
         left = frame if missed is not None else self._wire.each[part].send_now(frame)
@@ -259,10 +255,10 @@ class PartBatch(LiveBatch):
 
     def _only_part(self, log: int, batch: ChangeBatch) -> int:
         """The part that all rows of a batch are of; -1: there is none, or much is under way."""
-        if len(self._gear.results) >= _MANY:
+        if len(self._feed.results) >= _MANY:
             return -1
         try:
-            found = set(self._gear.key_parts.of_rows(log, batch))
+            found = set(self._feed.key_parts.of_rows(log, batch))
         except (AttributeError, TypeError):  # a value that is Unreadable
             return -1
         return found.pop() if len(found) == 1 else -1
@@ -275,66 +271,35 @@ class PartedFeed(ViewFeed):
     """Serves the sources of all parts.
 
     Args:
-        live: the live gear's side.
+        live: sends what the view reads.
         on_committed: called with an LSN up to which all parts have a checkpoint.
         on_idle: called with an LSN up to which there is nothing to read.
     """
 
-    live: PartGear
+    live: PartedLiveFeed
 
     def __init__(
         self,
-        live: PartGear,
+        live: PartedLiveFeed,
         *,
         on_committed: Callable[[int], None],
         on_idle: Callable[[int], None],
     ) -> None:
-        pieces = live.key_parts.pieces
-        super().__init__(live, on_committed=on_committed, on_idle=on_idle, max_parts=pieces)
+        super().__init__(live, on_committed=on_committed, on_idle=on_idle)
         self.slots = live.key_parts.count
-        self._shared = SharedPieces(self.slots, live.frames)
-        self._answers: dict[tuple[str, ...], str] = {}
         self._committed: dict[int, int] = {}
-        self._asking = threading.Lock()
+        self._noting = threading.Lock()
         live.results.feed = self
 
     def answer(self, part: int, verb: str, words: tuple[str, ...]) -> str:
-        """What the driver of a part is answered: all of them the same, in each batch."""
-        with self._asking:
-            if verb == "committed":
-                return self._note_committed(part, words)
-            if verb == "available" and self.until is not None:
-                return ""
-            key = (verb, *words)
-            if key not in self._answers:
-                if verb == "latest" and self.is_ending:
-                    return self._stay(words, part)
-                self._answers[key] = self._answer(verb, words)
-            return self._answers[key]
-
-    def _note_committed(self, part: int, words: tuple[str, ...]) -> str:
-        self._committed[part] = Offset.of(words[0]).lsn
-        if len(self._committed) == self.slots:
-            self._on_committed(min(self._committed.values()))
+        """What the driver of a part is answered; a checkpoint counts when all parts have it."""
+        if verb != "committed":
+            return self._answer(verb, words)
+        with self._noting:
+            self._committed[part] = Offset.of(words[0]).lsn
+            if len(self._committed) == self.slots:
+                self._on_committed(min(self._committed.values()))
         return ""
-
-    def open_again(self) -> None:
-        """Get ready for other queries that read."""
-        with self._asking:
-            self._answers.clear()
-        super().open_again()
-
-    def _split(self, start: Offset, end: Offset) -> Iterator[str]:
-        self._shared.clear()
-        return super()._split(start, end)
-
-    def send_rows_of(self, part: int, piece: tuple[str, str, str], wire: Connection) -> None:
-        """Send a part's rows of a piece of a batch: some columns after an offset, up to an LSN."""
-        names, start, last = piece
-        columns = FeedColumns(self._inputs.schemas, listed(names))
-        shared = self._shared.join(part, piece, lambda: self._runs(columns, start, int(last)))
-        with contextlib.closing(shared.rows_of(part)) as found:
-            self._send_runs(columns, int(last), found, wire)
 
 
 class OnePartFeed:
@@ -352,10 +317,6 @@ class OnePartFeed:
     def control(self, wire: Connection) -> None:
         """Answer the driver's questions until its connection ends."""
         self._feed.control(wire, lambda verb, words: self._feed.answer(self._part, verb, words))
-
-    def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
-        """Send the part's rows of a piece of a batch."""
-        self._feed.send_rows_of(self._part, (names, start, last), wire)
 
     def send_live(self, names: str, start: str, wire: Connection) -> None:
         """Send the part's rows of every commit after an offset, until the batch ends."""

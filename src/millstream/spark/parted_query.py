@@ -8,17 +8,14 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import SqlUnsupportedError
 from millstream.log.storage import make_private, write_file
 from millstream.model.types import type_from_arrow
 from millstream.spark import internals
-from millstream.spark.analysis import sql_frame
 from millstream.spark.checkpoint import offset_in, roll_back
-from millstream.spark.columns import columns_json, name_in_feed
+from millstream.spark.columns import name_in_feed
 from millstream.spark.key_parts import KINDS, KeyParts
 from millstream.spark.partition_key import PartitionKey
 from millstream.spark.query import RunningQuery, SparkQuery
-from millstream.sql.views.plan import FEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.spark.checkpoint import Offset
-    from millstream.spark.query import Gear
 
 _KEY: Final = "key.json"
 
@@ -61,7 +57,7 @@ class PartedQuery(SparkQuery):
     _parts: list[SparkQuery] = field(default_factory=list)
     _keyed: Any = None  # the session in which the key was found
 
-    def start(self, gear: Gear) -> RunningQuery:
+    def start(self) -> RunningQuery:
         """Run them, all from the same place on.
 
         Raises:
@@ -73,7 +69,7 @@ class PartedQuery(SparkQuery):
         self._align()
         running: list[RunningQuery] = []
         try:
-            running.extend(part.start(gear) for part in self.parts)
+            running.extend(part.start() for part in self.parts)
         except BaseException:
             RunningParts(running, self.stopping).stop()
             raise
@@ -196,19 +192,8 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
     Raises:
         SqlUnsupportedError: it has no such key.
     """
-    plan, session = query.plan, query.session
-    if plan.lookups or (not plan.line and len(plan.inputs) > 1):
-        raise SqlUnsupportedError(
-            "its logs are put together before Spark sees them",
-            hint="make the UNION or the join a view of its own, and this one a view over it",
-        )
-    if plan.line:
-        frame = query.line_result()  # which registers the logs, in each new Java
-        logs, leaves = query.logs, query.leaves
-    else:
-        logs, leaves = (query.columns,), {}
-        internals.unknown_frame(session, columns_json(query.columns)).createOrReplaceTempView(FEED)
-        frame = sql_frame(session, plan.spark_sql)
+    frame = query.line_result()  # which registers the logs, in each new Java
+    logs, leaves = query.logs, query.leaves
 
     def leaf(node: Any) -> tuple[int, list[int | None]]:  # noqa: ANN401
         log = leaves.get(node.rdd().id(), 0)
@@ -219,7 +204,7 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
             for place in range(node.output().size())
         ]
 
-    catalyst = internals.jvm_of(session).org.apache.spark.sql.catalyst
+    catalyst = internals.jvm_of(query.session).org.apache.spark.sql.catalyst
     found = PartitionKey(catalyst, leaf).of(internals.optimized_plan(frame))
     return tuple(tuple(_column(logs, log, each[log]) for each in found) for log in range(len(logs)))
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from millstream.errors import Error
 from millstream.model.schema import Schema
 from millstream.spark.bridge.frames import END, FAILED, HEADER, ROWS
-from millstream.spark.columns import FeedColumns, Part, dated_fields, feed_schema, used
-from millstream.spark.inputs import FeedInputs, FeedLogs, in_time, joined_runs, runs
-from millstream.sql.views.plan import FEED, dated_relation, log_relation
+from millstream.spark.columns import FeedColumns, Part, dated_fields
+from millstream.spark.inputs import FeedInputs, FeedLogs, in_time, runs
+from millstream.sql.views.plan import dated_relation, log_relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,9 +95,6 @@ class PastInputs:
     def relations(self) -> dict[str, PastRelation]:
         """By the names in the query's SQL, what Spark reads."""
         schemas, plan = self._inputs.schemas, self._plan
-        if not plan.line:
-            columns = used(feed_schema(schemas), plan.spark_sql)
-            return {FEED: PastRelation(schemas, columns, self._parts(range(len(schemas))))}
         made = {}
         for log, (schema, width) in enumerate(zip(schemas, plan.widths, strict=True)):
             own = Schema(schema.columns[:width])
@@ -114,7 +111,7 @@ class PastInputs:
     def _parts(self, logs: Sequence[int]) -> list[Callable[[], Runs]]:
         """The rows of some of the logs, in parts."""
         inputs = self._inputs
-        if inputs.window is not None or inputs.timed or inputs.lookups:
+        if inputs.window is not None or inputs.timed:
             return [partial(self._in_order, logs)]  # what is late goes by all that is before it
         parts: list[Callable[[], Runs]] = []
         for log in logs:
@@ -135,15 +132,13 @@ class PastInputs:
         return _runs(self._logs.read(first, last, [log]))
 
     def _in_order(self, logs: Sequence[int]) -> Runs:
-        """The rows in LSN order, without those that came too late, joined if the feed does that."""
-        beginning = self._logs.beginning
-        tracker, join = self._logs.tracker_at(beginning), self._logs.join_at(beginning)
+        """The rows in LSN order, without those that came too late."""
+        tracker = self._logs.tracker_at(self._logs.beginning)
         held = ((log, (each, None)) for log in self._held for each in self._held[log])
         others = [log for log in range(len(self._inputs.topics)) if log not in self._held]
         read = self._logs.read(self._inputs.start, self._lsn, others)
         found = itertools.chain(held, in_time(tracker, read, late=[]))
-        sized = runs(each for each in found if join is not None or each[0] in logs)
-        return sized if join is None else joined_runs(join, sized, merge=False)
+        return runs(each for each in found if each[0] in logs)
 
 
 def _runs(batches: Iterable[tuple[int, ChangeBatch]]) -> Runs:

@@ -1,10 +1,10 @@
-"""One Spark query: a view's plan, its feed, its sink, its checkpoint, in one of the gears."""
+"""One Spark query: a view's plan, its feed, its sink, its checkpoint."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from millstream.spark.failure import SparkError, sql_error
 from millstream.spark.lowering import lower
 from millstream.spark.plans import LogLeaf, check_plan
 from millstream.sql.views.line_emit import END
-from millstream.sql.views.plan import FEED, dated_relation, log_relation
+from millstream.sql.views.plan import dated_relation, log_relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from millstream.spark.session import Spark
     from millstream.sql.views.plan import ViewPlan
 
-Gear = Literal["live", "catch-up", "micro-batch"]
 _FOR_EVER: Final = "10000 hours"
-"""The database ends live batches, not Spark's clock."""
+"""The database ends batches, not Spark's clock."""
 
 _ENDED: Final = "Spark's Java has ended while the query ran"
 _ENDED_HINT: Final = (
@@ -62,7 +61,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class SparkQuery:
-    """A view's query, ready to be started in either gear.
+    """A view's query, ready to be started.
 
     Attributes:
         spark: the session's owner.
@@ -72,17 +71,16 @@ class SparkQuery:
         checkpoint: where Spark keeps its state.
         server: where its tasks connect to, once Spark runs.
         feed: the name under which the server knows it.
-        times: of a line, the place of each input's event-time column; -1 without a watermark.
-        timed: of a line, the inputs whose watermark lets state go; its feed has the same set, and
-            drops their late rows. Known once it was planned.
+        times: the place of each input's event-time column; -1 without a watermark.
+        timed: the inputs whose watermark lets state go; its feed has the same set, and drops their
+            late rows. Known once it was planned.
         begin_anew: called before a checkpoint that does not fit is removed; raises when what the
             query has read cannot be read again.
-        operators: of a line, what each of them does; known once it was planned.
-        keys: of a line whose rows are groups, the places of the columns that distinguish them; else
-            None. Known once it was planned.
-        grows: of a line, whether no row of its result ever changes or goes; known likewise.
-        leaves: of a line, the log that each RDD in its plan stands for; known once it was analysed.
-        needs_exchange: Spark puts one between source and sink, so the live gear cannot run it.
+        operators: what each of them does; known once it was planned.
+        keys: if its rows are groups, the places of the columns that distinguish them; else None.
+            Known once it was planned.
+        grows: whether no row of its result ever changes or goes; known likewise.
+        leaves: the log that each RDD in its plan stands for; known once it was analysed.
     """
 
     spark: Spark
@@ -91,22 +89,18 @@ class SparkQuery:
     checkpoint: Path
     server: Callable[[], BridgeServer]
     feed: str
-    logs: tuple[pa.Schema, ...] = ()
-    times: tuple[int, ...] = ()
+    logs: tuple[pa.Schema, ...]
+    times: tuple[int, ...]
     timed: set[int] = field(default_factory=set)
     begin_anew: Callable[[], None] = _nothing
     operators: tuple[str, ...] = ()
     keys: tuple[int, ...] | None = None
     grows: bool = False
     leaves: dict[int, int] = field(default_factory=dict)
-    needs_exchange: bool = False
     _session: Any = None
-    _python: bool | None = None
-    _frame: Any = None  # of a line: the query as it was analysed in the session
+    _frame: Any = None  # the query as it was analysed in the session
     _lowered: Line | None = None
     # Not of a query that is made from this one by ``replace``, with another feed or plan:
-    _results: dict[bool, Any] = field(init=False, default_factory=dict)  # by whether it is live
-    _nothing: Any = field(init=False, default=None)  # the result over a feed without rows
     _shared: BridgeServer | None = field(init=False, default=None)  # its secret is known in Java
 
     @property
@@ -114,34 +108,20 @@ class SparkQuery:
         """The view's own session."""
         current = self.spark.session.sparkContext
         if self._session is None or self._session.sparkContext is not current:
-            self._session = self.spark.for_view(line=self.plan.line)
-            self._frame = self._lowered = self._nothing = self._shared = None
-            self._results.clear()
+            self._session = self.spark.for_view()
+            self._frame = self._lowered = self._shared = None
         return self._session
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the live gear can run it: not when a Python function gets rows in blocks."""
-        if self._python is None:
-            frame = self.line_result() if self.plan.line else self.streaming_result("live")
-            self._python = internals.has_python_function(frame)
-        return self.plan.live and not self._python and not self.needs_exchange
 
     @property
     def feeds(self) -> list[str]:
         """The names under which the server knows it."""
         return [self.feed]
 
-    @property
-    def may_exchange(self) -> bool:
-        """Whether the micro-batch gear is still to be tried: the live gear cannot run it."""
-        return not self.needs_exchange and len(self.feeds) == 1
-
     def offset(self) -> Offset | None:
         """The place in the feed up to which its state counts; None when it has none yet."""
         return offset_in(self.checkpoint)
 
-    def start(self, gear: Gear) -> RunningQuery:
+    def start(self) -> RunningQuery:
         """Run it, from the checkpoint on.
 
         Raises:
@@ -150,51 +130,20 @@ class SparkQuery:
         if offset_in(self.checkpoint) is None:
             # Of a first batch that was never committed Spark finds some state, and gives up.
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-        result = self._line() if self.plan.line else self.streaming_result(gear)
-        names = result.columns
-        keys = () if self.plan.line else self.plan.keys
+        result = self.streaming_result()
+        columns = arrow_of(self.line_result().schema, self.plan.spark_sql)
+        hidden = [self.columns.field(LSN), self.columns.field(WEIGHT)]
         writer = (
             result.writeStream.format(java_side.SINK_FORMAT)
-            .options(**self._address(), keys=",".join(str(names.index(each)) for each in keys))
-            .options(**self._line_columns())
-            .option("hash", names.index("_hash") if "_hash" in names else -1)
-            .option("live", str(gear == "live").lower())
+            .options(**self._address(), columns=columns_json(pa.schema([*columns, *hidden])))
             .option("checkpointLocation", str(self.checkpoint))
             .outputMode("update")
-            .trigger(**_TRIGGERS[gear])
+            .trigger(realTime=_FOR_EVER)
         )
         attempt = calls(result.sparkSession)  # Java may have died: not another one's
         return RunningQuery(attempt, value(attempt.start(internals.java_writer(writer))))
 
-    def streaming_result(self, gear: Gear) -> Any:  # noqa: ANN401 - a DataFrame
-        """The view's result over its feed, as it is planned in a gear; analysed once in a session.
-
-        Raises:
-            SparkError: Spark does not understand it.
-        """
-        live, session, address = gear == "live", self.session, self._address()
-        if live not in self._results:
-            self._results[live] = self._analysed(session, address, live=live)
-        return self._results[live]
-
-    def _analysed(self, session: Any, address: dict[str, str], *, live: bool) -> Any:  # noqa: ANN401
-        rows = (
-            session.readStream.format(java_side.SOURCE_FORMAT)
-            .options(**address, live=str(live).lower(), columns=columns_json(self.columns))
-            .option("lateness", self.plan.lateness if self.plan.frees else -1)
-            .load()
-        )
-        # With one partition there is no exchange before the aggregate: row by row in one thread.
-        (rows.coalesce(1) if live else rows).createOrReplaceTempView(FEED)
-        try:
-            return sql_frame(session, self.plan.spark_sql)
-        except Exception:
-            self._session = None  # the next try sees what the user's session has by then
-            raise
-
-    # ---- a line of operators
-
-    def _line(self) -> Any:  # noqa: ANN401 - a DataFrame
+    def streaming_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """What leaves the line of operators that the query's plan becomes.
 
         Raises:
@@ -217,7 +166,7 @@ class SparkQuery:
         logs = pa.schema([(f"log{log}", pa.struct(fields)) for log, fields in enumerate(named)])
         rows = (
             session.readStream.format(java_side.SOURCE_FORMAT)
-            .options(**self._address(), live="true", columns=columns_json(columns), frames="true")
+            .options(**self._address(), columns=columns_json(columns))
             .load()
         )
         connected = jvm.millstream.line.Line.connect(
@@ -232,7 +181,7 @@ class SparkQuery:
 
     def state_size(self) -> tuple[int, int] | None:
         """How many rows its state has, and how many bytes; None when that is not known."""
-        if not self.plan.line or self._session is None:
+        if self._session is None:
             return None
         return internals.line_size(self._session, self.feed)
 
@@ -275,7 +224,7 @@ class SparkQuery:
         return self._lowered
 
     def _closing(self, columns: list[str]) -> Closing | None:
-        """What is known of the windows of a line, if they close."""
+        """What is known of its windows, if they close."""
         plan, window = self.plan, self.plan.window
         if window is None or window.kind == "session":
             return None
@@ -309,7 +258,7 @@ class SparkQuery:
         return self._frame
 
     def _relations(self) -> dict[str, int]:
-        """The logs, by the names of the relations that the SQL of a line reads them from."""
+        """The logs, by the names of the relations that its SQL reads them from."""
         found = {log_relation(log): log for log in range(len(self.logs))}
         return found | {dated_relation(log): log for log in self.plan.dated}
 
@@ -319,42 +268,27 @@ class SparkQuery:
         own = [each.with_name(name_in_feed(log, each.name, count)) for each in self.logs[log]]
         return [*own, *dated_fields()] if log in self.plan.dated else own
 
-    def _line_columns(self) -> dict[str, str]:
-        """The option that has the sink decode what leaves a line."""
-        if not self.plan.line:
-            return {}
-        columns = arrow_of(self.line_result().schema, self.plan.spark_sql)
-        hidden = [self.columns.field(LSN), self.columns.field(WEIGHT)]
-        return {"columns": columns_json(pa.schema([*columns, *hidden]))}
-
     def _address(self) -> dict[str, str]:
         session, server = self.session, self.server()
         if self._shared is not server:
             java_side.share_secret(session, server)
             self._shared = server
-            self._results.clear()  # which name another one
         return {"host": server.host, "port": str(server.port), "feed": self.feed}
 
-    def result_of_nothing(self, *, rows: bool) -> tuple[pa.Schema, pa.Table | None]:
-        """What the query gives for no rows, in batch: its columns, hidden ones included, and rows.
+    def result_columns(self) -> pa.Schema:
+        """The columns of its result, hidden ones included; then it is planned.
 
         Raises:
             SqlError: Spark does not understand it.
         """
         try:
-            result = self._empty_result()
-            if self.plan.line:
-                line = self.lowered()
-                self.operators, self.keys = tuple(line.names), line.keys
-                self.grows = line.grows
-                if line.is_global and not self.plan.retracting:
-                    # It begins with no rows, over which it may have no value: see BeginningSender.
-                    value(calls(self.session).collect(internals.java_frame(result)))
-            columns = arrow_of(result.schema, self.plan.spark_sql)
-            if not rows:
-                return columns, None
-            value(calls(self.session).collect(internals.java_frame(result)))
-            return columns, result.toArrow()
+            result, line = self.line_result(), self.lowered()
+            self.operators, self.keys = tuple(line.names), line.keys
+            self.grows = line.grows
+            if line.is_global and not self.plan.retracting:
+                # It begins with no rows, over which it may have no value: see BeginningSender.
+                value(calls(self.session).collect(internals.java_frame(result)))
+            return arrow_of(result.schema, self.plan.spark_sql)
         except Error:
             raise
         except Exception as error:
@@ -408,33 +342,15 @@ class SparkQuery:
 
     def reads_clock(self) -> bool:
         """Whether its value depends on the time of day, by a function or by a text like 'now'."""
-        return internals.depends_on_clock(self._empty_result())
+        return internals.depends_on_clock(self.line_result())
 
     def implicit_casts(self) -> list[tuple[str, str]]:
         """The casts of text that Spark has added: to which type, and a column in the text."""
-        return internals.implicit_casts(self._empty_result())
+        return internals.implicit_casts(self.line_result())
 
     def functions(self) -> list[str]:
         """The names of the functions that it may call."""
         return functions(self.session)
-
-    def _empty_result(self) -> Any:  # noqa: ANN401 - a DataFrame
-        """The view's result over a feed without rows."""
-        if self.plan.line:
-            return self.line_result()
-        session = self.session
-        if self._nothing is None:
-            nothing = internals.empty_frame(session, columns_json(self.columns))
-            nothing.createOrReplaceTempView(FEED)
-            self._nothing = sql_frame(session, self.plan.spark_sql)
-        return self._nothing
-
-
-_TRIGGERS: Final[dict[Gear, dict[str, Any]]] = {
-    "live": {"realTime": _FOR_EVER},
-    "catch-up": {"availableNow": True},
-    "micro-batch": {"processingTime": "0 seconds"},
-}
 
 
 class RunningQuery:

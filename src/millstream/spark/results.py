@@ -1,8 +1,7 @@
 """What Spark's sink sends: result rows, and how far they count.
 
-In the live gear each flush counts by itself. In the catch-up gear what the tasks of a batch have
-sent counts when Spark commits the batch. Either way Spark learns that a batch is over only when
-its results are on disk, so its checkpoint is never ahead of the view.
+Each flush counts by itself. Spark learns that a batch is over only when its results are on disk, so
+its checkpoint is never ahead of the view.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from millstream.spark.columns import LSN as _LSN_COLUMN
 from millstream.spark.few_rows import few_arrow, few_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from millstream.model.result_rows import Results as Rows
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.feed import ViewFeed
 
-_ROWS, _FLUSH, _COMMIT, _FEW, _LAST = 1, 2, 3, 4, 5
+_ROWS, _FLUSH, _FEW, _LAST = 1, 2, 3, 4
 """What a task sends: rows, up to where they count, and, with ``_LAST``, that it waits for more."""
 
 _SIZE = struct.Struct(">I")
@@ -47,7 +46,6 @@ class ResultConsumer(Protocol):
         lsn: int,
         watermark: int | None,
         *,
-        durably: bool,
         cause: int | None = None,
     ) -> None:
         """Newest rows, and the LSN up to which they count. Returns when they are taken in.
@@ -70,17 +68,11 @@ class Results:
     def __init__(self, feed: ViewFeed, consumer: ResultConsumer) -> None:
         self.feed = feed
         self._consumer = consumer
-        self._staged: dict[tuple[int, int], list[Rows]] = {}
         self._taking = threading.Lock()
 
-    def show(self, rows: list[pa.RecordBatch]) -> None:
-        """Take the result of no rows, before any has come."""
-        with self._taking:
-            self._consumer.take(rows, 0, None, durably=False)
-
-    def sink(self, epoch: int, task: int, wire: Connection) -> None:
+    def sink(self, wire: Connection) -> None:
         """Receive what one task sends."""
-        receive_all(self, epoch, task, wire)
+        receive_all(self, wire)
 
     @property
     def begun_lsn(self) -> int:
@@ -93,36 +85,17 @@ class Results:
         return self.feed.live.replayed_lsn
 
     def flushed(self, rows: list[Rows], lsn: int) -> None:
-        """Take what a live task has sent up to an LSN."""
+        """Take what a task has sent up to an LSN."""
         watermark, cause = self.feed.live.sent_at(lsn)
         with self._taking:
-            self._consumer.take(rows, lsn, watermark, durably=False, cause=cause)
+            self._consumer.take(rows, lsn, watermark, cause=cause)
 
-    def staged(self, epoch: int, task: int, rows: list[Rows]) -> None:
-        """Keep what a task has sent until its batch is over."""
-        self._staged[epoch, task] = rows
-
-    def commit(self, epoch: int, tasks: str, wire: Connection) -> None:
-        """A batch is over: take what its tasks have sent, and see that all is on disk."""
+    def commit(self, wire: Connection) -> None:
+        """A batch is over, and all of it was flushed: see that it is on disk."""
         wire.receive_text()
-        rows = self.take_staged(epoch, tasks)
-        end = self.feed.batch_end
         with self._taking:
-            if end is None:  # live: all was flushed
-                self._consumer.make_durable()
-            else:
-                self.feed.batch_read()
-                self._consumer.take(rows, end.lsn, self.feed.watermark_of(end), durably=True)
+            self._consumer.make_durable()
         wire.send_text("=")
-
-    def take_staged(self, epoch: int, tasks: str) -> list[Rows]:
-        """What the tasks of a batch have sent, which are listed."""
-        rows: list[Rows] = []
-        for task in tasks.split(","):
-            if task:
-                rows += self._staged.get((epoch, int(task)), ())
-        self._staged.clear()
-        return rows
 
 
 class SinkConsumer(Protocol):
@@ -142,16 +115,12 @@ class SinkConsumer(Protocol):
         """The LSN up to which results that are held back were shown before."""
 
     def flushed(self, rows: list[Rows], lsn: int) -> None:
-        """Take what a live task has sent up to an LSN."""
-
-    @property
-    def staged(self) -> Callable[[int, int, list[Rows]], None]:
-        """Keeps what a task has sent until its batch is over."""
+        """Take what a task has sent up to an LSN."""
 
 
-def receive_all(results: SinkConsumer, epoch: int, task: int, wire: Connection) -> None:
+def receive_all(results: SinkConsumer, wire: Connection) -> None:
     """Receive what one task sends, until its connection ends."""
-    sink = _Sink(results, epoch, task, wire)
+    sink = _Sink(results, wire)
     while True:
         if sink.is_small and not (sink.has_rows or wire.arrived):
             wire.lend(sink.ready)
@@ -165,11 +134,9 @@ class _Sink:
         is_small: whether the last flush was: then the next one probably is, too.
     """
 
-    def __init__(self, results: SinkConsumer, epoch: int, task: int, wire: Connection) -> None:
+    def __init__(self, results: SinkConsumer, wire: Connection) -> None:
         self.is_small = False
         self._results = results
-        self._epoch = epoch
-        self._task = task
         self._wire = wire
         self._schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
         self._reader = few_reader(self._schema)
@@ -188,11 +155,6 @@ class _Sink:
         kind = wire.read(1)[0]
         if kind in (_ROWS, _FEW):
             self._add(kind, wire.receive_message())
-        elif kind == _COMMIT:
-            rows, self._rows, self._bytes = self._rows, [], 0
-            self._results.staged(self._epoch, self._task, rows)
-            self.is_small = False
-            wire.send(_ANSWER)
         else:
             (lsn,) = _LSN.unpack(wire.read(_LSN.size))
             self._flush(kind, lsn)

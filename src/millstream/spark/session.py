@@ -50,7 +50,7 @@ _START: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.scheduler.mode": "FAIR",  # a backfill must not keep a live view from its next batch
+    "spark.scheduler.mode": "FAIR",  # a batch query must not keep a view from its next batch
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
@@ -93,29 +93,23 @@ TUNING: Final = {
     "fs.file.impl": "millstream.bridge.LocalFiles",
     "fs.file.impl.disable.cache": "true",
     _STREAMING + "realTimeMode.minBatchDuration": "1000",
-    # Real-time mode's list of operators lacks coalesce, which works; our planner keeps the list.
+    # Real-time mode's list of operators lacks coalesce, which works; our lowering keeps the list.
     internals.ALLOW_LIST_CHECK: "false",
     # For queries without state Spark would write its progress later than the sink has rows.
     internals.ASYNC_PROGRESS: "false",
     _STREAMING + "noDataMicroBatches.enabled": "false",
-    # Else Spark's watermark would begin at withWatermark; the source sets it, for the whole query.
-    _STREAMING + "statefulOperator.allowMultiple": "false",
     _STREAMING + "minBatchesToRetain": "4",
     # A text is a query and nothing more: no files by their names, no ${env:...}, no scripts.
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
     "spark.sql.scripting.enabled": "false",
-}
-"""What every view's own session is set to."""
-
-LINE_TUNING: Final = {
-    # Each line has a RocksDB of its own; they share one cache.
+    # Each line of operators has a RocksDB of its own; they share one cache.
     _STREAMING + "stateStore.rocksdb.boundedMemoryUsage": "true",
     # Spark would read each key before it writes it, to count them; a line counts its rows itself.
     _STREAMING + "stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.join.asofJoin.enabled": "true",  # its syntax, which is off by default
 }
-"""What the session of a line of operators is set to besides."""
+"""What every view's own session is set to."""
 
 
 class _Users:
@@ -152,8 +146,8 @@ _USERS: Final = _Users()
 _LAUNCHING: Final = threading.Lock()
 """One process has one Spark: two databases must not start it at once."""
 
-_WARM: Final[weakref.WeakKeyDictionary[Any, set[str]]] = weakref.WeakKeyDictionary()
-"""The kinds of live queries that were run, by context."""
+_WARM: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""The contexts that have run a view."""
 
 
 class Spark:
@@ -289,27 +283,21 @@ class Spark:
             self._session, self._is_ready = None, False
             self._deaths += 1
 
-    def for_view(self, *, line: bool = False) -> Any:  # noqa: ANN401
-        """A session for one view: its own settings and relations, the functions of the user's.
-
-        Args:
-            line: whether it runs a line of operators.
-        """
+    def for_view(self) -> Any:  # noqa: ANN401
+        """A session for one view: its own settings and relations, the functions of the user's."""
         _USERS.has_views = True
-        tuning = TUNING | (LINE_TUNING if line else {})
-        settings = {name: self._options.get(name, value) for name, value in tuning.items()}
+        settings = {name: self._options.get(name, value) for name, value in TUNING.items()}
         return internals.cloned_session(self.session, settings)
 
-    def is_cold(self, kind: str) -> bool:
-        """Whether a kind of live query is asked for the first time, of a Spark that is ours.
+    def is_cold(self) -> bool:
+        """Whether this is asked for the first time, of a Spark that is ours.
 
         In a session of the user's, made-up rows might meet functions of the user's.
         """
         context = self.session.sparkContext
         with _LAUNCHING:
-            known = _WARM.setdefault(context, set())
-            is_cold = self._is_ours and kind not in known
-            known.add(kind)
+            is_cold = self._is_ours and context not in _WARM
+            _WARM.add(context)
         return is_cold
 
     def _start(self) -> None:

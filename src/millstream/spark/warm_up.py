@@ -100,7 +100,7 @@ class WarmUp:
     def _run(self) -> None:
         self._server.add(self._query.feed, self)
         try:
-            running = self._query.start("live")
+            running = self._query.start()
             try:
                 self._over.wait(_END_SECONDS)
             finally:
@@ -111,7 +111,7 @@ class WarmUp:
             self._server.remove(self._query.feed)
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    # ---- what Spark's tasks ask: see ``gears.TaskEndpoint``
+    # ---- what Spark's tasks ask: see ``runner.TaskEndpoint``
 
     def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
         """Serve a connection of one of the query's tasks, until its end."""
@@ -120,7 +120,7 @@ class WarmUp:
         elif role == "tail":
             self._send_rows(words[0].split("\x1f"), wire)
         elif role == "sink":
-            receive_all(self, int(words[0]), int(words[1]), wire)
+            receive_all(self, wire)
         elif role == "commit":
             wire.receive_text()
             wire.send_text("=")
@@ -139,9 +139,6 @@ class WarmUp:
         self.results += sum(each.num_rows for each in rows)
         self._answered.release()
 
-    def staged(self, epoch: int, task: int, rows: list[Rows]) -> None:
-        """Take results of a batch that is over."""
-
     def _offset(self, lsn: int) -> Offset:
         return Offset(lsn, (None,) * len(self._inputs.topics))
 
@@ -153,8 +150,7 @@ class WarmUp:
             return
         columns = FeedColumns(self._inputs.schemas, names)
         wire.send(columns.schema.serialize())
-        if self._inputs.line:
-            self._send(ROWS, columns.beginning(1).serialize(), 1, wire)
+        self._send(ROWS, columns.beginning(1).serialize(), 1, wire)
         logs = list(enumerate(zip(self._inputs.topics, self._inputs.schemas, strict=True)))
         deadline, lsn = time.monotonic() + _SECONDS, 1
         while self.rows < _ROWS and time.monotonic() < deadline and not self._over.is_set():
@@ -177,7 +173,7 @@ class WarmUp:
 
 def can_warm_up(inputs: FeedInputs) -> bool:
     """Whether rows can be made up for a feed."""
-    return not inputs.lookups and not any(each.is_nested for each in inputs.schemas)
+    return not any(each.is_nested for each in inputs.schemas)
 
 
 def _nothing() -> None:

@@ -2,8 +2,8 @@
 
 What it reads that retracts, tables and views whose rows change, is folded up to an LSN: rows that
 were inserted and deleted cancel out, and nothing is computed from them. Append-only input is read
-as it is. The line of operators, or Spark's aggregate, is exact under any order of its input, so its
-result is that of the query over all rows up to that LSN; what leads there is not shown.
+as it is. The line of operators is exact under any order of its input, so its result is that of the
+query over all rows up to that LSN; what leads there is not shown.
 
 A query that has failed goes on in the same way: with what the changes since its checkpoint come to,
 so that a row that it had no value for, and that is gone, is not computed again.
@@ -50,7 +50,6 @@ class Beginning:
         view: the view.
         inputs: what it reads.
         retracting: the places of those inputs that retract.
-        is_line: whether it is a line of operators, which may have shown a result over no rows.
     """
 
     def __init__(
@@ -59,14 +58,11 @@ class Beginning:
         view: View,
         inputs: FeedInputs,
         retracting: tuple[int, ...],
-        *,
-        is_line: bool,
     ) -> None:
         self._storage = storage
         self._view = view
         self._inputs = inputs
         self._retracting = retracting
-        self._is_line = is_line
 
     def lsn(self) -> int:
         """The LSN up to which the first rows count.
@@ -75,7 +71,7 @@ class Beginning:
         that of all that was pushed.
         """
         view, storage = self._view, self._storage
-        if view.cause or (self._is_line and len(view)):
+        if view.cause or len(view):  # a result over no rows has no cause
             return view.cause
         return make_readable(storage.dispatcher, storage.log)
 

@@ -70,7 +70,6 @@ class LogFollower:
         on_committed: Callable[[int], None],
     ) -> None:
         self.state = "starting"
-        self.shifts = 0
         self.restarts = 0
         self.error: ViewFailedError | None = None
         self._view = view

@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 from millstream.dispatch import select
 from millstream.model.batch import ChangeBatch
 from millstream.spark.checkpoint import offset_within
-from millstream.spark.columns import feed_schema, used
+from millstream.spark.columns import feed_schema
 from millstream.spark.feed import ViewFeed
-from millstream.spark.gears import Runner, TaskEndpoint
 from millstream.spark.inputs import FeedInputs
 from millstream.spark.key_parts import KeyParts
-from millstream.spark.live import Encodings, LiveGear
+from millstream.spark.live import Encodings, LiveFeed
 from millstream.spark.part_results import OnePartResults, PartResults
-from millstream.spark.parted import OnePartFeed, PartedFeed, PartGear
+from millstream.spark.parted import OnePartFeed, PartedFeed, PartedLiveFeed
 from millstream.spark.parted_query import PartedQuery, offset_of_parts, part_folders
 from millstream.spark.plans import CLOCK_TIME
 from millstream.spark.query import SparkQuery
 from millstream.spark.results import Results
+from millstream.spark.runner import Runner, TaskEndpoint
 from millstream.spark.warm_up import WarmUp, can_warm_up
 from millstream.sql import plan_all
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
@@ -70,9 +70,6 @@ class SparkViews:
         """The Spark query of a plan, whose feed has a name."""
         schemas = [self._storage.schema_of(each) for each in plan.inputs]
         columns = feed_schema(schemas)
-        if not plan.line:
-            columns = used(columns, plan.spark_sql)
-            return SparkQuery(self.spark, plan, columns, checkpoint, self.server, feed)
         logs = tuple(
             pa.schema(list(schema.arrow)[:width])
             for schema, width in zip(schemas, plan.widths, strict=True)
@@ -91,18 +88,16 @@ class SparkViews:
         if place is None and view.cause and self._is_trimmed(definition, plan, view.cause):
             stalled = Stalled(view, unrepeatable(definition, "gone"))
             return RunningView(planned, view, stalled, None, LogHolds([]))
-        first = definition.begins if place is None or plan.lookups else place.lsn + 1
+        first = definition.begins if place is None else place.lsn + 1
         holds = LogHolds.of(storage.log, plan.inputs, first)
-        # What a table's change alters is read from the whole log again.
-        on_committed = _ignore if plan.lookups else holds.advance
-        live = self._live(planned, plan, view)
-        if isinstance(live, PartGear):
-            feed: ViewFeed = PartedFeed(live, on_committed=on_committed, on_idle=view.progress.idle)
+        live, on_idle = self._live(planned, plan, view), view.progress.idle
+        if isinstance(live, PartedLiveFeed):
+            feed: ViewFeed = PartedFeed(live, on_committed=holds.advance, on_idle=on_idle)
         else:
-            feed = ViewFeed(live, on_committed=on_committed, on_idle=view.progress.idle)
+            feed = ViewFeed(live, on_committed=holds.advance, on_idle=on_idle)
         name, checkpoint = f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         analysed, planned.query = planned.query, None
-        if isinstance(live, PartGear):
+        if isinstance(live, PartedLiveFeed):
             query: SparkQuery = self._parted(self.query(plan, name, checkpoint), live)
         elif analysed is None:
             query = self.query(plan, name, checkpoint)
@@ -117,7 +112,7 @@ class SparkViews:
         feed.live.cuts = view.progress.cuts
         if not isinstance(query, PartedQuery):
             feed.live.on_quiet = lambda: self._warm_up(query, feed.live.inputs)
-        if place is None and plan.line:
+        if place is None:
             view.progress.reached = -1  # even over no rows it has a result, which is to come
         if place is not None:
             feed.live.late = place.late
@@ -133,9 +128,8 @@ class SparkViews:
         self.spark.stop()
 
     def _warm_up(self, query: SparkQuery, inputs: FeedInputs) -> None:
-        """Beside the first live query of its kind, run one like it over made-up rows."""
-        kind = "line" if query.plan.line else "groups"
-        if not can_warm_up(inputs) or not self.spark.is_cold(kind):
+        """Beside the first query, run one like it over made-up rows."""
+        if not can_warm_up(inputs) or not self.spark.is_cold():
             return
         with self._warming:
             if not self._is_closed:
@@ -143,13 +137,13 @@ class SparkViews:
                 warm_up.start()
                 self._warm_ups.append(warm_up)
 
-    def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveGear:
+    def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveFeed:
         storage, late_to = self._storage, planned.statement.late_to
         inputs, beginning = self.inputs(planned, plan), None
         if plan.retracting:
-            beginning = Beginning(storage, view, inputs, plan.retracting, is_line=plan.line)
+            beginning = Beginning(storage, view, inputs, plan.retracting)
         count = planned.definition.options.partitions
-        live = (LiveGear if count == 1 else PartGear)(
+        live = (LiveFeed if count == 1 else PartedLiveFeed)(
             inputs,
             storage.log,
             storage.dispatcher,
@@ -158,11 +152,11 @@ class SparkViews:
             encodings=self._encodings,
             beginning=beginning,
         )
-        if isinstance(live, PartGear):
-            live.set_parts(KeyParts(count), PartResults(count, view))
+        if isinstance(live, PartedLiveFeed):
+            live.set_parts(KeyParts(count), PartResults(view))
         return live
 
-    def _parted(self, query: SparkQuery, live: PartGear) -> PartedQuery:
+    def _parted(self, query: SparkQuery, live: PartedLiveFeed) -> PartedQuery:
         """The queries of a view's parts."""
         return PartedQuery(
             query.spark,
@@ -183,23 +177,15 @@ class SparkViews:
         if window is not None and window.kind == "session" and closes:
             # What is older than the watermark could join a session that has closed.
             window = replace(window, size=1)
-        columns = () if window is None else (window.columns or (window.column,))
         tenant = planned.tenant
         return FeedInputs(
             plan.inputs,
             tuple(self._storage.schema_of(each) for each in plan.inputs),
             window,
-            tuple(map(self._watermarked, plan.inputs))
-            if plan.line
-            else tuple(
-                self._event_time(name, columns[i] if i < len(columns) else "")
-                for i, name in enumerate(plan.inputs)
-            ),
+            tuple(map(self._watermarked, plan.inputs)),
             plan.lateness,
             planned.definition.begins,
-            plan.lookups,
             None if tenant is None else self._rows_of(tenant),
-            plan.line,
         )
 
     def _rows_of(self, tenant: str) -> Keep:
@@ -228,14 +214,6 @@ class SparkViews:
         definition = self._storage.definition_of(name)
         mark = definition.watermark
         return None if mark is None else definition.schema.names.index(mark.column)
-
-    def _event_time(self, name: str, column: str) -> int | None:
-        """The place of a window's column, if it is the one that the log's watermark is of."""
-        definition = self._storage.definition_of(name)
-        mark = definition.watermark
-        if mark is None or mark.column != column:
-            return None
-        return definition.schema.names.index(column)
 
     def _place_of(self, definition: Definition) -> Offset | None:
         """The offset of a view's checkpoint; a checkpoint that is ahead of the log is removed."""
@@ -324,4 +302,4 @@ def _with_clock(
 
 
 def _ignore(_: object) -> None:
-    """Do nothing: there is no late log, or no hold to advance."""
+    """Do nothing: there is no late log."""

@@ -244,7 +244,7 @@ class Past:
         """The rows of a query on Spark.
 
         Args:
-            planned: the query; its shape has no rows.
+            planned: the query.
             lsn: as of which LSN.
             all_rows: also those that come too late for a view.
             read: see ``answer``.

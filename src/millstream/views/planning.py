@@ -54,7 +54,6 @@ class PlannedView:
         plan: what Spark does; None when it is not needed.
         select: what this process does; None when Spark does it.
         shape: its rows.
-        nothing: its result over no rows; None unless it is a global aggregate.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
         operators: what each of its operators does.
         query: as it was analysed to plan it, unless it has several partitions; None once it runs.
@@ -69,7 +68,6 @@ class PlannedView:
     plan: ViewPlan | None
     select: SelectPlan | None
     shape: GroupedRows | PlainRows
-    nothing: pa.Table | None = None
     tenant: str | None = None
     operators: tuple[str, ...] = ()
     query: SparkQuery | None = None
@@ -186,7 +184,7 @@ class ViewPlanner:
         ).partitions
         self._check_room(partitions)
         spark_query = self._query_of(plan)
-        columns, nothing = self._empty_result(spark_query, statement)
+        columns = self._result_columns(spark_query, statement)
         by = _partitioned_by(spark_query, statement) if partitions > 1 else ()
         plan = _grouped(plan, columns, spark_query.keys, statement)
         if plan.shape == "rows" and spark_query.grows and statement.watermark is not None:
@@ -212,7 +210,6 @@ class ViewPlanner:
             plan,
             None,
             shape,
-            nothing,
             tenant,
             spark_query.operators,
             spark_query if partitions == 1 else None,
@@ -288,12 +285,10 @@ class ViewPlanner:
                 hint="leave it out: rows that were there before may be changed or deleted later",
             )
 
-    def _empty_result(
-        self, query: SparkQuery, statement: CreateView
-    ) -> tuple[pa.Schema, pa.Table | None]:
-        """The result's columns, and the row of a global aggregate over no rows."""
+    def _result_columns(self, query: SparkQuery, statement: CreateView) -> pa.Schema:
+        """The result's columns."""
         try:
-            found = query.result_of_nothing()
+            found = query.result_columns()
         except SqlError as error:
             with contextlib.suppress(SparkError):  # Spark computes what has constants only at once
                 check_casts(query, statement, self.input)

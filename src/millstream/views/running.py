@@ -1,6 +1,6 @@
 """A running view: the view, what keeps it up to date, and why one may not run.
 
-A view on Spark is kept up to date by ``spark.gears.Runner``; a view that only filters and projects
+A view on Spark is kept up to date by ``spark.runner.Runner``; a view that only filters and projects
 one log by a ``follower.LogFollower``, in this process; one that can never go on has failed, and is
 ``Stalled``.
 """
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _RETRY_SECONDS: Final = 5.0
 """A reader of a view that has failed waits so long, at most, for the view to be tried again."""
+
+_BEHIND: Final = 50_000
+"""A view that is so many rows behind, a fraction of a second, is catching up."""
 
 
 @dataclass(slots=True)
@@ -68,14 +71,12 @@ class LogHolds:
 
 
 class ViewRunner(Protocol):
-    """What keeps a view up to date: ``spark.gears.Runner``, ``LogFollower`` or ``Stalled``.
+    """What keeps a view up to date: ``spark.runner.Runner``, ``LogFollower`` or ``Stalled``.
 
     Attributes:
-        shifts: how often it has changed gear.
         restarts: how often its query was started again, after a failure or after Java's death.
     """
 
-    shifts: int
     restarts: int
 
     @property
@@ -126,7 +127,13 @@ class RunningView:
     @property
     def state(self) -> str:
         """What it is doing; ``waiting`` when the disk is full."""
-        return self.runner.state if self.view.progress.blocked_by is None else "waiting"
+        progress, state = self.view.progress, self.runner.state
+        if progress.blocked_by is not None:
+            return "waiting"
+        if self.feed is None or state != "live":
+            return state
+        is_new = progress.reached < 0 or progress.shows_saved_rows
+        return "catching up" if is_new or self._lag_of(self.feed) >= _BEHIND else "live"
 
     @property
     def error(self) -> Error | None:
@@ -155,8 +162,12 @@ class RunningView:
     def lag(self, lsn: int) -> int:
         """About how many rows it is behind an LSN."""
         if self.feed is not None and self.runner.state == "live":
-            return self.feed.live.lag()
+            return self._lag_of(self.feed)
         return max(0, lsn - self.view.progress.reached)
+
+    def _lag_of(self, feed: ViewFeed) -> int:
+        """About how many rows its query was not sent, or has not sent the results of."""
+        return feed.live.lag() + max(0, feed.live.sent_lsn - self.view.progress.reached)
 
     def start(self) -> None:
         """Start its threads."""
@@ -209,7 +220,6 @@ class Stalled:
 
     def __init__(self, view: View, error: ViewFailedError) -> None:
         self.state = "failed"
-        self.shifts = 0
         self.restarts = 0
         self.error = error
         self._view = view

@@ -322,7 +322,6 @@ class View:
         lsn: int,
         watermark: int | None,
         *,
-        durably: bool,
         cause: int | None = None,
     ) -> None:
         """Commit what the newest results change, which count up to an LSN.
@@ -336,8 +335,6 @@ class View:
                 update = self._shape.take(rows, lsn, self.watermark, self._clock())
                 newest = lsn if cause is None else max(cause, self.cause)
                 self._commit(update, newest, self._since())
-        if durably:
-            self.make_durable()
         self.progress.caught_up(lsn)
 
     def follow(self, compute: Callable[[], ViewUpdate | None], lsn: int) -> None:

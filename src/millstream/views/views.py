@@ -250,10 +250,7 @@ class Views:
 
     def _start(self, running: RunningView) -> None:
         """Start a view that readers see since just now."""
-        planned = running.planned
-        if planned.nothing is not None:
-            running.view.take(planned.nothing.to_batches(), 0, None, durably=False)
-        if CLOCK in planned.inputs:
+        if CLOCK in running.planned.inputs:
             self.clock.start()
         running.start()
 

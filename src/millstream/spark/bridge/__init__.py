@@ -2,5 +2,5 @@
 
 Takes: connections of Spark's tasks that prove the shared secret.
 Gives: the frames of a feed to a task, the frames of its results to their view.
-Never knows: what a row means, which gear runs.
+Never knows: what a row means.
 """

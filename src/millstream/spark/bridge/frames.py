@@ -1,9 +1,9 @@
-"""The frames of a feed, as ``Frames.java`` reads them: what both gears send to Spark's tasks.
+"""The frames of a feed, as ``Frames.java`` reads them.
 
 A feed sends an Arrow schema first. Each frame after it is a header (its kind, the LSN up to which
 everything has been sent, the size of a text) and the text; with rows, an Arrow record batch
 follows, or a few rows as ``few_rows.py`` writes them. The text is the offset after the frame, empty
-in the catch-up gear; of a failure, why. A mark has rows, too, or none; what they and all before
+for rows of the past; of a failure, why. A mark has rows, too, or none; what they and all before
 them lead to is sent back at once.
 """
 

@@ -26,8 +26,6 @@ def add_to(session: Any, *, is_ours: bool) -> None:  # noqa: ANN401 - a SparkSes
     if not is_ours:
         internals.load_jar(session, engine_jar())
     internals.send_jar(session, engine_jar())
-    jvm = internals.jvm_of(session)
-    jvm.millstream.functions.Functions.register(internals.java_session(session))
 
 
 def share_secret(session: Any, server: BridgeServer) -> None:  # noqa: ANN401

@@ -52,7 +52,7 @@ public class ChangeSink implements TableProvider {
     }
   }
 
-  /** A write in update mode: each row replaces the one of its group. */
+  /** A write in update mode: its rows are changes. */
   public static class Writing implements SupportsStreamingUpdateAsAppend, Write {
     private final LogicalWriteInfo info;
 
@@ -88,12 +88,8 @@ public class ChangeSink implements TableProvider {
     }
 
     public void commit(long epoch, WriterCommitMessage[] written) {
-      StringBuilder tasks = new StringBuilder();
-      for (int i = 0; i < written.length; i++) {
-        if (written[i] != null) tasks.append(i == 0 ? "" : ",").append(written[i].toString());
-      }
       try {
-        Wire wire = address.connect("commit", epoch + "\t" + tasks);
+        Wire wire = address.connect("commit", "");
         try {
           wire.ask("commit");
         } finally {
@@ -105,47 +101,30 @@ public class ChangeSink implements TableProvider {
     }
 
     public void abort(long epoch, WriterCommitMessage[] written) {
-      // What a task has sent counts only once its epoch is committed, or was flushed by itself.
+      // What a task has sent counts only once it was flushed.
     }
   }
 
-  /** Which task has written; as text, see LogStream.Reached. */
+  /** A task has written all, and it counts. */
   public static class Written implements WriterCommitMessage {
     private static final long serialVersionUID = 1L;
-    private final long task;
-
-    Written(long task) {
-      this.task = task;
-    }
-
-    public String toString() {
-      return Long.toString(task);
-    }
   }
 
   /** Makes the writers of the tasks. */
   public static class Writers implements StreamingDataWriterFactory {
     private static final long serialVersionUID = 1L;
     private final Address address;
-    private final StructType schema;
-    private final String keys;
-    private final int hash;
-    private final boolean live;
+    private final StructType columns;
 
+    /** The columns are those of what leaves the line of operators, which Spark does not know. */
     Writers(LogicalWriteInfo info) {
       address = new Address(info.options());
-      String columns = info.options().get("columns");
-      schema = columns == null ? info.schema() : (StructType) DataType.fromJson(columns);
-      keys = info.options().get("keys");
-      hash = info.options().getInt("hash", -1);
-      live = info.options().getBoolean("live", false);
+      columns = (StructType) DataType.fromJson(info.options().get("columns"));
     }
 
     public DataWriter createWriter(int partition, long task, long epoch) {
       try {
-        Wire wire = address.connect("sink", epoch + "\t" + task);
-        Pending pending = Pending.of(schema, keys, hash);
-        return new ChangeWriter(wire, schema, pending, task, live);
+        return new ChangeWriter(address.connect("sink", ""), columns);
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }

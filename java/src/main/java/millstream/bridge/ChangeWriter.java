@@ -4,6 +4,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
+import java.util.ArrayList;
 import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
@@ -18,18 +19,17 @@ import org.apache.spark.sql.execution.arrow.ArrowWriter;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Sends result rows to the database. In the live gear the reader, in the same thread, says when all
- * that a commit led to is here; it is sent at once when the stream pauses, and otherwise when it has
- * grown large or old. The database answers the latter with a byte: while answers are missing it is
- * behind, and rows are kept and conflated instead. What is sent when the stream pauses does not depend
- * on answers, so there is none: with ten views, ten fewer calls for each commit.
+ * Sends result rows to the database. The reader, in the same thread, says when all that a commit led
+ * to is here; it is sent at once when the stream pauses, and otherwise when it has grown large or old.
+ * The database answers the latter with a byte: while answers are missing it is behind, and rows are
+ * kept. What is sent when the stream pauses does not depend on answers, so there is none: with ten
+ * views, ten fewer calls for each commit.
  */
 public class ChangeWriter implements DataWriter {
   private static final int ROWS = 1;
   private static final int FLUSH = 2;
-  private static final int COMMIT = 3;
-  private static final int FEW = 4;
-  private static final int LAST = 5;
+  private static final int FEW = 3;
+  private static final int LAST = 4;
 
   private static final int FEW_ROWS = 64;
   private static final int BATCH_ROWS = 1 << 14;
@@ -43,12 +43,10 @@ public class ChangeWriter implements DataWriter {
   private final Wire wire;
   private final ByteArrayOutputStream message = new ByteArrayOutputStream();
   private final WriteChannel channel = new WriteChannel(Channels.newChannel(message));
-  private final Pending pending;
+  private final ArrayList pending = new ArrayList();
   private final ArrowWriter arrow;
   private final VectorUnloader unloader;
   private final FewWriter few;
-  private final long task;
-  private final boolean live;
   private final JoinedRow joined = new JoinedRow();
   private final GenericInternalRow hidden = new GenericInternalRow(2);
   private long since;
@@ -56,14 +54,10 @@ public class ChangeWriter implements DataWriter {
   private int unanswered = 0;
 
   /**
-   * @param schema the columns of the result; of a line's, _lsn and _weight are the last.
+   * @param schema the columns of the result; _lsn and _weight are the last.
    */
-  ChangeWriter(Wire wire, StructType schema, Pending pending, long task, boolean live)
-      throws IOException {
-    this.live = live;
+  ChangeWriter(Wire wire, StructType schema) throws IOException {
     this.wire = wire;
-    this.pending = pending;
-    this.task = task;
     arrow = ArrowWriter.create(schema, "UTC", false, false);
     unloader = new VectorUnloader(arrow.root());
     few = FewWriter.of(schema);
@@ -78,27 +72,22 @@ public class ChangeWriter implements DataWriter {
     return (ChangeWriter) CURRENT.get();
   }
 
-  /** Of a plan that the live gear cannot run. */
+  /** What Spark has put between the reader and this would keep each from noticing the other. */
   public static IllegalStateException apart() {
     return new IllegalStateException("millstream: reader and sink do not share a thread");
   }
 
-  public void write(Object row) throws IOException {
-    if (live && LiveReader.ofThisThread() == null) throw apart();
-    add((InternalRow) row);
+  public void write(Object row) {
+    throw apart(); // a line gives no rows to Spark
   }
 
   /** Write a row of a line's result: the thread is known to be the reader's. */
   public void write(UnsafeRow row, long lsn, long weight) throws IOException {
     hidden.setLong(0, lsn);
     hidden.setLong(1, weight);
-    add(joined.apply(row, hidden));
-  }
-
-  private void add(InternalRow row) throws IOException {
     if (pending.size() == 0) since = System.nanoTime();
-    pending.add(row);
-    if (pending.size() >= FULL && shown < 0) sendRows();
+    pending.add(joined.apply(row, hidden).copy());
+    if (pending.size() >= FULL) sendRows();
   }
 
   /** All that the log up to an LSN led to has been written here. */
@@ -138,7 +127,7 @@ public class ChangeWriter implements DataWriter {
     }
     for (int start = 0; start < rows; start += BATCH_ROWS) {
       int stop = Math.min(rows, start + BATCH_ROWS);
-      for (int i = start; i < stop; i++) arrow.write(pending.get(i));
+      for (int i = start; i < stop; i++) arrow.write((InternalRow) pending.get(i));
       arrow.finish();
       wire.out.writeByte(ROWS);
       ArrowRecordBatch batch = unloader.getRecordBatch();
@@ -156,7 +145,7 @@ public class ChangeWriter implements DataWriter {
   private void sendFew(int rows) throws IOException {
     DataOutputStream to = new DataOutputStream(message);
     to.writeInt(rows);
-    for (int i = 0; i < rows; i++) few.write(pending.get(i), to);
+    for (int i = 0; i < rows; i++) few.write((InternalRow) pending.get(i), to);
     pending.clear();
     wire.out.writeByte(FEW);
     sendMessage();
@@ -171,16 +160,11 @@ public class ChangeWriter implements DataWriter {
   public WriterCommitMessage commit() throws IOException {
     if (shown >= 0) flush(shown);
     while (unanswered > 0) answered();
-    sendRows();
-    wire.out.writeByte(COMMIT);
-    wire.out.flush();
-    unanswered++;
-    while (unanswered > 0) answered();
-    return new ChangeSink.Written(task);
+    return new ChangeSink.Written();
   }
 
   public void abort() {
-    // The connection ends without a commit: the database forgets what was not flushed.
+    // The connection ends: the database forgets what was not flushed.
   }
 
   public void close() {

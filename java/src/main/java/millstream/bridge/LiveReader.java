@@ -8,10 +8,9 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * The live tail of the log: row by row, or, for a line of operators, frame by frame. Source,
- * operators and sink share one thread, and a row has reached the sink before the next one is asked
- * for: so when a commit has been read to its end, the sink holds all that it led to, and flushes.
- * The database ends the batch, not the clock.
+ * The live tail of the log, which a line of operators takes frame by frame. Source, operators and
+ * sink share one thread: so when a commit has been read to its end, the sink holds all that it led
+ * to, and flushes. The database ends the batch, not the clock.
  */
 public class LiveReader implements SupportsRealTimeRead {
   private static final ThreadLocal CURRENT = new ThreadLocal();
@@ -20,7 +19,6 @@ public class LiveReader implements SupportsRealTimeRead {
   private static final int MOST_ROWS = 1 << 12;
 
   private final Frames frames;
-  private final boolean byFrame;
   private String reached;
   private ColumnarBatch batch;
   private int from = 0;
@@ -29,10 +27,8 @@ public class LiveReader implements SupportsRealTimeRead {
   private long lsn;
   private Follower follower;
 
-  /** A reader that gives rows, or frames. */
-  LiveReader(Frames frames, String start, boolean byFrame) {
+  LiveReader(Frames frames, String start) {
     this.frames = frames;
-    this.byFrame = byFrame;
     this.reached = start;
     CURRENT.set(this);
   }
@@ -60,7 +56,7 @@ public class LiveReader implements SupportsRealTimeRead {
       rows = batch.numRows();
       from = 0;
     }
-    to = byFrame ? Math.min(rows, from + MOST_ROWS) : from + 1;
+    to = Math.min(rows, from + MOST_ROWS);
     return true;
   }
 
@@ -100,12 +96,12 @@ public class LiveReader implements SupportsRealTimeRead {
     return sink;
   }
 
+  /** What Spark gets of a frame: that it is there. */
   public Object get() {
-    if (!byFrame) return batch.getRow(from);
     return new GenericInternalRow(new Object[] {Long.valueOf(frames.lsn())});
   }
 
-  // ---- for a line of operators
+  // ---- for the line of operators
 
   /** The rows of the frame at hand. */
   public ColumnarBatch batch() {

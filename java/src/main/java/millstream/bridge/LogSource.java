@@ -24,20 +24,24 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The feed of a view as a streaming table: micro-batches of LSN ranges, or real-time mode. Rows of
- * the past are a table that is read in batch.
+ * The feed of a view as a streaming table of frames, for real-time mode. Rows of the past are a table
+ * that is read in batch.
  */
 public class LogSource implements TableProvider {
   /** What a line of operators gets of Spark: that there is a frame, which it asks the reader for. */
   private static final StructType FRAME = StructType.fromDDL("_lsn bigint");
 
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return options.getBoolean("frames", false) ? FRAME : columnsOf(options);
+    return isPast(options) ? columnsOf(options) : FRAME;
   }
 
   /** The columns that the database sends. */
   private static StructType columnsOf(CaseInsensitiveStringMap options) {
     return (StructType) DataType.fromJson(options.get("columns"));
+  }
+
+  private static boolean isPast(CaseInsensitiveStringMap options) {
+    return options.containsKey("parts");
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
@@ -65,13 +69,10 @@ public class LogSource implements TableProvider {
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      if (options.containsKey("parts")) return new Past(schema, options);
-      boolean live = options.getBoolean("live", false);
+      if (LogSource.isPast(options)) return new Past(schema, options);
       Address address = new Address(options);
-      LogStream.Readers readers =
-          new LogStream.Readers(
-              address, LogSource.columnsOf(options), live, options.getBoolean("frames", false));
-      return new Reading(schema, address, readers, live, options.getLong("lateness", -1L));
+      LogStream.Readers readers = new LogStream.Readers(address, LogSource.columnsOf(options));
+      return new Reading(schema, address, readers);
     }
   }
 
@@ -80,20 +81,11 @@ public class LogSource implements TableProvider {
     private final StructType columns;
     private final Address address;
     private final LogStream.Readers readers;
-    private final boolean live;
-    private final long lateness;
 
-    Reading(
-        StructType columns,
-        Address address,
-        LogStream.Readers readers,
-        boolean live,
-        long lateness) {
+    Reading(StructType columns, Address address, LogStream.Readers readers) {
       this.columns = columns;
       this.address = address;
       this.readers = readers;
-      this.live = live;
-      this.lateness = lateness;
     }
 
     public Scan build() {
@@ -110,11 +102,11 @@ public class LogSource implements TableProvider {
 
     /** Else Spark would plan the partitions twice, to ask each of them. */
     public Scan.ColumnarSupportMode columnarSupportMode() {
-      return live ? Scan.ColumnarSupportMode.UNSUPPORTED : Scan.ColumnarSupportMode.SUPPORTED;
+      return Scan.ColumnarSupportMode.UNSUPPORTED;
     }
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new LogStream(address, readers, live, lateness);
+      return new LogStream(address, readers);
     }
   }
 
@@ -157,7 +149,7 @@ public class LogSource implements TableProvider {
 
     public InputPartition[] planInputPartitions() {
       InputPartition[] planned = new InputPartition[parts];
-      for (int i = 0; i < parts; i++) planned[i] = new LogStream.Part("past", String.valueOf(i));
+      for (int i = 0; i < parts; i++) planned[i] = new LogStream.Part(LogStream.Part.PAST, String.valueOf(i));
       return planned;
     }
 
@@ -165,7 +157,7 @@ public class LogSource implements TableProvider {
     public PartitionReaderFactory createReaderFactory() {
       StructType sent = columns;
       if (sent.isEmpty()) sent = new StructType(new StructField[] {all.fields()[0]});
-      return new LogStream.Readers(address, sent, false, false);
+      return new LogStream.Readers(address, sent);
     }
 
     public Statistics estimateStatistics() {

@@ -9,27 +9,22 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
-import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * The driver's side of a feed. What offsets mean, where batches end and how they are split is the
+ * The driver's side of a feed, in real-time mode. What offsets mean and where batches end is the
  * database's business: this asks, and hands the answers to Spark.
  */
-public class LogStream
-    implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode {
+public class LogStream implements MicroBatchStream, SupportsAdmissionControl, SupportsRealTimeMode {
   private final Address address;
   private final Readers readers;
-  private final boolean live;
-  private final long lateness;
   private Wire control;
 
-  LogStream(Address address, Readers readers, boolean live, long lateness) {
+  LogStream(Address address, Readers readers) {
     this.address = address;
     this.readers = readers;
-    this.live = live;
-    this.lateness = lateness;
   }
 
   private synchronized String ask(String question) {
@@ -53,28 +48,19 @@ public class LogStream
     throw new UnsupportedOperationException("latestOffset(Offset, ReadLimit) is the one to call");
   }
 
-  /** In the live gear nobody knows where a batch will end, and Spark does not need to. */
+  /** Nobody knows where a batch will end, and Spark does not need to. */
   public Offset latestOffset(Offset start, ReadLimit limit) {
-    if (lateness >= 0L) Closing.advanceWatermark(start.json(), lateness);
-    if (live) return start;
-    return new Place(ask("latest\t" + start.json()));
-  }
-
-  public void prepareForTriggerAvailableNow() {
-    ask("available");
+    return start;
   }
 
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    String[] parts = ask("split\t" + start.json() + "\t" + end.json()).split("\n");
-    InputPartition[] planned = new InputPartition[parts.length];
-    for (int i = 0; i < parts.length; i++) planned[i] = new Part("read", parts[i]);
-    return planned;
+    throw new UnsupportedOperationException("real-time mode reads from an offset on");
   }
 
   /** The database takes the end of this connection for that of the query: so there has to be one. */
   public InputPartition[] planInputPartitions(Offset start) {
     ask("live");
-    return new InputPartition[] {new Part("tail", start.json())};
+    return new InputPartition[] {new Part(Part.TAIL, start.json())};
   }
 
   public Offset mergeOffsets(PartitionOffset[] offsets) {
@@ -126,6 +112,8 @@ public class LogStream
 
   /** What one task reads. */
   public static class Part implements InputPartition {
+    static final String TAIL = "tail";
+    static final String PAST = "past";
     private static final long serialVersionUID = 1L;
     final String role;
     final String what;
@@ -136,31 +124,26 @@ public class LogStream
     }
   }
 
-  /** Makes the readers: whole Arrow batches for micro-batches, rows or frames for real-time mode. */
+  /** Makes the readers: of the live tail for real-time mode, of whole Arrow batches for the past. */
   public static class Readers implements PartitionReaderFactory {
     private static final long serialVersionUID = 1L;
     private final Address address;
     private final StructType columns;
-    private final boolean live;
-    private final boolean byFrame;
 
     /**
      * @param columns what the database sends.
-     * @param byFrame whether frames are given to a line of operators, and not rows.
      */
-    Readers(Address address, StructType columns, boolean live, boolean byFrame) {
+    Readers(Address address, StructType columns) {
       this.address = address;
       this.columns = columns;
-      this.live = live;
-      this.byFrame = byFrame;
     }
 
     public boolean supportColumnarReads(InputPartition part) {
-      return !live;
+      return ((Part) part).role.equals(Part.PAST);
     }
 
     public PartitionReader createReader(InputPartition part) {
-      return new LiveReader(open((Part) part), ((Part) part).what, byFrame);
+      return new LiveReader(open((Part) part), ((Part) part).what);
     }
 
     public PartitionReader createColumnarReader(InputPartition part) {

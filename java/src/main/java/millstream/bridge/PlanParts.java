@@ -18,7 +18,6 @@ import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
 import org.apache.spark.sql.catalyst.plans.logical.View;
-import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SessionState;
@@ -120,8 +119,6 @@ public final class PlanParts {
       add("view", ((View) node).desc().identifier().table());
     } else if (node instanceof DataSourceV2Relation) {
       add("table", ((DataSourceV2Relation) node).table().getClass().getName());
-    } else if (node instanceof StreamingRelationV2) {
-      add("table", ((StreamingRelationV2) node).table().getClass().getName());
     } else if (node instanceof UnresolvedFunction) {
       addFunction(((UnresolvedFunction) node).nameParts(), state.functionRegistry());
     } else if (node instanceof UnresolvedTableValuedFunction) {

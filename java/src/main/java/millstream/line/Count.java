@@ -2,7 +2,6 @@ package millstream.line;
 
 import java.util.ArrayList;
 import java.util.List;
-import millstream.functions.Bytes;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 /** COUNT. */

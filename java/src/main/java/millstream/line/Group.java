@@ -3,7 +3,6 @@ package millstream.line;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import millstream.functions.Bytes;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;

@@ -1,7 +1,6 @@
 package millstream.line;
 
 import java.util.Arrays;
-import millstream.functions.Bytes;
 
 /**
  * A piece of state: an object while it is used often, bytes in Spark's state store. It is found by

@@ -1,7 +1,6 @@
 package millstream.line;
 
 import java.util.Arrays;
-import millstream.functions.Bytes;
 
 /**
  * A page of a {@link Tree}: in a leaf, rows in order, each with its weight and a number besides; in

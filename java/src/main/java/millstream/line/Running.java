@@ -260,14 +260,14 @@ public class Running extends Operator {
       return 100 + (totals == null ? 0 : totals.length);
     }
 
-    void write(millstream.functions.Bytes out) {
+    void write(Bytes out) {
       out.putSmall((long) totals.length);
       out.put(totals, 0, totals.length);
     }
   }
 
   private static final class Marks implements Kept.Kind {
-    public Kept read(millstream.functions.Bytes in) {
+    public Kept read(Bytes in) {
       Mark mark = new Mark();
       if (in != null) mark.totals = in.get((int) in.getSmall());
       return mark;

@@ -1,43 +1,43 @@
-package millstream.functions;
+package millstream.line;
 
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 
 /** A byte array that grows while it is written, and is read from a place that moves on. Big-endian. */
-public final class Bytes {
-  public byte[] array;
-  public int at;
+final class Bytes {
+  byte[] array;
+  int at;
   private ByteBuffer view;
 
   /** To write. */
-  public Bytes(int capacity) { this(new byte[capacity], 0); }
+  Bytes(int capacity) { this(new byte[capacity], 0); }
 
   /** To read. */
-  public Bytes(byte[] array, int at) {
+  Bytes(byte[] array, int at) {
     this.array = array;
     this.at = at;
     this.view = ByteBuffer.wrap(array);
   }
 
-  public void putByte(int value) {
+  void putByte(int value) {
     reserve(1);
     array[at++] = (byte) value;
   }
 
-  public void putInt(int value) {
+  void putInt(int value) {
     reserve(4);
     view.putInt(at, value);
     at += 4;
   }
 
-  public void putLong(long value) {
+  void putLong(long value) {
     reserve(8);
     view.putLong(at, value);
     at += 8;
   }
 
   /** A number that is small most of the time, in one byte or a few. */
-  public void putSmall(long value) {
+  void putSmall(long value) {
     long left = (value << 1) ^ (value >> 63);
     reserve(10);
     while ((left & ~0x7fL) != 0L) {
@@ -47,7 +47,7 @@ public final class Bytes {
     array[at++] = (byte) left;
   }
 
-  public long getSmall() {
+  long getSmall() {
     long found = 0L;
     for (int shift = 0; ; shift += 7) {
       byte part = array[at++];
@@ -57,34 +57,31 @@ public final class Bytes {
   }
 
   /** The next bytes. */
-  public byte[] get(int length) {
+  byte[] get(int length) {
     at += length;
     return Arrays.copyOfRange(array, at - length, at);
   }
 
-  public void put(byte[] from, int start, int length) {
+  void put(byte[] from, int start, int length) {
     reserve(length);
     System.arraycopy(from, start, array, at, length);
     at += length;
   }
 
-  public byte getByte() { return array[at++]; }
+  byte getByte() { return array[at++]; }
 
-  public int getInt() {
+  int getInt() {
     at += 4;
     return view.getInt(at - 4);
   }
 
-  public long getLong() {
+  long getLong() {
     at += 8;
     return view.getLong(at - 8);
   }
 
-  /** What was written; nothing may be written after. */
-  public byte[] written() { return at == array.length ? array : copy(); }
-
   /** A copy of what was written so far. */
-  public byte[] copy() { return Arrays.copyOf(array, at); }
+  byte[] copy() { return Arrays.copyOf(array, at); }
 
   private void reserve(int more) {
     if (array.length - at >= more) return;

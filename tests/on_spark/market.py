@@ -1,32 +1,17 @@
-"""Gears: views shift again and again while rows come in, and neither rows nor changes are lost."""
+"""A market: rows of every form while it is open, views over them, and what these must show."""
 
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 
-import millstream as ms
-from millstream.spark import gears
-from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
+from millstream.testing import TIMEOUT, Mirror, engine_of
 
-from .observing import (
-    EPOCH,
-    MINUTE,
-    batches_of,
-    in_time,
-    rows_of,
-    runner_of,
-    settle,
-    shift,
-    window_of,
-)
+from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, settle, window_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SYMBOLS = [*"abcdefgh", None]
@@ -52,8 +37,6 @@ SETUP = """
 """
 KEYED = {"sums": 1, "minutes": 2, "closed": 2, "all_of_them": 0, "named": 1, "over": 0}
 VIEWS = tuple(KEYED)
-SHIFTING = tuple(name for name in VIEWS if name not in {"named", "over"})
-"""All but the lines of operators, which have one gear."""
 
 
 class Market(threading.Thread):
@@ -177,129 +160,3 @@ def subscribers(db, names=VIEWS, tokens=None):
         start = None if tokens is None else mirror.token
         found[name] = (mirror, db.subscribe(f"SELECT * FROM {name}", start=start))
     return found
-
-
-def test_forced_shifts_while_rows_come(db):
-    db.execute(SETUP)
-    mirrors = [subscribers(db)]
-    with Market(db, seed=1):
-        for gear in ("catch-up", "live", "catch-up", "catch-up"):
-            shift(db, gear, *VIEWS)
-            mirrors.append(subscribers(db))
-    check(db, mirrors)
-    assert all(runner_of(db, name).shifts >= 6 for name in SHIFTING)
-    assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
-
-
-def test_shifts_by_itself_while_rows_come(db, monkeypatch):
-    """Thresholds so low that any lag is too much, and then so high that none is."""
-    db.execute(SETUP)
-    mirrors = [subscribers(db)]
-
-    def all_are(state):
-        return all(runner_of(db, name).state == state for name in SHIFTING)
-
-    wait_until(lambda: all_are("live"))
-    with Market(db, seed=2):
-        for _ in range(2):
-            monkeypatch.setattr(gears, "SHIFT_DOWN", -1)
-            monkeypatch.setattr(gears, "SHIFT_UP", 1)
-            for name in SHIFTING:
-                runner_of(db, name)._wake.set()  # as when it falls behind
-            wait_until(lambda: all_are("catching up"), "the catch-up gear")
-            mirrors.append(subscribers(db))
-            monkeypatch.setattr(gears, "SHIFT_UP", 50_000)
-            monkeypatch.setattr(gears, "SHIFT_DOWN", 400_000)
-            wait_until(lambda: all_are("live"), "the live gear")
-    check(db, mirrors)
-    assert all(runner_of(db, name).shifts >= 4 for name in SHIFTING)
-    assert all(runner_of(db, name).restarts == 0 for name in VIEWS)
-
-
-def test_falls_behind_and_catches_up(db, monkeypatch):
-    """More rows than the live gear takes: the lag alone makes it shift down, and up again."""
-    monkeypatch.setattr(gears, "SHIFT_DOWN", 100_000)
-    db.execute("CREATE SOURCE s (k BIGINT, n BIGINT)")
-    db.execute(
-        "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS n, COUNT(*) AS c FROM s GROUP BY k"
-    )
-    runner, source, pushed = runner_of(db, "v"), db.source("s"), 0
-    wait_until(lambda: runner.state == "live")
-    batch = pa.record_batch({"k": pa.arange(0, 10_000), "n": pa.arange(0, 10_000)})
-    while runner.shifts < 1:
-        for _ in range(30):
-            source.push_arrow(batch)
-            pushed += 1
-        wait_until(lambda: runner.shifts or engine_of(db).views["v"].lag(db.lsn) < 200_000)
-    wait_until(lambda: runner.state == "live" and runner.shifts >= 2)
-    source.push((7, 0))
-    settle(db, "v")
-    wanted = Counter((k, k * pushed, pushed + (k == 7)) for k in range(10_000))
-    assert rows_of(db, "v") == wanted
-    with db.subscribe("SELECT * FROM v", start="earliest") as again:
-        assert Mirror(key_columns=1).follow(again).catch_up(db).rows == wanted
-
-
-def test_closed_and_opened_between_shifts(tmp_path, spark, monkeypatch):
-    """Also while it catches up, and with subscribers that go on with their tokens."""
-    path, mirrors = tmp_path / "db", None
-    for seed in range(4):
-        with ms.open(path, spark=spark) as db:
-            if seed == 0:
-                db.execute(SETUP)
-                copies = subscribers(db)
-            else:
-                copies = subscribers(db, tokens=mirrors)
-            with Market(db, seed=10 + seed):
-                if seed < 3:
-                    shift(db, "catch-up", "sums", "minutes", "named")
-            check(db, [copies])
-            mirrors = {name: mirror for name, (mirror, _) in copies.items()}
-            if seed == 1:  # closed while it catches up
-                for name in VIEWS:
-                    runner_of(db, name).shift("catch-up")
-                wait_until(lambda: runner_of(db, "sums").state == "catching up")
-            if seed == 2:  # and opened to catch up at once, with rows that nobody has seen
-                monkeypatch.setattr(gears, "SHIFT_UP", 1)
-                db.source("trades").push(("late to the party", 1, NOON + timedelta(days=1)))
-    with ms.open(path, spark=spark) as db:
-        check(db, [subscribers(db, tokens=mirrors)])
-
-
-CHILD = """
-import sys
-import millstream as ms
-from tests.on_spark.test_gears import Market, VIEWS, check
-from tests.on_spark.observing import shift
-
-with ms.open(sys.argv[1]) as db:
-    with Market(db, seed=30):
-        shift(db, "catch-up", *VIEWS)
-    check(db)
-    print("exact")
-"""
-
-
-def test_goes_on_in_another_process(tmp_path, spark):
-    path = tmp_path / "db"
-    with ms.open(path, spark=spark) as db:
-        db.execute(SETUP)
-        copies = subscribers(db)
-        with Market(db, seed=20):
-            shift(db, "catch-up", "sums", "named")
-        check(db, [copies])
-        mirrors = {name: mirror for name, (mirror, _) in copies.items()}
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert (child.stdout, child.returncode) == ("exact\n", 0), child.stderr
-    with ms.open(path, spark=spark) as db:
-        copies = subscribers(db, tokens=mirrors)
-        with Market(db, seed=40):
-            shift(db, "live", *VIEWS)
-        check(db, [copies])

@@ -1,4 +1,4 @@
-package millstream.functions;
+package millstream.line;
 
 import java.math.BigInteger;
 
@@ -6,7 +6,7 @@ import java.math.BigInteger;
  * A sum of doubles that is rounded once, when it is read: the order of additions does not matter, and
  * what was added can be taken away. The finite part is units * 2^exponent; the rest is counted.
  */
-public final class ExactSum {
+final class ExactSum {
   /** Places in {@link #counts}. */
   private static final int VALUES = 0, NAN = 1, POSITIVE = 2, NEGATIVE = 3;
   private static final int FRACTION_BITS = 52;
@@ -16,7 +16,7 @@ public final class ExactSum {
   private BigInteger units = BigInteger.ZERO;
   private int exponent = 0;
 
-  public void add(double value, long weight) {
+  void add(double value, long weight) {
     counts[VALUES] += weight;
     if (value != value) {
       counts[NAN] += weight;
@@ -27,13 +27,8 @@ public final class ExactSum {
     }
   }
 
-  void add(ExactSum other) {
-    for (int i = 0; i < counts.length; i++) counts[i] += other.counts[i];
-    addUnits(other.units, other.exponent);
-  }
-
   /** The sum, or null when nothing is left that was added. */
-  public Double value() {
+  Double value() {
     if (counts[VALUES] <= 0L) return null;
     boolean up = counts[POSITIVE] > 0L, down = counts[NEGATIVE] > 0L;
     if (counts[NAN] > 0L || up && down) return Double.valueOf(Double.NaN);
@@ -73,7 +68,7 @@ public final class ExactSum {
     return units.signum() < 0 ? -result : result;
   }
 
-  public void write(Bytes out) {
+  void write(Bytes out) {
     boolean special = counts[NAN] != 0L || counts[POSITIVE] != 0L || counts[NEGATIVE] != 0L;
     out.putByte(special ? 1 : 0);
     for (int i = 0; i < (special ? counts.length : 1); i++) out.putLong(counts[i]);
@@ -84,7 +79,7 @@ public final class ExactSum {
     out.put(bytes, 0, bytes.length);
   }
 
-  public static ExactSum read(Bytes in) {
+  static ExactSum read(Bytes in) {
     ExactSum sum = new ExactSum();
     boolean special = in.getByte() != 0;
     for (int i = 0; i < (special ? sum.counts.length : 1); i++) sum.counts[i] = in.getLong();

@@ -1,7 +1,5 @@
-"""Gears: keeps one view's query running, in the gear that fits, on one checkpoint.
+"""Keeps one view's query running, from its first row to its last, on one checkpoint.
 
-Catch-up reads what has gathered in parallel and ends; live takes every row as it comes. A view that
-is far behind catches up first; one that falls behind in the live gear shifts down, and up again.
 A query that fails is started again, after a pause that grows while it gets nowhere; one whose Java
 has died, at once, in another Java.
 """
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from millstream.errors import Error
 from millstream.spark.corrections import Corrections
 from millstream.spark.failure import has_no_value, query_failure
-from millstream.spark.live import FAR_BEHIND
 from millstream.spark.setbacks import Setbacks
 from millstream.threads import thread
 
@@ -28,27 +25,18 @@ if TYPE_CHECKING:
     from millstream.spark.bridge.server import BridgeServer
     from millstream.spark.failure import FailedRow
     from millstream.spark.feed import ViewFeed
-    from millstream.spark.query import Gear, RunningQuery, SparkQuery
+    from millstream.spark.query import RunningQuery, SparkQuery
     from millstream.spark.results import Results
     from millstream.spark.setbacks import Setback
 
-State = Literal["starting", "catching up", "live", "micro-batch", "restarting", "failed", "stopped"]
-
-SHIFT_UP: Final = 50_000
-"""Live can take over with so many rows behind: a fraction of a second."""
-
-SHIFT_DOWN: Final = 400_000
-"""So many rows behind, and not getting better, is what the catch-up gear is for."""
+State = Literal["starting", "live", "restarting", "failed", "stopped"]
 
 _LOOK_SECONDS: Final = 0.25
-_PATIENCE: Final = 4  # looks
 _PARK_SECONDS: Final = 30.0
-_LITTLE: Final = 500_000
-_NOT_ONE_THREAD: Final = "reader and sink do not share a thread"
 
 
 class Watcher(Protocol):
-    """Is notified when the query of a view starts, fails and catches up."""
+    """Is notified when the query of a view starts, and when it fails."""
 
     reached: int
 
@@ -64,18 +52,12 @@ class Watcher(Protocol):
     def started(self) -> None:
         """Its query runs."""
 
-    def idle(self, lsn: int) -> None:
-        """There is nothing more to read up to an LSN."""
-
 
 class FeedEnd(Protocol):
     """What serves the source of a query: a view's feed, or that of one of its parts."""
 
     def control(self, wire: Connection) -> None:
         """Answer the driver's questions until its connection ends."""
-
-    def send_part(self, names: str, start: str, last: str, wire: Connection) -> None:
-        """Send one part of a batch."""
 
     def send_live(self, names: str, start: str, wire: Connection) -> None:
         """Send every commit after an offset as it comes, until the batch ends."""
@@ -117,10 +99,9 @@ class TaskEndpoint:
         feed, results = self._feed, self._results
         roles: dict[str, Callable[[], None]] = {
             "control": lambda: self._control(wire),
-            "read": lambda: feed.send_part(words[0], words[1], words[2], wire),
             "tail": lambda: feed.send_live(words[0], words[1], wire),
-            "sink": lambda: results.sink(int(words[0]), int(words[1]), wire),
-            "commit": lambda: results.commit(int(words[0]), words[1], wire),
+            "sink": lambda: results.sink(wire),
+            "commit": lambda: results.commit(wire),
         }
         try:
             roles[role]()
@@ -210,7 +191,6 @@ class Runner:
 
     Attributes:
         state: what it is doing.
-        shifts: how often it has changed gear.
         restarts: how often its query was started again after a failure, or after Java's death.
         error: why it failed the last time, until it has got further; or why it restarts.
     """
@@ -226,7 +206,6 @@ class Runner:
         parts: Sequence[TaskEndpoint] = (),
     ) -> None:
         self.state: State = "starting"
-        self.shifts = 0
         self.restarts = 0
         self.error: Error | None = None
         self._awaits_java = False
@@ -238,17 +217,14 @@ class Runner:
         self._over = threading.Event()
         self._gracefully = True
         self._patiently = False
-        self._wanted: Literal["live", "catch-up"] | None = None
         ends = parts or (TaskEndpoint(feed, results),)
         self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
         self._wake = threading.Event()
         self._ready = threading.Event()
         self._setbacks = Setbacks(query.spark)
         self._corrections = Corrections(feed.live, watcher, wakeup=self._wake, over=self._over)
-        self._gear: Gear | None = None
         self._server: BridgeServer | None = None
         self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
-        feed.live.on_behind = self._wake.set
         feed.live.on_reading = watcher.started
         self._tasks.notify(self._wake.set)
 
@@ -257,11 +233,6 @@ class Runner:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
-
-    def shift(self, gear: Literal["live", "catch-up"]) -> None:
-        """Change into a gear now, whatever the lag."""
-        self._wanted = gear
-        self._wake.set()
 
     def wait_ready(self, seconds: float | None = None) -> bool:
         """Until its query runs, or has failed."""
@@ -276,8 +247,8 @@ class Runner:
     def stop(self, *, gracefully: bool = True, patiently: bool = False) -> None:
         """End. Gracefully: with a checkpoint, so that nothing has to be read again.
 
-        Patiently: however long the batch at hand takes, and in any gear. Another ``stop``, which is
-        not patient, ends the patience.
+        Patiently: however long the batch at hand takes. Another ``stop``, which is not patient,
+        ends the patience.
         """
         self._gracefully, self._patiently = gracefully, patiently
         self._over.set()
@@ -299,14 +270,11 @@ class Runner:
         while not self._over.is_set():
             try:
                 setbacks.begin()
-                self._run_in_gear()
+                self._run_query()
                 setbacks.clear()
             except Exception as raised:  # noqa: BLE001 - reported, and tried again
                 if self._over.is_set():
                     break
-                if _NOT_ONE_THREAD in str(raised) and self._query.may_exchange:
-                    self._query.needs_exchange = True
-                    continue
                 # Spark says only that a connection has ended; here is known why.
                 reason = self._tasks.error or raised
                 self._pause_after(setbacks.add(reason, raised, self._watcher.reached))
@@ -330,76 +298,24 @@ class Runner:
             self._fail(reason, hopeless=setback.is_hopeless)
         self._over.wait(setback.pause)
 
-    def _run_in_gear(self) -> None:
-        """One gear, until there is reason for another one."""
-        self._feed.live.tried_lsn = self._feed.live.dispatcher.lsn
+    def _run_query(self) -> None:
+        """Run the query until it fails or is stopped."""
+        live = self._feed.live
+        live.tried_lsn = live.dispatcher.lsn
         self._tasks.reset()
         self._server = self._query.server()
         self._tasks.add_to(self._server)
-        if self._watcher.reached == 0 and self._query.plan.is_global:
-            self._show_nothing()
-        if not self._query.is_live:
-            self._follow("micro-batch", "micro-batch", lambda: 0)
-            return
-        wanted, self._wanted = self._wanted, None
-        live = self._feed.live
         live.nets = self._setbacks.failed and live.beginning is not None
-        if self._query.plan.line:  # which is fast enough in one thread, and has only that
-            self._follow("live", "live", lambda: 0)
-            return
-        behind = self._feed.behind(self._query.offset(), SHIFT_UP)
-        if wanted == "catch-up" or (behind >= SHIFT_UP and wanted is None and not live.nets):
-            self._catch_up()
-        if self._over.is_set():
-            return
-        self._follow("live", "live", lambda: _should_shift_down(self._feed.live.lag()))
-
-    def _show_nothing(self) -> None:
-        """Emit what a global aggregate is of no rows; a crash may have come before that."""
-        _, nothing = self._query.result_of_nothing(rows=True)
-        if nothing is not None:
-            self._results.show(nothing.to_batches())
-
-    def _catch_up(self) -> None:
-        while not self._over.is_set():
-            self._feed.open_again()
-            self._feed.enough = lambda: SHIFT_UP
-            running = self._query.start("catch-up")
-            self._shifted("catch-up", "catching up")
-            while not running.wait(1):
-                if self._over.is_set():
-                    if not self._patiently:
-                        running.stop()
-                        return
-                    self._feed.end_batch()
-            try:
-                self._tasks.check(running)
-            except BaseException:  # of several queries the others go on
-                with contextlib.suppress(Exception):
-                    running.stop()
-                raise
-            if self._feed.is_ending:
-                return
-            until = self._feed.until
-            if until is not None:
-                self._watcher.idle(until)
-            if self._feed.behind(self._query.offset(), SHIFT_UP) < SHIFT_UP:
-                return
-
-    def _follow(self, gear: Gear, state: State, should_leave: Callable[[], int]) -> None:
-        """Run a query until it fails, is stopped, or there is reason for another gear."""
-        self._feed.open_again()
-        looks, place = 0, self._watcher.reached
-        running = self._query.start(gear)
-        self._shifted(gear, state)
+        live.open_again()
+        place = self._watcher.reached
+        running = self._query.start()
+        self._started()
         while running.is_active and self._tasks.error is None:
-            is_quiet = self._tasks.is_watched and not looks and self.error is None
+            is_quiet = self._tasks.is_watched and self.error is None
             self._wake.wait(None if is_quiet else _LOOK_SECONDS)
             self._wake.clear()
-            reasons = should_leave()
-            looks = looks + reasons if reasons else 0
-            if self._over.is_set() or self._wanted is not None or looks >= _PATIENCE:
-                self._leave(running, gear)
+            if self._over.is_set():
+                self._end(running)
                 return
             if self.error is not None and self._watcher.reached > place:
                 self.error = None
@@ -407,18 +323,11 @@ class Runner:
             running.stop()
         self._tasks.check(running)
 
-    def _leave(self, running: RunningQuery, gear: Gear) -> None:
-        """End a query at a checkpoint, if there is time for one.
-
-        When it falls behind soon after a checkpoint, reading a little again takes less.
-        """
+    def _end(self, running: RunningQuery) -> None:
+        """End a query, at a checkpoint if there is time for one."""
         live = self._feed.live
-        if self._over.is_set():
-            graceful = self._patiently or (gear == "live" and self._gracefully)
-        else:
-            graceful = gear == "live" and (self._wanted is not None or live.batch_rows > _LITTLE)
-        if graceful:
-            self._feed.end_batch()
+        if self._patiently or self._gracefully:
+            live.end_batch()
             deadline = time.monotonic() + _PARK_SECONDS
             while not live.wait_parked(0.05):
                 is_late = time.monotonic() > deadline and not self._patiently
@@ -429,17 +338,13 @@ class Runner:
         running.stop()
         live.drop_tail()
 
-    def _shifted(self, gear: Gear, state: State) -> None:
-        if self._gear is not None and self._gear != gear:
-            self.shifts += 1
-        self._gear = gear
+    def _started(self) -> None:
+        """Note that the query runs: it is ready for whoever waits for it when its task reads."""
         if self._awaits_java:
             self._awaits_java, self.error = False, None
             self._watcher.healed()
-        self.state = state
+        self.state = "live"
         self._ready.set()
-        if gear != "live":  # which is, to whoever waits for it, when its task reads
-            self._watcher.started()
 
     # ---- failures
 
@@ -463,8 +368,3 @@ class Runner:
         self._feed.live.drop_tail()
         self.state = "restarting"
         self.error = reason if isinstance(reason, Error) else query_failure(self._name, reason)
-
-
-def _should_shift_down(lag: int) -> int:
-    """How much speaks for the catch-up gear with so many rows behind, in looks."""
-    return _PATIENCE if lag > FAR_BEHIND else int(lag > SHIFT_DOWN)
