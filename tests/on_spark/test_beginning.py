@@ -6,10 +6,7 @@ import shutil
 from collections import Counter
 from hashlib import md5
 
-import pytest
-
 import millstream as ms
-from millstream.spark import gears
 from millstream.testing import TIMEOUT, Mirror, engine_of
 
 from .observing import rows_of, runner_of, settle
@@ -57,10 +54,7 @@ def commits(db, view):
     return len(list(engine_of(db).log.read(view)))
 
 
-@pytest.mark.parametrize("gear", ["live", "catch-up"])
-def test_rows_that_are_gone_are_not_read(db, gear, monkeypatch):
-    if gear == "catch-up":
-        monkeypatch.setattr(gears, "SHIFT_UP", 1)
+def test_rows_that_are_gone_are_not_read(db):
     with_history(db)
     for name, sql in VIEWS.items():
         db.execute(f"CREATE MATERIALIZED VIEW {name} AS {sql}")
@@ -117,7 +111,8 @@ def test_more_rows_than_a_frame_has_are_one_commit(db):
 def test_stopped_before_it_shows_anything(tmp_path, spark, monkeypatch):
     with ms.open(tmp_path / "db", spark=spark) as db:
         with_history(db)
-        monkeypatch.setattr("millstream.spark.live.LiveGear._check_open", _closed)
+        live = type(runner_of(db, "counts")._feed.live)
+        monkeypatch.setattr(live, "_check_open", _closed)
         db.execute(f"CREATE MATERIALIZED VIEW sums AS {SUMS}")
         runner_of(db, "sums").wait_ready(TIMEOUT)
     monkeypatch.undo()

@@ -1,8 +1,8 @@
-"""A process with views that is really killed, in either gear, at any moment, and opened again.
+"""A process with views that is really killed, at any moment, and opened again.
 
-The child has a Spark of its own; it pushes rows, reports what was flushed, and shifts gear now and
-then. After each kill this process opens the directory: every view is what the source's log says,
-its own log adds up to its rows, a subscriber resumes at its token, and nothing is delivered twice.
+The child has a Spark of its own; it pushes rows, and reports what was flushed. After each kill this
+process opens the directory: every view is what the source's log says, its own log adds up to its
+rows, a subscriber resumes at its token, and nothing is delivered twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,12 @@ from millstream.views import saver
 
 from ..effort import effort  # noqa: TID252 - tests have no name
 from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, runner_of, settle, window_of
-from .test_gears import NOON
 
 pytestmark = pytest.mark.crash
 
 ROUNDS = effort((2, 3), range(1, 9))
 LATENESS = timedelta(seconds=10)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SETUP = """
     CREATE SOURCE s (k BIGINT, n BIGINT, ts TIMESTAMP,
         WATERMARK FOR ts AS ts - INTERVAL '2 seconds');
@@ -71,9 +71,8 @@ def work(path, seed):
     dice = random.Random(seed)
     db = ms.open(path)
     source, at = db.source("s"), NOON + timedelta(hours=seed)
-    runners = [runner_of(db, each.view.name) for each in engine_of(db).views]
-    for runner in runners:
-        runner.wait_ready(TIMEOUT)
+    for each in engine_of(db).views:
+        runner_of(db, each.view.name).wait_ready(TIMEOUT)
     number = 0
     while True:
         rows = []
@@ -89,22 +88,16 @@ def work(path, seed):
         if dice.random() < 0.2:
             db.flush()
             os.write(1, f"{number}\n".encode())
-        if dice.random() < 0.005:
-            dice.choice(runners).shift(dice.choice(["catch-up", "live"]))
         time.sleep(0.001)  # paces the pushes, so that the views keep up until the kill
 
 
-def killed(path, seed, *, up, whole_group):
+def killed(path, seed, *, whole_group):
     """Let a child work, and kill it at a random moment; how many of its rows were acknowledged.
 
     Args:
-        up: catch up at every start, or hardly ever: which gear it is killed in.
         whole_group: kill its Java as well; else that has to notice by itself.
     """
-    code = (
-        f"from millstream.spark import gears; gears.SHIFT_UP = {1 if up else 10**9}; "
-        f"from tests.on_spark.test_crash import work; work({str(path)!r}, {seed})"
-    )
+    code = f"from tests.on_spark.test_crash import work; work({str(path)!r}, {seed})"
     child = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],
@@ -193,7 +186,7 @@ def check(db, mirrors):
     assert len({lsn for lsn, *_ in changes}) == len(changes)
 
 
-def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
+def test_killed_and_opened_again(tmp_path, spark):
     path, pushed = tmp_path / "db", 0
     mirrors = {name: Mirror(key_columns=keyed) for name, keyed in KEYED.items()}
     with ms.open(path, spark=spark) as db:
@@ -205,7 +198,7 @@ def test_killed_in_either_gear_and_opened_again(tmp_path, spark):
                 mirror.follow(first).catch_up(db)
             mirror.token = mirror.token or engine_of(db).log.token(db.lsn)
     for seed in ROUNDS:
-        acknowledged = killed(path, seed, up=seed % 2 == 0, whole_group=seed > 2)
+        acknowledged = killed(path, seed, whole_group=seed > 2)
         with ms.open(path, spark=spark) as db:
             kept = [
                 row for rows, _ in batches_of(db, "s") for row in rows if row[1] // 10**6 == seed

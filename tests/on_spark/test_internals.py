@@ -133,14 +133,6 @@ def test_no_rows_that_the_optimizer_knows_to_be_none(spark):
         assert plan.toString().startswith("LocalRelation <empty>")
 
 
-def test_whether_there_is_a_python_function(spark):
-    with canary("TreePattern.PYTHON_UDF", "views that cannot run in the live gear"):
-        mine = spark.newSession()
-        mine.udf.register("canary_half", lambda n: n / 2, "double")
-        assert internals.has_python_function(mine.sql("SELECT canary_half(id) AS h FROM range(3)"))
-        assert not internals.has_python_function(mine.sql("SELECT id / 2 AS h FROM range(3)"))
-
-
 @pytest.mark.parametrize(
     ("expression", "depends"),
     [

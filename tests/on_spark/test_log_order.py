@@ -201,7 +201,8 @@ def test_a_star_in_a_call_beside_windows(db):
     db.execute("INSERT INTO t VALUES (1), (2)")
     hop = "HOP(ts, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)"
     db.execute(
-        f"CREATE MATERIALIZED VIEW v AS SELECT COUNT(DISTINCT *) AS n FROM s WHERE v IN (SELECT v FROM t) GROUP BY {hop}"
+        "CREATE MATERIALIZED VIEW v AS SELECT COUNT(DISTINCT *) AS n FROM s "
+        f"WHERE v IN (SELECT v FROM t) GROUP BY {hop}"
     )
     db.insert("s", [(1, NOON), (1, NOON), (2, NOON)])
     settle(db, "v")
@@ -263,7 +264,8 @@ def test_a_common_table_expression_that_goes_by_an_order_is_read_by_another(db):
     db.execute("CREATE SOURCE s (k INT, v INT); CREATE TABLE t (k INT PRIMARY KEY)")
     db.execute("INSERT INTO t VALUES (1), (2)")
     db.execute(
-        "CREATE MATERIALIZED VIEW v AS WITH x AS (SELECT k, v FROM s WHERE k IN (SELECT k FROM t)), "
+        "CREATE MATERIALIZED VIEW v AS "
+        "WITH x AS (SELECT k, v FROM s WHERE k IN (SELECT k FROM t)), "
         "y AS (SELECT k, v, (SELECT FIRST(v) FROM x) AS f, "
         "(SELECT MODE(v) FROM x) AS m FROM x) "
         "SELECT k, LAST(v) AS l, MAX(f) AS f, LAST(m) AS m FROM y GROUP BY k"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -9,16 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millstream as ms
-from millstream.spark import gears
 from millstream.spark.checkpoint import offset_in
-from millstream.spark.gears import Runner
-from millstream.spark.query import RunningQuery
 from millstream.testing import TIMEOUT, Background, Mirror, engine_of, wait_until
 from millstream.views import replacement
-from millstream.views.definitions import HIDDEN
-from millstream.views.view import View
 
-from .observing import rows_of, settle
+from .observing import Runner, rows_of, settle
 
 pytestmark = pytest.mark.slow
 
@@ -37,31 +33,9 @@ def sums(rows):
     return Counter(found.items())
 
 
-def stopped_within_a_batch(monkeypatch):
-    """Have what is built catch up, and be stopped after results and before Spark's checkpoint."""
-    monkeypatch.setattr(gears, "SHIFT_UP", 1)
-    stopping, wait, stop, take = threading.Event(), RunningQuery.wait, Runner.stop, View.take
-
-    def noted(runner, **how):
-        stop(runner, **how)
-        stopping.set()
-
-    def held(view, *results, durably):
-        take(view, *results, durably=durably)
-        if durably and view.name.startswith(HIDDEN):
-            stopping.wait(1)  # or it is stopped after a later batch
-
-    monkeypatch.setattr(RunningQuery, "wait", lambda query, _: wait(query, 0.001))
-    monkeypatch.setattr(Runner, "stop", noted)
-    monkeypatch.setattr(View, "take", held)
-
-
-@pytest.mark.parametrize("gear", ["live", "catch-up"])
-def test_the_new_one_goes_on_where_it_was_built(tmp_path, spark, monkeypatch, gear):
+def test_the_new_one_goes_on_where_it_was_built(tmp_path, spark, monkeypatch):
     """Also where nothing is fast: the patience of other stops is at its end at once."""
-    monkeypatch.setattr(gears, "_PARK_SECONDS", 0.0)
-    if gear == "catch-up":
-        stopped_within_a_batch(monkeypatch)
+    monkeypatch.setattr(sys.modules[Runner.__module__], "_PARK_SECONDS", 0.0)
     pushed = [(n % 7, n) for n in range(1000)]
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(SETUP)

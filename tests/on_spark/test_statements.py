@@ -177,7 +177,7 @@ def test_a_live_batch_ends_after_some_rows_and_the_next_one_goes_on(db, monkeypa
     settled(db, "m")
     rows = sorted(db.query("SELECT * FROM m").fetchall())
     assert rows == [(g, len(range(g, 300, 7))) for g in range(7)]
-    assert (running.runner.state, running.runner.shifts) == ("live", 0)
+    assert running.runner.state == "live"
     place = offset_in(engine_of(db).views.storage.checkpoint_of(running.planned.definition))
     assert place is not None  # at least one checkpoint, although nothing was stopped
 
