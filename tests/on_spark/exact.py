@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import contextmanager
 
 import pyarrow as pa
 
+import millstream as ms
 from millstream.model import Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.columns import columns_json
 from millstream.spark.internals import empty_frame
 from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, engine_of, wait_until
+
 
 _MARK = Schema.of(at="TIMESTAMP")
 _OWN = ("_op", "_weight", "_lsn")
@@ -71,11 +74,17 @@ class Copy:
     Attributes:
         rows: the bag of rows.
         ops: how many rows were delivered as what; an update counts as two.
+        token: where to resume.
     """
 
     def __init__(self, subscription):
         self.rows = Counter()
         self.ops = Counter()
+        self.token = None
+        self._subscription = subscription
+
+    def follow(self, subscription):
+        """Read on from another subscription, which resumes at ``token``."""
         self._subscription = subscription
 
     def drain(self, last):
@@ -89,6 +98,7 @@ class Copy:
         for row in batch.to_arrow().to_pylist():
             self.rows[plain(tuple(v for n, v in row.items() if n not in _OWN))] += row["_weight"]
             self.ops[row["_op"]] += batch.kind == "changes"
+        self.token = batch.token
         assert min(self.rows.values(), default=0) >= 0, "a row went that was not there"
         self.rows = +self.rows
 
@@ -99,6 +109,7 @@ class Twin:
     def __init__(self, db, spark):
         self.db = db
         self.spark = Plain(spark)
+        self._user = spark
         self.pushed = {}
         self.watermark = {}
         self._delays = {}
@@ -154,12 +165,6 @@ class Twin:
         found = {name: self.runner(name) for name in self._expected}
         return {name: each for name, each in found.items() if isinstance(each, Runner)}
 
-    @property
-    def shifting(self):
-        """The runners of views that have two gears: not of lines of operators."""
-        views = engine_of(self.db).views
-        return [each for name, each in self.runners.items() if not views[name].planned.plan.line]
-
     # ---- what happens
 
     def push(self, name, rows, how="batch"):
@@ -205,22 +210,21 @@ class Twin:
         self.db.flush()
 
     def await_live(self):
-        """Wait until all views run in the live gear, or in the only one that they have."""
-        runners = self.runners
-        wanted = {name: "live" if self.may_live(name) else "micro-batch" for name in runners}
-        wait_until(
-            lambda: all(each.state == wanted[name] for name, each in runners.items()),
-            "the live gear",
-        )
+        """Wait until the queries of all views run."""
+        runners = self.runners.values()
+        wait_until(lambda: all(each.state == "live" for each in runners), "the live queries")
 
-    def may_live(self, name):
-        """Whether a view has a live gear."""
-        return engine_of(self.db).views[name].planned.plan.live
-
-    def shift(self, gear):
-        """Have all views change gear; returns without waiting."""
-        for each in self.runners.values():
-            each.shift(gear)
+    @contextmanager
+    def opened_again(self):
+        """The database closed and opened again, for some time; its subscribers resume."""
+        self.check()
+        path = self.db.path
+        self.db.close()
+        with ms.open(path, spark=self._user) as self.db:
+            self._sources = {name: self.db.source(name) for name in self._sources}
+            for name, copy in self.copies.items():
+                copy.follow(self.db.subscribe(f"SELECT * FROM {name}", start=copy.token))
+            yield self.db
 
     # ---- what is
 

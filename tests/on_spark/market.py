@@ -1,4 +1,4 @@
-"""A market: rows of every form while it is open, views over them, and what these must show."""
+"""A market for views under test: rows of every kind, and what views over them must come to."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Market(threading.Thread):
 
     def _trade(self):
         self._at += timedelta(milliseconds=self._dice.randint(0, 100))
-        back = 200 if self._dice.random() < 0.01 else self._dice.randint(0, 4)
+        back = 200 if self._dice.random() < 0.05 else self._dice.randint(0, 4)
         return (
             self._dice.choice(SYMBOLS),
             self._dice.randint(0, 100),

@@ -111,7 +111,8 @@ def test_more_rows_than_a_frame_has_are_one_commit(db):
 def test_stopped_before_it_shows_anything(tmp_path, spark, monkeypatch):
     with ms.open(tmp_path / "db", spark=spark) as db:
         with_history(db)
-        monkeypatch.setattr("millstream.spark.live.LiveFeed._check_open", _closed)
+        live = type(runner_of(db, "counts")._feed.live)
+        monkeypatch.setattr(live, "_check_open", _closed)
         db.execute(f"CREATE MATERIALIZED VIEW sums AS {SUMS}")
         runner_of(db, "sums").wait_ready(TIMEOUT)
     monkeypatch.undo()

@@ -69,7 +69,7 @@ def test_a_view_whose_connections_are_encrypted(db, monkeypatch):
     assert fill(db) == ANSWER
     sub = db.subscribe("SELECT * FROM v WHERE k = 'k1'")
     sub.recv(timeout=TIMEOUT)
-    for n in range(1, 50):  # one by one, in the live gear
+    for n in range(1, 50):  # one by one
         db.source("s").push(("k1", n))
         changes = list(sub.recv(timeout=TIMEOUT))
         assert changes[-1]["total"] == 1617 + sum(range(n + 1))

@@ -10,7 +10,7 @@ import millstream as ms
 from millstream.testing import TIMEOUT, wait_until
 
 from ..seed import SEED  # noqa: TID252
-from .observing import restart, settle
+from .observing import settle
 from .test_line_bank import SETUP, VIEWS, push_some, transfers
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,6 @@ def test_what_changes_a_sum_is_the_sum_of_its_cause(tmp_path, spark):
             push_some(db, dice)
         settle(db, *VIEWS)
         check_credits(db, waiting(live))
-        restart(db, "credits")
         db.source("transfers").push_batch(transfers(dice, 3000))
         push_some(db, dice)
         settle(db, *VIEWS)

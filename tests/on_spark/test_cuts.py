@@ -11,7 +11,7 @@ import millstream as ms
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from ..seed import SEED  # noqa: TID252
-from .observing import restart, settle
+from .observing import settle
 from .test_line_bank import SETUP, VIEWS, push_some, transfers
 
 pytestmark = pytest.mark.slow
@@ -141,33 +141,6 @@ def check_sums(copies, db):
     for _, payee, amount in rows_at(db, "transfers", copies.lsn):
         received[payee] += amount
     assert copies["credits"] == Counter(received.items())
-
-
-def test_cuts_across_restarts(tmp_path, spark):
-    dice, copies = random.Random(SEED), Copies("credits", "debits", "transfers")
-    with ms.open(tmp_path / "db", spark=spark) as db:
-        db.execute(SETUP)
-        settle(db, *VIEWS)
-        subscription = copies.subscribe(db)
-        for number in range(60):
-            push_some(db, dice)
-            if number % 20 == 10:
-                db.source("transfers").push_batch(transfers(dice, 60_000))
-                restart(db, "credits", "debits")
-            while (cut := subscription.try_recv()) is not None:
-                copies.apply(cut)
-                assert (
-                    copies.total("credits")
-                    == copies.total("debits")
-                    == copies.total("transfers", 2)
-                )
-        settle(db, *VIEWS)
-
-        def check(each):
-            assert each.total("credits") == each.total("debits") == each.total("transfers", 2)
-
-        copies.take_all(subscription, check)
-        check_sums(copies, db)
 
 
 def test_views_of_different_sources_and_over_views_and_selects(tmp_path, spark):

@@ -131,7 +131,7 @@ class Site:
                 if not same(found, expected):
                     wrong.append((name, reader, found, expected))
         assert not wrong
-        wait_until(lambda: set(self.states()) <= {"live", "micro-batch"}, self.states)
+        wait_until(lambda: set(self.states()) == {"live"}, self.states)
         assert not self.errors()
 
     def rows(self, name, *, stale_ok=False):

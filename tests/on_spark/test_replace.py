@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millstream as ms
-from millstream.spark import runner
 from millstream.spark.checkpoint import offset_in
+from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, Background, Mirror, engine_of, wait_until
 from millstream.views import replacement
 
@@ -35,7 +36,7 @@ def sums(rows):
 
 def test_the_new_one_goes_on_where_it_was_built(tmp_path, spark, monkeypatch):
     """Also where nothing is fast: the patience of other stops is at its end at once."""
-    monkeypatch.setattr(runner, "_PARK_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules[Runner.__module__], "_PARK_SECONDS", 0.0)
     pushed = [(n % 7, n) for n in range(1000)]
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(SETUP)

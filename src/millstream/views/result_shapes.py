@@ -277,10 +277,13 @@ class PlainRows:
         return ViewUpdate([(self._name, shown), *parts] if shown is not None else parts, apply)
 
     def _plain(self, batch: ChangeBatch, lsn: int) -> ViewUpdate:
+        """What changes, whose rows nobody keeps; a row that goes and comes again does not."""
+
         def apply() -> None:
             self._cause = lsn
 
-        return ViewUpdate([(self._name, batch)], apply)
+        shown = batch if batch.is_insert_only else _shown(batch, self._schema)
+        return ViewUpdate([] if shown is None else [(self._name, shown)], apply)
 
     def advance(self, watermark: int | None, now: int) -> ViewUpdate | None:
         """None: there is no pending output."""
@@ -330,7 +333,7 @@ class PlainRows:
 
 
 def _shown(batch: ChangeBatch, schema: Schema) -> ChangeBatch | None:
-    """What changes of stored rows are in the columns that are shown; None when nothing."""
+    """What changes are in the columns that are shown; None when nothing."""
     rows = batch.arrow.select(list(schema.names))
     places, weights = net(rows, batch.weights_arrow().to_numpy())
     if not len(places):
