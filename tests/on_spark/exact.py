@@ -16,7 +16,6 @@ from millstream.spark.internals import empty_frame
 from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, engine_of, wait_until
 
-
 _MARK = Schema.of(at="TIMESTAMP")
 _OWN = ("_op", "_weight", "_lsn")
 

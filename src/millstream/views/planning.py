@@ -32,6 +32,7 @@ from millstream.sql import (
 from millstream.sql.expressions import Projection
 from millstream.sql.inputs import CLOCK
 from millstream.state.emission import END
+from millstream.views.failures import outdated
 from millstream.views.result_shapes import GroupedRows, PlainRows
 from millstream.views.spark_refusals import check_casts, located
 
@@ -60,7 +61,7 @@ class PlannedView:
         partitioned_by: the columns of its inputs by which it is split, if it has several
             partitions; known when it is created.
         read: what it was planned over, as it was then: when it is created, that must still be so.
-        is_outdated: whether an earlier version has stored its rows with other hidden columns.
+        is_outdated: whether an earlier version has stored its rows with more hidden columns.
     """
 
     statement: CreateView
@@ -290,8 +291,10 @@ class ViewPlanner:
         try:
             found = query.result_columns()
         except SqlError as error:
-            with contextlib.suppress(SparkError):  # Spark computes what has constants only at once
-                check_casts(query, statement, self.input)
+            casts = []
+            with contextlib.suppress(SparkError, SqlError):
+                casts = query.implicit_casts()
+            check_casts(casts, statement, self.input)  # Spark has computed those of constants
             raise located(error, statement, query) from error
         if query.reads_clock():
             line, column = clock_place(statement)
@@ -302,7 +305,7 @@ class ViewPlanner:
                 column=column,
                 hint="A view is a function of its log: push the time as a column.",
             )
-        check_casts(query, statement, self.input)
+        check_casts(query.implicit_casts(), statement, self.input)
         return found
 
     def _split(
@@ -365,6 +368,10 @@ class ViewPlanner:
             hidden: the columns that it stores and does not show.
             on_spark: whether Spark has kept it so far; then it goes on from Spark's checkpoint,
                 even if this version could do without.
+
+        Raises:
+            OutdatedRowsError: an earlier version has stored its rows without columns that are
+                needed now.
         """
         widths = dict(definition.widths)
 
@@ -386,13 +393,16 @@ class ViewPlanner:
         if keys or statement.emit.mode == "changes":
             plan = replace(plan, shape="groups" if keys else "rows", keys=keys)
         wanted = _hidden_names(plan, statement) - set(definition.schema.names)
-        is_outdated = wanted != {each.name for each in hidden}
+        stored = {each.name for each in hidden}
+        if wanted - stored:
+            raise outdated(definition)
         hidden = [each for each in hidden if each.name in wanted]
         if definition.watermark is not None:  # else it would have been refused
             plan = replace(plan, retracts=False)
         elif statement.kind == "view":  # as its rows were stored so far
             plan = replace(plan, retracts=definition.saves_rows)
         shape = self._shape(plan, statement, definition, hidden)
+        is_outdated = stored != wanted
         return PlannedView(statement, definition, plan, None, shape, is_outdated=is_outdated)
 
 

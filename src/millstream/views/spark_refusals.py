@@ -13,7 +13,7 @@ from millstream.sql.adhoc.binder import TIME_FUNCTIONS
 from millstream.sql.statements.cursor import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, Input
@@ -48,13 +48,20 @@ def _hint_for(function: str, query: SparkQuery, otherwise: str) -> str:
     return did_you_mean(function, query.functions(), otherwise)
 
 
-def check_casts(query: SparkQuery, statement: CreateView, inputs: Callable[[str], Input]) -> None:
+def check_casts(
+    casts: Iterable[tuple[str, str]], statement: CreateView, inputs: Callable[[str], Input]
+) -> None:
     """Refuse text where another type is expected: the first row that cannot be cast would fail.
+
+    Args:
+        casts: those that Spark has added, see ``SparkQuery.implicit_casts``.
+        statement: the statement.
+        inputs: gives what a log is by its name.
 
     Raises:
         SqlTypeError: the same as of an ad-hoc query, where that has an error of types, too.
     """
-    for kind, name in query.implicit_casts():
+    for kind, name in casts:
         _check_ad_hoc(statement, inputs)
         expected, (line, column) = parse_type(kind).sql, column_place(statement, name)
         raise SqlTypeError(

@@ -271,8 +271,6 @@ class Views:
         self._saver.hold(definition)  # even if it cannot be opened
         try:
             planned = planned or replan(self.storage, self.planner, definition)
-            if planned.is_outdated and not planned.shape.emits_at_once:
-                return None, unopened(definition, outdated(definition))
             if CLOCK in planned.inputs:
                 self.clock.open()
             return self._connected(planned, self._loaded(planned)), None
