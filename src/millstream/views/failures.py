@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Error, ViewFailedError
 from millstream.spark.failure import CORRECT, REPLACE, view_failure
+from millstream.views.planning import OutdatedRowsError
 
 if TYPE_CHECKING:
     from millstream.catalog import Definition
@@ -60,21 +61,12 @@ def unopened(definition: Definition, error: Exception) -> ViewFailedError:
     failed = ViewFailedError(
         f"{definition.name} could not be opened: {what}",
         view=definition.name,
-        hint=f"SHOW CREATE {definition.name} shows it; CREATE OR REPLACE it, or DROP {kind} it",
+        hint=error.hint
+        if isinstance(error, OutdatedRowsError)
+        else f"SHOW CREATE {definition.name} shows it; CREATE OR REPLACE it, or DROP {kind} it",
     )
     failed.__cause__ = error
     return failed
-
-
-class OutdatedRowsError(Error):
-    """The rows that an earlier version has stored of a view have no place in this one."""
-
-
-def outdated(definition: Definition) -> OutdatedRowsError:
-    """The error of a view until it is computed anew, see ``engine.ddl.rebuild``."""
-    return OutdatedRowsError(
-        f"{definition.name} was stored by an earlier version, and is being computed anew"
-    )
 
 
 def half_dropped(name: str, error: Error) -> ViewFailedError:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millstream.catalog import Definition, options_of
 from millstream.errors import (
+    Error,
     SqlColumnError,
     SqlError,
     SqlOptionError,
@@ -32,7 +33,6 @@ from millstream.sql import (
 from millstream.sql.expressions import Projection
 from millstream.sql.inputs import CLOCK
 from millstream.state.emission import END
-from millstream.views.failures import outdated
 from millstream.views.result_shapes import GroupedRows, PlainRows
 from millstream.views.spark_refusals import check_casts, located
 
@@ -43,6 +43,20 @@ if TYPE_CHECKING:
     from millstream.model.types import SqlType
     from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, SelectPlan, ViewPlan, WatermarkSpec
+
+
+class OutdatedRowsError(Error):
+    """An earlier version has stored the rows of a view otherwise; see ``engine.ddl.rebuild``.
+
+    Args:
+        definition: the view.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__(
+            f"an earlier version has stored its {definition.kind}, which is computed anew",
+            hint="it is there when the log has been read again",
+        )
 
 
 @dataclass(slots=True)
@@ -395,7 +409,7 @@ class ViewPlanner:
         wanted = _hidden_names(plan, statement) - set(definition.schema.names)
         stored = {each.name for each in hidden}
         if wanted - stored:
-            raise outdated(definition)
+            raise OutdatedRowsError(definition)
         hidden = [each for each in hidden if each.name in wanted]
         if definition.watermark is not None:  # else it would have been refused
             plan = replace(plan, retracts=False)

@@ -35,16 +35,10 @@ from millstream.views.definitions import (
     replan,
     undefine,
 )
-from millstream.views.failures import (
-    OutdatedRowsError,
-    half_dropped,
-    outdated,
-    unopened,
-    view_failed,
-)
+from millstream.views.failures import half_dropped, unopened, view_failed
 from millstream.views.follower import follow
 from millstream.views.on_spark import SparkViews
-from millstream.views.planning import ViewPlanner
+from millstream.views.planning import OutdatedRowsError, ViewPlanner
 from millstream.views.result_shapes import PENDING, STATE
 from millstream.views.running import Stalled
 from millstream.views.view import View
@@ -276,7 +270,7 @@ class Views:
             return self._connected(planned, self._loaded(planned)), None
         except LogCorruptError as error:
             is_old = planned is not None and planned.is_outdated
-            return None, unopened(definition, outdated(definition) if is_old else error)
+            return None, unopened(definition, OutdatedRowsError(definition) if is_old else error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
             return None, unopened(definition, error)
 
