@@ -14,6 +14,7 @@ from millstream.errors import (
     ViewFailedError,
 )
 from millstream.model.display import shown_values
+from millstream.spark.refusals import refusal_of
 from millstream.sql.statements.cursor import did_you_mean
 
 if TYPE_CHECKING:
@@ -171,6 +172,9 @@ def sql_error(raised: BaseException, sql: str) -> Error:
         name, known = missing
         hint = did_you_mean(name, known, f"Available columns: {', '.join(known)}.")
         return SqlColumnError(f"there is no column {name}", sql=sql, hint=hint)
+    refusal = refusal_of(text)
+    if refusal is not None:
+        return refusal.kind(refusal.message, sql=sql, hint=refusal.hint)
     said = spark_message(text) or type(raised).__name__
     if _CONDITION.search(text):
         return SqlError(said, sql=sql, hint=_REFERENCE)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import SqlColumnError, SqlError, SqlTypeError
 from millstream.model.types import parse_type
 from millstream.spark.failure import FunctionRefused, misused_function, unresolved_column
+from millstream.spark.refusals import refusal_of
 from millstream.sql import as_query, column_place, function_place
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.adhoc.binder import TIME_FUNCTIONS
@@ -34,6 +35,11 @@ def located(error: SqlError, statement: CreateView, query: SparkQuery) -> SqlErr
         line, at = function_place(statement, cause.name)
         if isinstance(error, SqlColumnError):
             hint = _hint_for(cause.name, query, hint)
+    elif (refusal := refusal_of(str(cause))) is not None:
+        if refusal.function:
+            line, at = function_place(statement, refusal.function)
+        else:
+            line, at = column_place(statement, refusal.column)
     elif (column := unresolved_column(str(cause))) is not None:
         line, at = column_place(statement, column[0])
     else:

@@ -270,6 +270,10 @@ def _known_as(table: exp.Table) -> exp.Expr:
 def _check_forms(tree: exp.Query, errors: ErrorReporter) -> None:
     """Refuse what Spark SQL has no words for, or what no operator does."""
     check_recursion(tree, errors)
+    for star in tree.find_all(exp.Star):
+        odd = [each for each in ("replace", "rename") if star.args.get(each)]
+        if odd:
+            errors.refuse(star, f"* {odd[0].upper()} is not supported", "Name the columns.")
     for union in tree.find_all(exp.SetOperation):
         if union.args.get("by_name"):
             hint = "Write the columns in the same order."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from millstream.sql.views.functions import is_aggregate
 from millstream.sql.views.log_order import leave_out
 from millstream.sql.views.trees import alias, both, call, column, iff, is_null, not_null, text
 from millstream.sql.views.windows import (
@@ -64,7 +65,9 @@ def rewrite_windows(query: exp.Select, errors: ErrorReporter) -> None:
     for each in own:
         window = window_in(each)
         if window is None and (is_bound(each) or is_bound_name(each)):
-            window = _meant(each, keys)
+            window = _meant(each, keys, errors)
+        elif window is not None and group:
+            _check_key(window, each, keys, group, errors)
         if window is not None:
             each.replace(windows.value(window, each))
 
@@ -131,8 +134,39 @@ def window_in(tree: exp.Expr) -> exp.Expr | None:
     return window if is_window(window) else None
 
 
-def _meant(bound: exp.Expr, windows: list[exp.Expr]) -> exp.Expr | None:
-    """The window of a bound that does not say all of it."""
+def _check_key(
+    window: exp.Expr,
+    place: exp.Expr,
+    keys: list[exp.Expr],
+    group: exp.Expr,
+    errors: ErrorReporter,
+) -> None:
+    """Refuse a window beside groups that is none of them; its time may be one, or aggregated.
+
+    Raises:
+        SqlUnsupportedError: it is not the same for all rows of a group.
+    """
+    inner: exp.Expr | None = place
+    while inner is not None and not isinstance(inner, exp.Select):
+        if is_aggregate(inner) or isinstance(inner, exp.Where | exp.Join | exp.Group):
+            return
+        inner = inner.parent
+    if window in keys or window.expressions[0] in group.expressions:
+        return
+    name = str(place.this).upper()
+    if any(is_window(each) for each in keys):
+        hint = "Write the same as in GROUP BY, or WINDOW_START."
+        errors.refuse(place, f"{name} is of another window than GROUP BY", hint)
+    hint = f"Add {window.sql()} to GROUP BY."
+    errors.refuse(place, f"{name} needs a window in GROUP BY", hint)
+
+
+def _meant(bound: exp.Expr, windows: list[exp.Expr], errors: ErrorReporter) -> exp.Expr | None:
+    """The window of a bound that does not say all of it.
+
+    Raises:
+        SqlUnsupportedError: it is a bound of another kind of window.
+    """
     name = (bound.name if isinstance(bound, exp.Column) else str(bound.this)).upper()
     kind = name.removesuffix("_START").removesuffix("_END")
     times = bound.expressions[:1] if is_bound(bound) else []
@@ -141,6 +175,10 @@ def _meant(bound: exp.Expr, windows: list[exp.Expr]) -> exp.Expr | None:
         same = kind in {"WINDOW", str(window.this).upper()}
         return same and (not times or times == window.expressions[:1])
 
+    kinds = [str(each.this).upper() for each in windows]
+    if windows and kind not in {"WINDOW", *kinds}:
+        hint = f"Write {kinds[0]}_START, or WINDOW_START."
+        errors.refuse(bound, f"the window in GROUP BY is a {kinds[0]}", hint)
     return next(filter(fits, windows), next(iter(windows), None))
 
 
