@@ -173,15 +173,11 @@ class SparkViews:
 
     def inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
         """What the feed of a view reads."""
-        window, closes = plan.window, planned.statement.emit.closes
-        if window is not None and window.kind == "session" and closes:
-            # What is older than the watermark could join a session that has closed.
-            window = replace(window, size=1)
         tenant = planned.tenant
         return FeedInputs(
             plan.inputs,
             tuple(self._storage.schema_of(each) for each in plan.inputs),
-            window,
+            plan.window,
             tuple(map(self._watermarked, plan.inputs)),
             plan.lateness,
             planned.definition.begins,

@@ -85,7 +85,7 @@ def add_hidden(
         end: exp.Expr = column("WINDOW_END")
         if window.kind == "session":
             keys[_START] = column("WINDOW_START")
-            end = _after_session()
+            end = _after_session(window, is_final=view.emit.mode == "final")
         else:
             keys[END] = end
         ends[END] = end
@@ -184,9 +184,14 @@ def leave_out_closed(tree: exp.Query, window: Window, lateness: int, orders: Log
     query.set("where", exp.Where(this=both([where.this if where else None, in_time])))
 
 
-def _after_session() -> exp.Expr:
-    """When a session has closed: a row just at its end still belongs to it."""
-    micros = exp.Add(this=call("unix_micros", column("WINDOW_END")), expression=number(1))
+def _after_session(window: Window, *, is_final: bool) -> exp.Expr:
+    """When a session has closed.
+
+    A row just at its end still belongs to it. A row that is in time may come up to a gap after its
+    last one: only then it is final.
+    """
+    after = 1 + (window.size if is_final else 0)
+    micros = exp.Add(this=call("unix_micros", column("WINDOW_END")), expression=number(after))
     return call("timestamp_micros", micros)
 
 
