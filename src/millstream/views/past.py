@@ -279,9 +279,24 @@ class Past:
             definition = self._storage.catalog[name]
             if definition.kind == "source" or definition.is_late_log:
                 continue
+            if definition.query and place in plan.dated:
+                self._check_order(definition)
             rows = read(definition)
             held[place] = list(rows if inputs.keep is None else map(inputs.keep, rows))
         return held
+
+    def _check_order(self, definition: Definition) -> None:
+        """Refuse what goes by the order of the rows of a view: what is computed anew has none.
+
+        Raises:
+            SqlUnsupportedError: it is computed anew.
+        """
+        planned = self._views[definition.name].planned
+        if planned.select is None and self._is_computed(planned):
+            raise SqlUnsupportedError(
+                f"FIRST, LAST and the like over {definition.name}, a view, have no past",
+                hint="MIN_BY(x, y) and MAX_BY(x, y) do not go by the order of a log.",
+            )
 
 
 def _goes_by_log(plan: ViewPlan) -> bool:
