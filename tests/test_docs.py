@@ -120,7 +120,7 @@ def test_the_market_is_live_on_spark():
     assert done.stderr == ""
     said = " ".join(done.stdout.split())
     assert re.search(r"console: http://127\.0\.0\.1:\d+/ ", said), said
-    summary = r"[\d,]+ rows in, [\d,]+ changes out; .* gear live; volume [\d,]+$"
+    summary = r"[\d,]+ rows in, [\d,]+ changes out; .* view live; volume [\d,]+$"
     assert re.search(summary, said), said
 
 

@@ -91,7 +91,9 @@ def test_the_context_of_this_process(spark):
 
 
 UNLISTED = {  # read by their names, without an entry in Spark's list
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
     "spark.sql.streaming.checkpointFileManagerClass",
     "fs.file.impl",  # Hadoop's, and the next one
     "fs.file.impl.disable.cache",

@@ -13,6 +13,7 @@ import pytest
 
 import millstream as ms
 from millstream.spark import live
+from millstream.spark.checkpoint import offset_in
 from millstream.testing import Mirror, engine_of, wait_until
 from millstream.views import running
 
@@ -39,10 +40,10 @@ def test_many_batches_while_rows_come(db, monkeypatch):
     db.execute(SETUP)
     mirrors = [subscribers(db)]
     with Market(db, seed=2):
-        query, seen = runner_of(db, "sums")._query, set()
+        checkpoint, seen = runner_of(db, "sums")._query.checkpoint, set()
 
         def has_several():
-            place = query.offset()
+            place = offset_in(checkpoint)
             seen.add(place and place.lsn)
             return len(seen) > 5
 

@@ -1,6 +1,6 @@
 """A simulated market: OHLC and VWAP per symbol and minute, on Spark, pushed at each trade.
 
-A thread pushes trades. A view on Spark, in the live gear, turns each into a change of its symbol's
+A thread pushes trades. A view on Spark turns each into a change of its symbol's
 minute; a callback is given the change. What a trade was pushed at travels with it, so the table
 prints how long it took from the push to the change. The console shows the same in a browser.
 """
@@ -99,10 +99,10 @@ class Market(threading.Thread):
         self.join()
 
 
-def table_of(meter: Meter, pushed: int, gear: str) -> Table:
+def table_of(meter: Meter, pushed: int, state: str) -> Table:
     """What there is to see."""
     table = Table(
-        title=f"{pushed:,} trades, {meter.changes:,} changes, gear: {gear}, push to change "
+        title=f"{pushed:,} trades, {meter.changes:,} changes, view: {state}, push to change "
         f"p50 {meter.percentile(0.5):.2f} ms, p99 {meter.percentile(0.99):.2f} ms"
     )
     for name in ("symbol", "minute", "open", "high", "low", "close", "vwap", "volume"):
@@ -146,8 +146,8 @@ def show(
     ):
         while time.monotonic() < until:
             time.sleep(0.25)
-            gear = db.metrics()["views"]["ohlc"]["state"]
-            live.update(table_of(meter, market.pushed, gear), refresh=True)
+            state = db.metrics()["views"]["ohlc"]["state"]
+            live.update(table_of(meter, market.pushed, state), refresh=True)
 
 
 def run_market(seconds: float, *, keep: bool = False, http: str = "127.0.0.1:0") -> None:
@@ -169,11 +169,11 @@ def run_market(seconds: float, *, keep: bool = False, http: str = "127.0.0.1:0")
             finally:
                 market.stop()
         db.wait_for("ohlc", timeout=60)
-        gear = db.metrics()["views"]["ohlc"]["state"]
-        console.print(table_of(meter, market.pushed, gear))
+        state = db.metrics()["views"]["ohlc"]["state"]
+        console.print(table_of(meter, market.pushed, state))
         volume = db.query("SELECT SUM(volume) AS v FROM ohlc").fetchall()[0][0]
         console.print(
             f"{market.pushed:,} rows in, {meter.changes:,} changes out; push to change "
             f"p50 {meter.percentile(0.5):.2f} ms, p99 {meter.percentile(0.99):.2f} ms; "
-            f"gear {gear}; volume {volume:,}"
+            f"view {state}; volume {volume:,}"
         )

@@ -93,8 +93,8 @@ def _database(text: Exposition, found: dict[str, Any]) -> None:
     for name, kind, field, about in _OF_VIEWS:
         samples = [({"view": each}, counts[field]) for each, counts in views.items()]
         text.add(f"view_{name}", kind, about, samples)
-    gears = [({"view": each, "gear": counts["state"]}, 1) for each, counts in views.items()]
-    text.add("view_gear", "gauge", "1 for the gear or state that a view is in.", gears)
+    states = [({"view": each, "state": counts["state"]}, 1) for each, counts in views.items()]
+    text.add("view_state", "gauge", "1 for the state that a view is in.", states)
     _connectors(text, found["connectors"])
     for name, kind, field, about in _OF_SUBSCRIPTIONS:
         samples = [

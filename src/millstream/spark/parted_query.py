@@ -102,10 +102,6 @@ class PartedQuery(SparkQuery):
         """The names under which the server knows the parts."""
         return [f"{self.feed}/{part}" for part in range(self.key_parts.count)]
 
-    def offset(self) -> Offset | None:
-        """The place in the feed up to which the state of all parts counts."""
-        return offset_of_parts(self.checkpoint, self.key_parts.count)
-
     def state_size(self) -> tuple[int, int] | None:
         """How many rows their state has, and how many bytes; None when that is not known."""
         sizes = [each.state_size() for each in self._parts]
@@ -154,17 +150,6 @@ class RunningParts(RunningQuery):
     def is_active(self) -> bool:
         """Whether all of them run."""
         return all(each.is_active for each in self._parts)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for their end; whether all have ended, or one by an error."""
-        share = seconds / len(self._parts)
-        ended = [each.wait(share) for each in self._parts]
-        return all(ended) or self.failed
-
-    @property
-    def failed(self) -> bool:
-        """Whether an error has ended one of them."""
-        return any(each.failed for each in self._parts)
 
     def stop(self) -> None:
         """End them, and wait for that."""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.spark.bridge.server import BridgeServer
-    from millstream.spark.checkpoint import Offset
     from millstream.spark.lowering import Line
     from millstream.spark.past import PastRelation
     from millstream.spark.session import Spark
@@ -117,10 +116,6 @@ class SparkQuery:
         """The names under which the server knows it."""
         return [self.feed]
 
-    def offset(self) -> Offset | None:
-        """The place in the feed up to which its state counts; None when it has none yet."""
-        return offset_in(self.checkpoint)
-
     def start(self) -> RunningQuery:
         """Run it, from the checkpoint on.
 
@@ -141,7 +136,7 @@ class SparkQuery:
             .trigger(realTime=_FOR_EVER)
         )
         attempt = calls(result.sparkSession)  # Java may have died: not another one's
-        return RunningQuery(attempt, value(attempt.start(internals.java_writer(writer))))
+        return RunningQuery(value(attempt.start(internals.java_writer(writer))))
 
     def streaming_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """What leaves the line of operators that the query's plan becomes.
@@ -357,27 +352,16 @@ class RunningQuery:
     """A query that was started.
 
     Args:
-        calls: ``Attempt.java``.
         query: a StreamingQuery of Java.
     """
 
-    def __init__(self, calls: Any, query: Any) -> None:  # noqa: ANN401
-        self._calls = calls
+    def __init__(self, query: Any) -> None:  # noqa: ANN401
         self._query = query
 
     @property
     def is_active(self) -> bool:
         """Whether it runs."""
         return bool(self._query.isActive())
-
-    @property
-    def failed(self) -> bool:
-        """Whether an error has ended it."""
-        return bool(self._query.exception().isDefined())
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for its end; whether it has ended, by itself or by an error."""
-        return bool(self._calls.ended(self._query, int(seconds * 1000)))
 
     def stop(self) -> None:
         """End it, and wait for that."""

@@ -289,7 +289,7 @@ class Past:
         """Refuse what goes by the order of the rows of a view: what is computed anew has none.
 
         Raises:
-            SqlUnsupportedError: it does.
+            SqlUnsupportedError: it is computed anew.
         """
         planned = self._views[definition.name].planned
         if planned.select is None and self._is_computed(planned):

@@ -1,4 +1,4 @@
-/** The list of what exists: row counts, gear, lag, and what is wrong, in plain words. */
+/** The list of what exists: row counts, state, lag, and what is wrong, in plain words. */
 
 import { count, el, plural, quoted, rate, setData, setText } from "./dom.js";
 
@@ -24,7 +24,7 @@ const sentence = (text) => {
 };
 
 /** How it runs, in a word or two. */
-function gear({ kind, state, tenant }) {
+function stateOf({ kind, state, tenant }) {
   if (kind === "source" || kind === "table") return state && !CALM.has(state) ? state : "";
   return state ?? (tenant ? "" : "live");
 }
@@ -41,7 +41,7 @@ class Item {
   constructor(relation, actions) {
     this.name = el("span", { class: "name" }, relation.name);
     this.size = el("span", { class: "size" });
-    this.gear = el("span", { class: "pill" });
+    this.state = el("span", { class: "pill" });
     this.rate = el("span", { class: "rate" });
     this.columns = el("dl");
     this.query = el("pre", { class: "definition", hidden: true });
@@ -52,7 +52,7 @@ class Item {
     this.details = el(
       "details",
       null,
-      el("summary", null, this.name, this.size, this.gear, this.rate),
+      el("summary", null, this.name, this.size, this.state, this.rate),
       this.columns,
       this.query,
       this.facts,
@@ -63,11 +63,11 @@ class Item {
 
   update(relation, perSecond) {
     const why = trouble(relation);
-    const word = gear(relation);
+    const word = stateOf(relation);
     setText(this.size, size(relation));
-    setText(this.gear, word);
-    setData(this.gear, "state", word);
-    this.gear.hidden = !word;
+    setText(this.state, word);
+    setData(this.state, "state", word);
+    this.state.hidden = !word;
     const isBehind = relation.lag_rows > BEHIND;
     const pace = perSecond > 0 ? rate(perSecond) : "";
     setText(this.rate, isBehind ? `${count(relation.lag_rows)} behind` : pace);

@@ -11,8 +11,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.streaming.DataStreamWriter;
-import org.apache.spark.sql.streaming.StreamingQuery;
-import org.apache.spark.sql.streaming.StreamingQueryException;
 import scala.Option;
 
 /**
@@ -119,15 +117,6 @@ public final class Attempt {
       return new Attempt(writer.start(), null);
     } catch (Throwable thrown) {
       return new Attempt(null, thrown);
-    }
-  }
-
-  /** Waits for the end of a query, whatever it ended by; whether it has ended. */
-  public static boolean ended(StreamingQuery query, long milliseconds) {
-    try {
-      return query.awaitTermination(milliseconds);
-    } catch (StreamingQueryException thrown) {
-      return true;
     }
   }
 }

@@ -2,7 +2,6 @@ package millstream.line;
 
 import java.io.Serializable;
 import java.util.ArrayList;
-import java.util.List;
 import millstream.bridge.LiveReader;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
