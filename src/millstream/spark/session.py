@@ -79,7 +79,6 @@ _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing."
 TUNING: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     _STREAMING + "stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -298,6 +297,7 @@ class Spark:
         _USERS.has_views = True
         tuning = TUNING | (LINE_TUNING if line else {})
         settings = {name: self._options.get(name, value) for name, value in tuning.items()}
+        settings["spark.sql.shuffle.partitions"] = "1"  # whatever the user's: a line is one task
         return internals.cloned_session(self.session, settings)
 
     def is_cold(self, kind: str) -> bool:
