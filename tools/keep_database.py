@@ -83,8 +83,10 @@ ON_SPARK = """
 """
 RELATIONS = {
     "plain": ["trades", "tenants", "made", "accounts", "everything", "large", "rich"],
-    "on-spark": ["trades", "companies", "volumes", "minutes", "named", "ranks", "totals", "overall"]
-    + ["ends", "busy", "hours", "final", "visits", "calls", "names"],
+    "on-spark": [
+        *("trades", "companies", "volumes", "minutes", "named", "ranks", "totals", "overall"),
+        *("ends", "busy", "hours", "final", "visits", "calls", "names"),
+    ],
 }
 
 

@@ -13,8 +13,9 @@ from millstream.model import Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.columns import columns_json
 from millstream.spark.internals import empty_frame
-from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, engine_of, wait_until
+
+from .observing import is_on_spark
 
 _MARK = Schema.of(at="TIMESTAMP")
 _OWN = ("_op", "_weight", "_lsn")
@@ -162,7 +163,7 @@ class Twin:
     @property
     def runners(self):
         found = {name: self.runner(name) for name in self._expected}
-        return {name: each for name, each in found.items() if isinstance(each, Runner)}
+        return {name: each for name, each in found.items() if is_on_spark(each)}
 
     # ---- what happens
 

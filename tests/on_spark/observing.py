@@ -29,6 +29,11 @@ def runner_of(db, view):
     return engine_of(db).views[view].runner
 
 
+def is_on_spark(runner):
+    """Whether a query of Spark runs a view, not this process alone."""
+    return isinstance(runner, Runner)
+
+
 def running(db, view):
     return engine_of(db).views[view].view
 

@@ -411,14 +411,3 @@ def test_tenants(db):
     assert db.query(sql, tenant="b").fetchall() == [("B000", 1, 1)]
     assert len(db.query(sql)) == 10
     assert db.query(f"SELECT c FROM v AS OF {lsn}", tenant="a").fetchall() == [(2,)]
-
-
-def test_python_functions(db, spark):
-    spark.udf.register("twice", lambda n: None if n is None else 2 * n, "int")
-    db.execute(CREATE)
-    db.insert("s", [(1, 2, 3)])
-    lsn = db.flush()
-    db.insert("s", [(1, 5, 3)])
-    query = "SELECT twice(n) AS m FROM s"
-    assert Counter(db.query(query).fetchall()) == Counter([(4,), (10,)])
-    assert db.query(f"{query} AS OF {lsn}").fetchall() == [(4,)]

@@ -11,11 +11,10 @@ import pytest
 
 import millstream as ms
 from millstream.spark.checkpoint import offset_in
-from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, Background, Mirror, engine_of, wait_until
 from millstream.views import replacement
 
-from .observing import rows_of, settle
+from .observing import rows_of, runner_of, settle
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +35,13 @@ def sums(rows):
 
 def test_the_new_one_goes_on_where_it_was_built(tmp_path, spark, monkeypatch):
     """Also where nothing is fast: the patience of other stops is at its end at once."""
-    monkeypatch.setattr(sys.modules[Runner.__module__], "_PARK_SECONDS", 0.0)
     pushed = [(n % 7, n) for n in range(1000)]
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute(SETUP)
         db.insert("s", pushed)
         settle(db, "v")
+        runs = sys.modules[type(runner_of(db, "v")).__module__]
+        monkeypatch.setattr(runs, "_PARK_SECONDS", 0.0)
         replacing = Background(db.execute, SUMS)
         while not replacing.is_done:  # the old one, or the new one: nothing in between
             db.insert("s", [(1, 1)])

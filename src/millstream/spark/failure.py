@@ -51,6 +51,9 @@ _NO_VALUE = re.compile(r"SQLSTATE: (2[12]\w{3}|P0001)\b")
 _NO_ROOM = re.compile(r"\bjava\.lang\.OutOfMemoryError\b")
 _TOO_LARGE = "Spark's Java has no room for what the query makes of some rows"
 
+FULL_DISK = "No space left on device"
+"""What the system says of a disk without room."""
+
 _AT_LSN = re.compile(r"millstream: at LSN (\d+): ")
 
 

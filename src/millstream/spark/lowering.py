@@ -55,9 +55,10 @@ _JOINS: Final = ("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "Left
 _RANKS: Final = ("RowNumber", "Rank", "DenseRank")
 """See ``Over.java``."""
 
+_PYTHON: Final = ("ArrowEvalPython", "BatchEvalPython")
+
 _NODES: Final = {
-    "ArrowEvalPython": "a Python function",
-    "BatchEvalPython": "a Python function",
+    **dict.fromkeys(_PYTHON, "a Python function"),
     "Deduplicate": "DISTINCT here",
     "Offset": "OFFSET without LIMIT",
     "Sample": "TABLESAMPLE",
@@ -179,9 +180,11 @@ class _Lowering:
         """Lower a node: have its rows go through the steps, and the pipe to its consumer."""
         kind = kind_of(node).removesuffix("$")
         if kind not in self._lowerings:
+            hint = "leave it out, and do it with db.query() over the view"
+            if kind in _PYTHON:
+                hint = "leave it out, and call it on the rows that you read of the view"
             raise SqlUnsupportedError(
-                f"{_NODES.get(kind, kind)} is not supported in a view yet",
-                hint="leave it out, and do it with db.query() over the view",
+                f"{_NODES.get(kind, kind)} is not supported in a view yet", hint=hint
             )
         if kind not in _WITH_SUBQUERIES and subqueries_of(each_of(node.expressions())):
             if node.children().size() != 1:

@@ -25,7 +25,7 @@ from millstream.spark.columns import (
     name_in_feed,
 )
 from millstream.spark.event_time import Closing
-from millstream.spark.failure import SparkError, sql_error
+from millstream.spark.failure import FULL_DISK, SparkError, sql_error
 from millstream.spark.lowering import lower
 from millstream.spark.plans import LogLeaf, check_plan
 from millstream.sql.views.line_emit import END
@@ -376,7 +376,18 @@ class RunningQuery:
         error = self._query.exception()
         if error.isDefined():
             # The text begins with the name of Java's class.
-            raise SparkError(error.get().toString().split(": ", 1)[-1])
+            text = error.get().toString().split(": ", 1)[-1]
+            raise SparkError(_full_disk(error.get()) or text)
+
+
+def _full_disk(thrown: Any) -> str:  # noqa: ANN401
+    """What the cause of a Java error says if the disk is full, which the error itself may not."""
+    while thrown is not None:
+        message = str(thrown.getMessage())
+        if FULL_DISK in message:
+            return message
+        thrown = thrown.getCause()
+    return ""
 
 
 def _table(messages: bytes, columns: pa.Schema) -> pa.Table:

@@ -79,7 +79,6 @@ _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing."
 TUNING: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     _STREAMING + "stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -287,6 +286,7 @@ class Spark:
         """A session for one view: its own settings and relations, the functions of the user's."""
         _USERS.has_views = True
         settings = {name: self._options.get(name, value) for name, value in TUNING.items()}
+        settings["spark.sql.shuffle.partitions"] = "1"  # whatever the user's: a view is one task
         return internals.cloned_session(self.session, settings)
 
     def is_cold(self) -> bool:

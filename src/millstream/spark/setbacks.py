@@ -19,6 +19,7 @@ from millstream.errors import (
     RowTooLargeError,
     SparkStartError,
 )
+from millstream.spark.failure import FULL_DISK
 
 if TYPE_CHECKING:
     from millstream.spark.session import Spark
@@ -127,4 +128,4 @@ def _is_full(raised: BaseException) -> bool:
     if isinstance(raised, LogError):
         others = LogCorruptError | LogFailedError | LsnNotKeptError | RowTooLargeError
         return not isinstance(raised, others)
-    return "No space left on device" in str(raised)
+    return FULL_DISK in str(raised)
