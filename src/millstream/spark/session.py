@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("millstream.spark")
 
 MASTER: Final = "local[256]"
-"""Each live view holds a task slot for good: slots, not cores."""
+"""Each view holds a task slot for good: slots, not cores."""
 
 _START_ONLY: Final = Path(__file__).parent / "start_only.json"
 
@@ -109,6 +109,9 @@ TUNING: Final = {
     "spark.sql.join.asofJoin.enabled": "true",  # its syntax, which is off by default
 }
 """What every view's own session is set to."""
+
+_ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1"}
+"""What it is set to whatever the options say: a line of operators is one task, without a shuffle."""
 
 
 class _Users:
@@ -286,8 +289,7 @@ class Spark:
         """A session for one view: its own settings and relations, the functions of the user's."""
         _USERS.has_views = True
         settings = {name: self._options.get(name, value) for name, value in TUNING.items()}
-        settings["spark.sql.shuffle.partitions"] = "1"  # whatever the user's: a view is one task
-        return internals.cloned_session(self.session, settings)
+        return internals.cloned_session(self.session, settings | _ONE_TASK)
 
     def is_cold(self) -> bool:
         """Whether this is asked for the first time, of a Spark that is ours.
@@ -404,7 +406,7 @@ class Spark:
         if views + 2 > slots:
             raise PipelineError(
                 f"this Spark has {slots} task slots, and {views} views run on it",
-                hint=f"a live view holds a slot for good: start Spark with master {MASTER!r}",
+                hint=f"a view holds a slot for good: start Spark with master {MASTER!r}",
             )
 
 

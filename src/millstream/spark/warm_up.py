@@ -1,8 +1,8 @@
 """A warm-up: a query like a view's own, over made-up rows, so that no real row meets a cold Java.
 
 Java loads classes when it first needs them, and compiles what it has run often. The first rows of a
-live view take three times as long as later ones, and the first end of a live batch keeps the rows
-of that moment waiting for a second or more. So beside the first live view of a Java runs, for a few
+view take three times as long as later ones, and the first end of a batch keeps the rows
+of that moment waiting for a second or more. So beside the first view of a Java runs, for a few
 seconds, another query with the same plan: its rows come from here, one after the other as they do
 from a source, its results go nowhere, its checkpoint is in a temporary folder, and its batch ends.
 """
