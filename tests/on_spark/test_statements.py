@@ -96,7 +96,8 @@ def test_late_results_of_a_view_that_was_replaced_go_nowhere(db):
     old = engine_of(db).views["m"].view
     db.execute("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, MAX(v) AS s FROM t GROUP BY k")
     settled(db, "m")
-    results = pa.RecordBatch.from_pydict({"k": ["a", "b"], "s": pa.array([7, 7], pa.int64())})
+    values = {"s": [7, 7], "_lsn": [10**6] * 2, "_weight": [1, 1]}
+    results = pa.RecordBatch.from_pydict({"k": ["a", "b"]} | values)
     lsn = db.lsn
     old.take([results], 10**6, None)
     old.tick()
