@@ -111,7 +111,7 @@ TUNING: Final = {
 """What every view's own session is set to."""
 
 _ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1"}
-"""What it is set to whatever the options say: a line of operators is one task, without a shuffle."""
+"""What it is set to whatever the options say: a line of operators is one task."""
 
 
 class _Users:
