@@ -212,8 +212,9 @@ LATE = {
     "final_sessions": (
         f"SELECT {ROW} FROM ticks GROUP BY k, SESSION(ts, INTERVAL '4 seconds')",
         """SELECT k, s, n, q FROM (SELECT k, session_window.start AS s, session_window.end AS
-            e, count(*) AS n, sum(v) AS q FROM ticks WHERE _wm IS NULL OR ts >= _wm GROUP BY k,
-            session_window(ts, '4 seconds')) WHERE e < (SELECT at FROM ticks_mark)""",
+            e, count(*) AS n, sum(v) AS q FROM ticks WHERE _wm IS NULL OR ts + INTERVAL '4' SECOND >
+            _wm GROUP BY k, session_window(ts, '4 seconds')) WHERE e + INTERVAL '4' SECOND <
+            (SELECT at FROM ticks_mark)""",
         "EMIT FINAL",
     ),
 }
