@@ -211,9 +211,10 @@ LATE = {
     ),
     "final_sessions": (
         f"SELECT {ROW} FROM ticks GROUP BY k, SESSION(ts, INTERVAL '4 seconds')",
-        """SELECT k, s, n, q FROM (SELECT k, session_window.start AS s, session_window.end AS
-            e, count(*) AS n, sum(v) AS q FROM ticks WHERE _wm IS NULL OR ts + INTERVAL '4' SECOND >
-            _wm GROUP BY k, session_window(ts, '4 seconds')) WHERE e + INTERVAL '4' SECOND <
+        # Not by session_window.end: Spark filters rows by it, before it makes sessions of them.
+        """SELECT k, s, n, q FROM (SELECT k, session_window.start AS s, max(ts) AS last,
+            count(*) AS n, sum(v) AS q FROM ticks WHERE _wm IS NULL OR ts + INTERVAL '4' SECOND >
+            _wm GROUP BY k, session_window(ts, '4 seconds')) WHERE last + INTERVAL '8' SECOND <
             (SELECT at FROM ticks_mark)""",
         "EMIT FINAL",
     ),
