@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.spark.bridge.connection import Connection
+from millstream.spark.bridge.frames import MARK
 from millstream.spark.checkpoint import Offset
 from millstream.spark.feed import ViewFeed
 from millstream.spark.inputs import FeedInputs
@@ -52,7 +53,7 @@ class Frames:
         kind, lsn, size = HEADER.unpack(self._in.read(HEADER.size))
         offset = self._in.read(size).decode()
         rows = []
-        if kind == 1:
+        if kind in (1, MARK):
             message = pa.ipc.read_message(self._in)
             rows = pa.ipc.read_record_batch(message, self.schema).to_pylist()
         elif kind == 6:
@@ -195,6 +196,25 @@ def read(play, start):
     rest, end = frames.all()
     feed.live.drop_tail()
     return found + rest, places, Offset.of(end)
+
+
+def test_results_that_were_taken_already_have_the_watermark_that_they_had(opened):
+    """Else a window that is open there would close with what it had by then."""
+    play = Play(opened)
+    for seconds in ((1, 2), (30,), (400,), (401,)):
+        play.push(*seconds)
+    lsns = [lsn for lsn, *_ in play.log()]
+    feed = play.feed()
+    feed.live.shown_lsn = lambda: lsns[2]
+    frames = reader_of(feed)
+    kind, lsn, offset, rows = frames.next()
+    assert (kind, lsn, [row["_lsn"] for row in rows]) == (MARK, lsns[2], lsns[:3])
+    mark = (NOON + timedelta(seconds=25)).timestamp() * 1e6
+    assert (feed.live.sent_at(lsn), Offset.of(offset).watermarks) == ((mark, lsn), (mark,))
+    kind, lsn, _, rows = frames.next()
+    assert (kind, lsn, [row["_lsn"] for row in rows]) == (1, lsns[4], lsns[3:])
+    feed.live.drop_tail()
+    frames.close()
 
 
 def test_only_the_columns_that_are_asked_for(opened):

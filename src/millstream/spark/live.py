@@ -18,7 +18,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable, make_readable
@@ -26,7 +25,7 @@ from millstream.errors import ClosedError, Error
 from millstream.spark.beginning import BeginningSender
 from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS
 from millstream.spark.checkpoint import offset_text
-from millstream.spark.columns import LSN, NO_ROWS, FeedColumns
+from millstream.spark.columns import NO_ROWS, FeedColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -438,8 +437,8 @@ class LiveBatch:
             batch, self._spare = self._spare, None
             if batch is None:
                 batch = self._tail.take()
-            if batch is not None and self._feed.cuts:
-                batch = self._before_cut(batch)
+            if batch is not None:
+                batch = self._before_border(batch, is_first=not ready)
             if batch is None:
                 break
             self._taken_lsn = lsn = batch.lsn
@@ -448,7 +447,6 @@ class LiveBatch:
         if ready:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
             self._report_late()
-            data = self._send_shown(lsn, data)
             self._send(lsn, data, MARK if lsn <= self._shown else ROWS)
         self._rows += rows
         return rows
@@ -459,12 +457,24 @@ class LiveBatch:
         cuts = [each for each in tuple(self._feed.cuts) if each >= sent and each > marked]
         return min(cuts, default=None)
 
-    def _before_cut(self, batch: ChangeBatch) -> ChangeBatch | None:
-        """The rows of a batch before the next cut, if any; the others are left for later."""
-        cut = self._next_cut()
-        if cut is None or batch.lsn <= cut:
+    def _before_border(self, batch: ChangeBatch, *, is_first: bool) -> ChangeBatch | None:
+        """The rows of a batch that may be in one frame; the others are left for later.
+
+        A frame ends at a cut, and where results were taken already: they were of the watermark
+        there, and a line of operators must not work on what is before and after it together.
+
+        Args:
+            batch: what was taken.
+            is_first: whether it is the first of the frame.
+        """
+        border = self._next_cut() if self._feed.cuts else None
+        if self._feed.sent_lsn < self._shown < batch.lsn:
+            begins_before = not is_first or bisect_right(batch.lsns, self._shown) > 0
+            if begins_before and (border is None or self._shown < border):
+                border = self._shown
+        if border is None or batch.lsn <= border:
             return batch
-        count = bisect_right(batch.lsns, cut)  # a frame of the log may have several commits
+        count = bisect_right(batch.lsns, border)  # a frame of the log may have several commits
         self._spare = batch.slice(count) if count else batch
         return batch.slice(0, count) if count else None
 
@@ -476,19 +486,6 @@ class LiveBatch:
         self._cut = cut
         self._send(cut, self._columns.none(), MARK)
         return True
-
-    def _send_shown(self, lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:
-        """Send what has led to results that were taken already; returns the rest.
-
-        A mark after it: a line of operators must not work on both together.
-        """
-        shown = self._shown
-        if not self._feed.sent_lsn < shown < lsn:
-            return data
-        lsns = data.column(self._columns.names.index(LSN))
-        count = pc.sum(pc.less_equal(lsns, shown)).as_py() or 0
-        self._send(shown, data.slice(0, count), MARK)
-        return data.slice(count)
 
     def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
         """What a batch means for Spark."""
