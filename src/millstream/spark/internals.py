@@ -169,6 +169,14 @@ def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None
     return SparkContext._active_spark_context  # noqa: SLF001
 
 
+def forget_ended_context() -> None:
+    """Have PySpark let go of its SparkContext if Java has ended: its owner may not know yet."""
+    context = active_context()
+    process = None if context is None else java_process(context._gateway)  # noqa: SLF001
+    if process is not None and process.poll() is not None:
+        forget_context(context)
+
+
 def active_session() -> Any:  # noqa: ANN401 - a SparkSession
     """A session of the one SparkContext of this process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415

@@ -330,6 +330,7 @@ class Spark:
             ) from error
 
     def _launch(self, java: Java) -> Any:  # noqa: ANN401
+        internals.forget_ended_context()
         if internals.active_context() is not None:
             # One process has one Spark: another database started it, or the user did.
             session = internals.active_session()

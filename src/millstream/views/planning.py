@@ -52,6 +52,8 @@ class OutdatedRowsError(Error):
         definition: the view.
     """
 
+    code = "OUTDATED_ROWS"
+
     def __init__(self, definition: Definition) -> None:
         super().__init__(
             f"an earlier version has stored its {definition.kind}, which is computed anew",
