@@ -57,10 +57,11 @@ def quick(tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["millstream", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
-        handler = signal.getsignal(signal.SIGTERM)
+        handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
         with pytest.raises(SystemExit) as ended:
             main()
-        signal.signal(signal.SIGTERM, handler)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
         code, shown = ended.value.code or 0, capsys.readouterr()
         if check is not None:
             assert code == check, shown

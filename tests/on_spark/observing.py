@@ -64,8 +64,13 @@ def restart(db, *views, gracefully=True):
 def end_batch(runner):
     """Have the batch of a query end with a checkpoint; its query begins no other."""
     live = runner._feed.live
-    live.end_batch()
-    wait_until(lambda: live.wait_parked(0), "the end of the batch")
+
+    def has_ended():
+        if not live.is_ending:  # its query has started again meanwhile
+            live.end_batch()
+        return live.wait_parked(0)
+
+    wait_until(has_ended, "the end of the batch")
 
 
 def queries_of(runner):
