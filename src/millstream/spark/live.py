@@ -511,7 +511,7 @@ class LiveBatch:
     def _send_mark(self) -> None:
         """A frame without rows: when it comes back, everything before it has."""
         lsn = self._tail.settled()
-        if lsn > self._feed.sent_lsn:
+        if self._spare is None and lsn > self._feed.sent_lsn:  # what was taken is sent, too
             self._send_nothing(lsn)
 
     def _send_nothing(self, lsn: int) -> None:
