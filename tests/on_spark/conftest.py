@@ -36,9 +36,9 @@ def db(tmp_path, spark):
 def little_memory(spark):
     """Lines keep next to nothing at hand: state is written and read again all the time."""
     system = spark._jvm.java.lang.System
-    system.setProperty("millstream.line.memory", "2000")
+    system.setProperty("millstream.dataflow.memory", "2000")
     yield
-    system.clearProperty("millstream.line.memory")
+    system.clearProperty("millstream.dataflow.memory")
 
 
 def batch_answer(spark, sql, **tables):

@@ -220,7 +220,7 @@ def open_states(spark):
     """How many lines share the memory for state."""
     jvm = jvm_of(spark)
     loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
-    count = jvm.java.lang.Class.forName("millstream.line.State", True, loader).getDeclaredField(
+    count = jvm.java.lang.Class.forName("millstream.dataflow.State", True, loader).getDeclaredField(
         "OPEN"
     )
     count.setAccessible(True)

@@ -93,7 +93,7 @@ def line_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN40
     from py4j.protocol import Py4JError  # noqa: PLC0415
 
     try:
-        size = jvm_of(session).millstream.line.Line.sizeOf(feed)
+        size = jvm_of(session).millstream.dataflow.Dataflow.sizeOf(feed)
     except (Py4JError, OSError):  # Java may die at any moment
         return None
     return None if size is None else (int(size[0]), int(size[1]))
@@ -116,7 +116,7 @@ def class_name(found: Any) -> str:  # noqa: ANN401
 
     client = found._gateway_client  # noqa: SLF001
     if "millstream_kind" not in vars(client):
-        client.millstream_kind = JavaClass("millstream.line.Plans", client).kind
+        client.millstream_kind = JavaClass("millstream.dataflow.Plans", client).kind
     return str(client.millstream_kind(found))
 
 
@@ -254,7 +254,7 @@ def implicit_casts(frame: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a Dat
 
     ``Cast.USER_SPECIFIED_CAST``, a tag of those that were written.
     """
-    plans = jvm_of(frame.sparkSession).millstream.line.Plans
+    plans = jvm_of(frame.sparkSession).millstream.dataflow.Plans
     found = str(plans.implicitCasts(analyzed_plan(frame))).splitlines()
     return [(kind, column) for kind, _, column in (each.partition("\t") for each in found)]
 

@@ -1,4 +1,4 @@
-"""The aggregates of a line: from Spark's aggregate functions to those of ``java/.../line``."""
+"""The aggregates of a line: from Spark's aggregate functions to those of ``java/.../dataflow``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def aggregate_of(
     given = [each for each in children if known or not each.foldable()]
     given = [each.child() if _is_order(each) else each for each in given]
     if distinct:
-        given = [scala.line.Plans.normalized(each) for each in given]
+        given = [scala.dataflow.Plans.normalized(each) for each in given]
     named = [scala.alias(each) for each in given]
     at, types = len(inputs), scala.array([each.dataType() for each in named])
     inputs += named
@@ -58,7 +58,7 @@ def aggregate_of(
             each if each.foldable() else _over(scala, each, next(left)) for each in children
         ]
         result = function.resultAttribute()
-        made = scala.line.Replay(
+        made = scala.dataflow.Replay(
             at,
             types,
             filtered,
@@ -70,12 +70,12 @@ def aggregate_of(
         return made, result, [result]
     own = each_of(body.aggBufferAttributes())
     if kind in ("Min", "Max", "MinBy", "MaxBy"):
-        made = scala.line.Extreme(at, types, filtered, kind in ("Max", "MaxBy"), grows)
+        made = scala.dataflow.Extreme(at, types, filtered, kind in ("Max", "MaxBy"), grows)
     elif kind == "Count":
-        made = scala.line.Count(at, types, filtered, distinct)
+        made = scala.dataflow.Count(at, types, filtered, distinct)
     else:
         sum_type, average = own[0].dataType(), kind == "Average"
-        made = scala.line.Sum(at, types, filtered, distinct, sum_type, len(own), average)
+        made = scala.dataflow.Sum(at, types, filtered, distinct, sum_type, len(own), average)
     return made, body.evaluateExpression(), own
 
 

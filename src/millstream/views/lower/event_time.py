@@ -494,4 +494,4 @@ class Expiries:
 
     def _expiry(self, moment: Any, columns: Any, shift: int) -> Any:  # noqa: ANN401
         moments = self._scala.seq([self._scala.alias(moment)])
-        return self._scala.line.Expiry(moments, columns, shift)
+        return self._scala.dataflow.Expiry(moments, columns, shift)

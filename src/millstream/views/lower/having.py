@@ -28,7 +28,7 @@ def filtered_first(scala: Scala, condition: Any, aggregate: Any) -> Any | None: 
     results = {each.exprId().id(): _value(each) for each in each_of(project.projectList())}
     if all(kind_of(each) == "AttributeReference" for each in results.values()):
         return None
-    replace = scala.line.Replace()
+    replace = scala.dataflow.Replace()
     for each in _attributes(condition):
         replace.put(each, results[each.exprId().id()])
     logical = scala.catalyst.plans.logical

@@ -1,4 +1,4 @@
-"""Lowering: from Spark's optimized plan of a query to a line of operators, see ``java/.../line``.
+"""Lowering: from Spark's optimized plan of a query to a dataflow, see ``java/.../dataflow``.
 
 Each Join and Aggregate of the plan becomes one operator, in the order of the tree from its leaves
 up; the filters, projections and unions between two of them become the pipe from the one to a port
@@ -134,7 +134,7 @@ def lower(
     lowering.line.fingerprint = fingerprint_of(
         f"{_LAYOUT} {sorted(logs.values())}{closing or ''}{slack or ''}\n{plan.toString()}"
     )
-    for used in str(jvm.millstream.line.Plans.used(plan)).splitlines():
+    for used in str(jvm.millstream.dataflow.Plans.used(plan)).splitlines():
         rdd, *places = map(int, used.split())
         lowering.line.used.setdefault(logs[rdd].number, set()).update(places)
     return lowering.line
@@ -148,7 +148,7 @@ class _Lowering:
 
     def __init__(self, scala: Scala, logs: dict[int, LogLeaf], expiries: Expiries) -> None:
         self._scala = scala
-        self._java, self._catalyst = scala.line, scala.catalyst
+        self._java, self._catalyst = scala.dataflow, scala.catalyst
         self._alias, self._list, self._seq = scala.alias, scala.array, scala.seq
         self._logs = logs
         self._expiries = expiries

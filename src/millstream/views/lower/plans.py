@@ -50,7 +50,7 @@ def check_plan(jvm: Any, plan: Any) -> None:  # noqa: ANN401 - of Java
     Raises:
         SqlUnsupportedError: it does.
     """
-    for name in str(jvm.millstream.line.Plans.expressions(plan)).split():
+    for name in str(jvm.millstream.dataflow.Plans.expressions(plan)).split():
         if name in _UNORDERED:
             raise SqlUnsupportedError(
                 f"{_UNORDERED[name]} depends on the order of rows, and they have none here",

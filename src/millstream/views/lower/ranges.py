@@ -39,7 +39,7 @@ def ranges_of(scala: Scala, sides: tuple[Any, Any], condition: Any) -> list[Any]
             continue
         value = scala.seq([scala.alias(bounds[0].value)])
         limits = scala.seq([scala.alias(each.limit) for each in bounds])
-        made[own] = scala.line.Range(value, sides[own].output(), limits, sides[other].output())
+        made[own] = scala.dataflow.Range(value, sides[own].output(), limits, sides[other].output())
         for each in bounds:
             made[own].addBound(each.is_upper, each.shift)
     return made

@@ -13,13 +13,13 @@ class Scala:
 
     Attributes:
         jvm: all classes.
-        line: the classes of the line of operators.
+        dataflow: the classes of operators, and of what they are made of.
         catalyst: those of Spark's plans and expressions.
         nothing: an Option without a value.
     """
 
     def __init__(self, jvm: Any) -> None:  # noqa: ANN401
-        self.line = jvm.millstream.line
+        self.dataflow = jvm.millstream.dataflow
         self.catalyst = jvm.org.apache.spark.sql.catalyst
         self.nothing = jvm.scala.Option.empty()
         self.jvm = jvm

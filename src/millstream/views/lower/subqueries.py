@@ -31,7 +31,7 @@ def subqueries_below(scala: Scala, node: Any) -> Any:  # noqa: ANN401
 
 def _joined(scala: Scala, child: Any, subqueries: list[Any]) -> tuple[Any, Any]:  # noqa: ANN401
     """A child with the values of subqueries as columns, and what replaces these by the columns."""
-    replace = scala.line.Replace()
+    replace = scala.dataflow.Replace()
     logical, plans = scala.catalyst.plans.logical, scala.catalyst.plans
     for query in subqueries:
         most, plan = query.plan().maxRows(), query.plan()

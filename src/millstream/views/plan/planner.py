@@ -1,7 +1,7 @@
 """The planner of views: from a query that is read to Spark SQL over what it reads.
 
 Takes: a statement, and what the catalog knows of the logs that it names.
-Gives: a ``ViewPlan``. Spark analyses and optimizes its SQL, and ``lower.lowering`` makes Spark's plan
+Gives: a ``ViewPlan``. Spark analyses and optimizes its SQL, and ``views.lower`` makes Spark's plan
 incremental, node by node.
 Never knows: Spark, rows, or what exists besides.
 """

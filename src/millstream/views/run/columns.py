@@ -41,7 +41,7 @@ WATERMARK: Final = "_wm"
 ROW_LSN: Final = "_row_lsn"
 
 BEGINNING: Final = -2
-"""In place of a log: see ``Line.BEGINNING`` in Java."""
+"""In place of a log: see ``Entry.BEGINNING`` in Java."""
 
 _FEW: Final = 64
 _TIME = pa.timestamp("us", "UTC")

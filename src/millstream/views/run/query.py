@@ -164,7 +164,7 @@ class SparkQuery:
             .options(**self._address(), columns=columns_json(columns))
             .load()
         )
-        connected = jvm.millstream.line.Line.connect(
+        connected = jvm.millstream.dataflow.Dataflow.connect(
             internals.java_frame(rows),
             self.feed,
             line.entry,
