@@ -170,11 +170,13 @@ def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None
 
 
 def forget_ended_context() -> None:
-    """Have PySpark let go of its SparkContext if Java has ended: its owner may not know yet."""
+    """Have PySpark forget its SparkContext if Java has ended: the owner may not know yet."""
     context = active_context()
-    process = None if context is None else java_process(context._gateway)  # noqa: SLF001
+    gateway = None if context is None else context._gateway  # noqa: SLF001
+    process = java_process(gateway)
     if process is not None and process.poll() is not None:
         forget_context(context)
+        forget_java(gateway)
 
 
 def active_session() -> Any:  # noqa: ANN401 - a SparkSession
