@@ -1,4 +1,4 @@
-"""Views that are lines of operators: what lies within a commit, restarts, keys, errors."""
+"""Views that are dataflows: what lies within a commit, restarts, keys, errors."""
 
 from __future__ import annotations
 

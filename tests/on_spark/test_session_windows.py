@@ -13,7 +13,7 @@ from millstream.errors import SqlUnsupportedError
 from millstream.testing import TIMEOUT, Mirror, engine_of
 
 from .observing import EPOCH, batches_of, rows_of, settle
-from .test_line_state import size_of
+from .test_operator_state import size_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

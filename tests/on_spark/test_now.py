@@ -382,7 +382,7 @@ def child(path, seed):
 
 def killed(path, spark, seed):
     """Let a child work, and kill it after some commits."""
-    code = f"import tests.on_spark.test_line_now as t; t.child({str(path)!r}, {seed})"
+    code = f"import tests.on_spark.test_now as t; t.child({str(path)!r}, {seed})"
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=Path(__file__).parents[2],

@@ -23,8 +23,8 @@ from millstream.testing import TIMEOUT
 from millstream.views.run import live
 
 from ..effort import effort  # noqa: TID252 - tests have no name
-from . import test_line_nexmark as nexmark
-from . import test_line_tpch as tpch
+from . import test_nexmark as nexmark
+from . import test_tpch as tpch
 from .against_duckdb import Model, same
 from .observing import runner_of, settle
 
@@ -76,7 +76,7 @@ def change_a_table(db, dice):
 
 def killed(path, seed):
     """Let a child work until its Java has been killed, and kill it, and what it started, later."""
-    code = f"from tests.on_spark.test_line_crash import work; work({str(path)!r}, {seed})"
+    code = f"from tests.on_spark.test_killed_queries import work; work({str(path)!r}, {seed})"
     child = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],

@@ -51,7 +51,7 @@ def check(db, moved):
 
 
 def test_more_state_than_memory(tmp_path):
-    code = f"from tests.on_spark.test_line_memory import work; work({str(tmp_path / 'db')!r})"
+    code = f"from tests.on_spark.test_memory import work; work({str(tmp_path / 'db')!r})"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=Path(__file__).parents[2],

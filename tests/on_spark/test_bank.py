@@ -166,7 +166,7 @@ def child(path, seed):
 def killed(path, spark, seed):
     """Let a child work, and kill it after some commits; what it said."""
     commits = random.Random(seed).randint(50, 300)
-    code = f"import tests.on_spark.test_line_bank as t; t.child({str(path)!r}, {seed})"
+    code = f"import tests.on_spark.test_bank as t; t.child({str(path)!r}, {seed})"
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=Path(__file__).parents[2],

@@ -1,4 +1,4 @@
-"""Every query of ``fixtures/refused_views.sql`` is refused as it says there: class, place, hint."""
+"""Every query of ``refused_views.sql`` is refused as it says there: class, place, hint."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from millstream.views.plan.planner import plan_query
 
 from .logs import LOGS, find
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "refused_views.sql"
+FIXTURE = Path(__file__).parent / "refused_views.sql"
 
 
 def blocks():

@@ -16,7 +16,7 @@ import pytest
 from ..effort import effort  # noqa: TID252
 from ..seed import SEED  # noqa: TID252
 from .against_duckdb import Model, Proof
-from .line_queries import FORMS, RELATIONS, TYPES, Generator
+from .view_queries import FORMS, RELATIONS, TYPES, Generator
 
 AT_ONCE = 4
 STEPS = 25

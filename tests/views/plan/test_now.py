@@ -6,7 +6,7 @@ import pytest
 
 from millstream.errors import SqlUnsupportedError
 
-from .test_line import plan
+from .test_planner import plan
 
 
 def clock_of(test):

@@ -1,4 +1,4 @@
-"""The state of lines of operators: keys with many rows, rows that are let go, restarts, sizes."""
+"""The state of dataflows: keys with many rows, rows that are let go, restarts, sizes."""
 
 from __future__ import annotations
 

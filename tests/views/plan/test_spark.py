@@ -16,7 +16,7 @@ from .logs import LOGS, ROWS, at, find
 pytestmark = pytest.mark.slow
 pytest.importorskip("pyspark")
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "views.sql"
+FIXTURE = Path(__file__).parent / "views.sql"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Plans: the Spark SQL of ``fixtures/plans.sql``, word for word, and what plans say besides."""
+"""Plans: the Spark SQL of ``plans.sql``, word for word, and what plans say besides."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from millstream.views.plan.planner import plan_query
 
 from .logs import find
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "plans.sql"
+FIXTURE = Path(__file__).parent / "plans.sql"
 MINUTE = 60_000_000
 
 

@@ -1,4 +1,4 @@
-"""Which queries are lines of operators, and what Spark reads of them."""
+"""Which queries are dataflows, and what Spark reads of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EMIT of lines of operators: windows over joins and unions that close, and groups at ticks.
+"""EMIT of dataflows: windows over joins and unions that close, and groups at ticks.
 
 What a view shows is what Spark answers over the rows that were in time, for the windows that have
 closed. Which rows those are is told here from the log alone.

@@ -1,4 +1,4 @@
-"""EMIT of lines of operators: the columns that are added, and what is refused without Spark."""
+"""EMIT of dataflows: the columns that are added, and what is refused without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.errors import SqlColumnError, SqlUnsupportedError
 from millstream.sql import parse
 from millstream.views.plan.planner import plan_query
 
-from .test_line import INPUTS, VIEW
+from .test_planner import INPUTS, VIEW
 
 TIMED = {name: replace(INPUTS[name], event_time="ts") for name in ("s", "s2")}
 MINUTE = "INTERVAL '1 minute'"
