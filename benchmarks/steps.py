@@ -23,8 +23,8 @@ from rich.table import Table
 
 import millstream as ms
 from millstream.dispatch.route import FanOut
-from millstream.spark.live import LiveBatch
-from millstream.spark.results import Results, _Sink
+from millstream.views.run.live import LiveBatch
+from millstream.views.run.results import Results, _Sink
 from millstream.views.view import View
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ViewFailedError, ViewNotReadyError
-from millstream.spark import live, setbacks
 from millstream.testing import Mirror, engine_of, wait_until
+from millstream.views.run import live, setbacks
 
 from ..effort import effort  # noqa: TID252
 from ..seed import SEED  # noqa: TID252 - tests have no name

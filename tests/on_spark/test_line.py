@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millstream as ms
-from millstream.spark import query
-from millstream.spark.query import _FINGERPRINT
 from millstream.testing import TIMEOUT, Mirror, wait_until
+from millstream.views.run import query
+from millstream.views.run.query import _FINGERPRINT
 
 from .observing import rows_of, runner_of, settle
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.spark import live
 from millstream.testing import TIMEOUT
+from millstream.views.run import live
 
 from ..effort import effort  # noqa: TID252 - tests have no name
 from . import test_line_nexmark as nexmark

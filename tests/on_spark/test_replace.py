@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millstream as ms
-from millstream.spark.checkpoint import offset_in
 from millstream.testing import TIMEOUT, Background, Mirror, engine_of, wait_until
 from millstream.views import replacement
+from millstream.views.run.checkpoint import offset_in
 
 from .observing import rows_of, runner_of, settle
 

@@ -25,7 +25,7 @@ from millstream.spark import internals
 from millstream.spark.bridge import java_side
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
-from millstream.spark.failure import spark_message
+from millstream.spark.errors import spark_message
 from millstream.spark.java_home import find_java
 from millstream.spark.java_process import JAVA_OPTIONS, end_java, kill_java, start_error, start_java
 from millstream.spark.last_words import ended_by

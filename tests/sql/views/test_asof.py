@@ -7,7 +7,8 @@ import pytest
 from millstream.errors import SqlUnsupportedError
 from millstream.model.schema import Column, Schema
 from millstream.model.types import parse_type
-from millstream.sql import Input, parse, plan_query
+from millstream.sql import Input, parse
+from millstream.views.plan.planner import plan_query
 
 COLUMNS = [("k", "BIGINT"), ("ts", "TIMESTAMP"), ("n", "BIGINT")]
 SCHEMA = Schema(tuple(Column(name, parse_type(kind)) for name, kind in COLUMNS))

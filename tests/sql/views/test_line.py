@@ -10,7 +10,9 @@ import pytest
 from millstream.errors import SqlUnsupportedError
 from millstream.model.schema import Column, Schema
 from millstream.model.types import parse_type
-from millstream.sql import Input, SortKey, parse, plan_query
+from millstream.sql import Input, parse
+from millstream.views.plan.plan import SortKey
+from millstream.views.plan.planner import plan_query
 
 SCHEMA = Schema(tuple(Column(n, parse_type(t)) for n, t in [("k", "BIGINT"), ("ts", "TIMESTAMP")]))
 SOURCE = Input("s", "source", SCHEMA)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from millstream.errors import SqlColumnError, SqlUnsupportedError
-from millstream.sql import parse, plan_query
+from millstream.sql import parse
+from millstream.views.plan.planner import plan_query
 
 from .test_line import INPUTS, VIEW
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from millstream.sql import parse, plan_query
+from millstream.sql import parse
+from millstream.views.plan.planner import plan_query
 
 from .logs import find
 

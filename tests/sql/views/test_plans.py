@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.sql import Window, as_query, parse, plan_query
+from millstream.sql import as_query, parse
 from millstream.sql.statements.statement import Select
+from millstream.views.plan.plan import Window
+from millstream.views.plan.planner import plan_query
 
 from .logs import find
 

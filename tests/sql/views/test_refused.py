@@ -7,7 +7,8 @@ import pytest
 from millstream import errors
 from millstream.errors import ObjectNotFoundError, SqlError
 from millstream.model import Schema
-from millstream.sql import Input, parse, plan_query
+from millstream.sql import Input, parse
+from millstream.views.plan.planner import plan_query
 
 from .logs import LOGS, find
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millstream.sql import parse, plan_query
-from millstream.sql.views.plan import dated_relation, log_relation
+from millstream.sql import parse
+from millstream.views.plan.plan import dated_relation, log_relation
+from millstream.views.plan.planner import plan_query
 
 from .logs import LOGS, ROWS, at, find
 
