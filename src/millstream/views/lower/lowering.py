@@ -314,7 +314,7 @@ class _Lowering:
         tests = [self._scala.all_of(each.conditions) for each in found]
         bounds = [(place, each) for place, one in enumerate(found) for each in one.bounds]
         values = self._seq([self._alias(each) for each in (*tests, *(b.time for _, b in bounds))])
-        made = self._java.Moments(*ports, values, len(found), side.output(), pipes(steps))
+        made = self._java.ClockFilter(*ports, values, len(found), side.output(), pipes(steps))
         for place, each in bounds:
             made.addBound(place, each.is_end, each.shift)
         self._add(f"while {text_of([node.condition().get()])}", made)

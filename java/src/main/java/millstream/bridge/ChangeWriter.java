@@ -25,7 +25,7 @@ import org.apache.spark.sql.types.StructType;
  * rows are kept. What is sent when the stream pauses does not depend on answers, so there is none:
  * with ten views, ten fewer calls for each commit.
  */
-public class ChangeWriter implements DataWriter {
+public class ChangeWriter implements DataWriter<InternalRow> {
   private static final int ROWS = 1;
   private static final int FLUSH = 2;
   private static final int FEW = 3;
@@ -38,12 +38,12 @@ public class ChangeWriter implements DataWriter {
   private static final long OLD_NANOS = 2000000L;
   private static final int MAX_UNANSWERED = 2;
 
-  private static final ThreadLocal CURRENT = new ThreadLocal();
+  private static final ThreadLocal<ChangeWriter> CURRENT = new ThreadLocal<>();
 
   private final Wire wire;
   private final ByteArrayOutputStream message = new ByteArrayOutputStream();
   private final WriteChannel channel = new WriteChannel(Channels.newChannel(message));
-  private final ArrayList pending = new ArrayList();
+  private final ArrayList<InternalRow> pending = new ArrayList<>();
   private final ArrowWriter arrow;
   private final VectorUnloader unloader;
   private final FewWriter few;
@@ -69,7 +69,7 @@ public class ChangeWriter implements DataWriter {
 
   /** The writer that this thread's rows end in, or null. */
   public static ChangeWriter ofThisThread() {
-    return (ChangeWriter) CURRENT.get();
+    return CURRENT.get();
   }
 
   /** What Spark has put between the reader and this would keep each from noticing the other. */
@@ -77,7 +77,8 @@ public class ChangeWriter implements DataWriter {
     return new IllegalStateException("millstream: reader and sink do not share a thread");
   }
 
-  public void write(Object row) {
+  @Override
+  public void write(InternalRow row) {
     throw apart(); // a dataflow gives no rows to Spark
   }
 
@@ -85,7 +86,7 @@ public class ChangeWriter implements DataWriter {
   public void write(UnsafeRow row, long lsn, long weight) throws IOException {
     hidden.setLong(0, lsn);
     hidden.setLong(1, weight);
-    if (pending.size() == 0) since = System.nanoTime();
+    if (pending.isEmpty()) since = System.nanoTime();
     pending.add(joined.apply(row, hidden).copy());
     if (pending.size() >= FULL) sendRows();
   }
@@ -127,14 +128,11 @@ public class ChangeWriter implements DataWriter {
     }
     for (int start = 0; start < rows; start += BATCH_ROWS) {
       int stop = Math.min(rows, start + BATCH_ROWS);
-      for (int i = start; i < stop; i++) arrow.write((InternalRow) pending.get(i));
+      for (int i = start; i < stop; i++) arrow.write(pending.get(i));
       arrow.finish();
       wire.out.writeByte(ROWS);
-      ArrowRecordBatch batch = unloader.getRecordBatch();
-      try {
+      try (ArrowRecordBatch batch = unloader.getRecordBatch()) {
         MessageSerializer.serialize(channel, batch);
-      } finally {
-        batch.close();
       }
       sendMessage();
       arrow.reset();
@@ -145,7 +143,7 @@ public class ChangeWriter implements DataWriter {
   private void sendFew(int rows) throws IOException {
     DataOutputStream to = new DataOutputStream(message);
     to.writeInt(rows);
-    for (int i = 0; i < rows; i++) few.write((InternalRow) pending.get(i), to);
+    for (InternalRow each : pending) few.write(each, to);
     pending.clear();
     wire.out.writeByte(FEW);
     sendMessage();
@@ -157,16 +155,19 @@ public class ChangeWriter implements DataWriter {
     message.reset();
   }
 
+  @Override
   public WriterCommitMessage commit() throws IOException {
     if (shown >= 0) flush(shown);
     while (unanswered > 0) answered();
     return new ChangeSink.Written();
   }
 
+  @Override
   public void abort() {
     // The connection ends: the database forgets what was not flushed.
   }
 
+  @Override
   public void close() {
     if (CURRENT.get() == this) CURRENT.remove();
     wire.close();
