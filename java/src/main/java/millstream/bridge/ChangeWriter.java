@@ -38,12 +38,12 @@ public class ChangeWriter implements DataWriter<InternalRow> {
   private static final long OLD_NANOS = 2000000L;
   private static final int MAX_UNANSWERED = 2;
 
-  private static final ThreadLocal<ChangeWriter> CURRENT = new ThreadLocal<>();
+  private static final ThreadLocal CURRENT = new ThreadLocal();
 
   private final Wire wire;
   private final ByteArrayOutputStream message = new ByteArrayOutputStream();
   private final WriteChannel channel = new WriteChannel(Channels.newChannel(message));
-  private final ArrayList<InternalRow> pending = new ArrayList<>();
+  private final ArrayList pending = new ArrayList();
   private final ArrowWriter arrow;
   private final VectorUnloader unloader;
   private final FewWriter few;
@@ -69,7 +69,7 @@ public class ChangeWriter implements DataWriter<InternalRow> {
 
   /** The writer that this thread's rows end in, or null. */
   public static ChangeWriter ofThisThread() {
-    return CURRENT.get();
+    return (ChangeWriter) CURRENT.get();
   }
 
   /** What Spark has put between the reader and this would keep each from noticing the other. */
@@ -86,7 +86,7 @@ public class ChangeWriter implements DataWriter<InternalRow> {
   public void write(UnsafeRow row, long lsn, long weight) throws IOException {
     hidden.setLong(0, lsn);
     hidden.setLong(1, weight);
-    if (pending.isEmpty()) since = System.nanoTime();
+    if (pending.size() == 0) since = System.nanoTime();
     pending.add(joined.apply(row, hidden).copy());
     if (pending.size() >= FULL) sendRows();
   }
@@ -128,11 +128,14 @@ public class ChangeWriter implements DataWriter<InternalRow> {
     }
     for (int start = 0; start < rows; start += BATCH_ROWS) {
       int stop = Math.min(rows, start + BATCH_ROWS);
-      for (int i = start; i < stop; i++) arrow.write(pending.get(i));
+      for (int i = start; i < stop; i++) arrow.write((InternalRow) pending.get(i));
       arrow.finish();
       wire.out.writeByte(ROWS);
-      try (ArrowRecordBatch batch = unloader.getRecordBatch()) {
+      ArrowRecordBatch batch = unloader.getRecordBatch();
+      try {
         MessageSerializer.serialize(channel, batch);
+      } finally {
+        batch.close();
       }
       sendMessage();
       arrow.reset();
@@ -143,7 +146,7 @@ public class ChangeWriter implements DataWriter<InternalRow> {
   private void sendFew(int rows) throws IOException {
     DataOutputStream to = new DataOutputStream(message);
     to.writeInt(rows);
-    for (InternalRow each : pending) few.write(each, to);
+    for (int i = 0; i < rows; i++) few.write((InternalRow) pending.get(i), to);
     pending.clear();
     wire.out.writeByte(FEW);
     sendMessage();
