@@ -76,7 +76,7 @@ class AsOfProperties {
   }
 
   /** The nearest row; if two are as near, the earlier one; at the same time, the greatest. */
-  private static List<Object> match(
+  static List<Object> match(
       List<Object> row, Bag others, AsOf.Direction direction, boolean strict) {
     List<Object> best = null;
     for (List<Object> other : others.rows()) {
