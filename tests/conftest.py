@@ -17,7 +17,7 @@ from millstream.spark.session import Spark
 
 from .effort import ASKS
 from .seed import SEED, load_profile
-from .sharing import Sharing, choose_place
+from .sharing import Sharing, choose_place, processes
 
 choose_place()
 # A shell has what it runs in the background ignore Ctrl-C; tests press it.
@@ -41,6 +41,10 @@ def pytest_collection_modifyitems(items):
 
 def pytest_xdist_make_scheduler(config, log):
     return Sharing(config, log)
+
+
+def pytest_xdist_auto_num_workers():
+    return processes()
 
 
 def pytest_report_header():
