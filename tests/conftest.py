@@ -33,10 +33,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that have a long form."""
+    """Mark the tests that have a long form, and those that need a browser."""
     for item in items:
         if isinstance(item, pytest.Function) and ASKS & vars(item.module).keys():
             item.add_marker(pytest.mark.proof)
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_xdist_make_scheduler(config, log):
