@@ -2,7 +2,7 @@
 
 What it reads that retracts, tables and views whose rows change, is folded up to an LSN: rows that
 were inserted and deleted cancel out, and nothing is computed from them. Append-only input is read
-as it is. The line of operators is exact under any order of its input, so its result is that of the
+as it is. The dataflow is exact under any order of its input, so its result is that of the
 query over all rows up to that LSN; what leads there is not shown.
 
 A query that has failed goes on in the same way: with what the changes since its checkpoint come to,

@@ -1,4 +1,4 @@
-"""The aggregates of a line: from Spark's aggregate functions to those of ``java/.../dataflow``."""
+"""Aggregates: from Spark's aggregate functions to those of ``java/.../dataflow``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _KNOWN: Final = {
     "MinBy": "min_by",
     "Sum": "sum",
 }
-"""The aggregates that the line knows itself, and Spark's names of them; others are run again over
-the values of the group."""
+"""Aggregates with a class of their own, by Spark's names; others are evaluated again over the
+values of the group."""
 
 
 def aggregate_of(

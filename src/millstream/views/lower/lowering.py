@@ -76,10 +76,10 @@ Pipes = Callable[[list[Any]], Any]
 
 @dataclass(slots=True)
 class Line:
-    """A line of operators; all objects are of Java.
+    """A dataflow; all objects are of Java.
 
     Attributes:
-        entry: from the feed onto the line.
+        entry: from the feed into the dataflow.
         operators: in order.
         names: what each of them does, for people.
         keys: the places of the result's columns that distinguish its rows, which are groups; None
@@ -87,7 +87,7 @@ class Line:
         is_global: whether there is an aggregate without keys, which has a row over no rows, too.
         grows: whether no row of the result ever changes or goes.
         fingerprint: equal for plans whose operators have the same state.
-        used: for each log, the places of the columns that the line reads.
+        used: for each log, the positions of the columns that the dataflow reads.
         timed: the logs whose watermark lets state go: a late row would not find what it meets.
     """
 
@@ -109,7 +109,7 @@ def lower(
     closing: Closing | None = None,
     slack: int = 0,
 ) -> Line:
-    """The line of operators of a plan.
+    """The dataflow of a plan.
 
     Args:
         jvm: the classes of Java.

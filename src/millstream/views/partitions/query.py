@@ -177,7 +177,7 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
     Raises:
         SqlUnsupportedError: it has no such key.
     """
-    frame = query.line_result()  # which registers the logs, in each new Java
+    frame = query.analysed()  # which registers the logs, in each new Java
     logs, leaves = query.logs, query.leaves
 
     def leaf(node: Any) -> tuple[int, list[int | None]]:  # noqa: ANN401

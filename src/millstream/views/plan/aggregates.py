@@ -1,4 +1,4 @@
-"""Aggregates that go by the order of their input, in a line of operators, where rows have none.
+"""Aggregates that go by the order of their input, in a dataflow, where rows have none.
 
 They are written by what puts rows in order: event time and LSN, as far as rows have these (see
 ``log_order``). What has one answer without it is written so that it has it: lists in the order that

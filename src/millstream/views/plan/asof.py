@@ -1,4 +1,4 @@
-"""ASOF JOIN in a line of operators, written as Spark's own.
+"""ASOF JOIN in a dataflow, written as Spark's own.
 
 ``a ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts`` gives each row of ``a`` the one row of ``b`` that is
 nearest in time; so does ``MATCH_CONDITION (a.ts >= b.ts) ON a.k = b.k``, and ``USING (k, ts)``.

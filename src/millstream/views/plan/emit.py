@@ -1,4 +1,4 @@
-"""EMIT in a line of operators: hidden columns for the groups, and for the ends of windows."""
+"""EMIT in a dataflow: hidden columns for the groups, and for the ends of windows."""
 
 from __future__ import annotations
 

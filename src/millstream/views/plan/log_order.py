@@ -1,6 +1,6 @@
 """The order of rows: by event time, and by their place in the log, carried up from the logs.
 
-Rows on a line of operators have no order. What goes by one, such as FIRST, has to read it from
+Rows in a dataflow have no order. What goes by one, such as FIRST, has to read it from
 columns. So a log that only grows can be read with ``_row_lsn`` and ``_wm`` besides its own columns,
 and the subqueries between it and an aggregate pass these on.
 """

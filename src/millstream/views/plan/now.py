@@ -1,4 +1,4 @@
-"""Conditions on the time in a line of operators: ``WHERE ts > NOW() - INTERVAL '5 minutes'``.
+"""Conditions on the time in a dataflow: ``WHERE ts > NOW() - INTERVAL '5 minutes'``.
 
 NOW() of a view is the newest row of the clock's log. Its conditions are written as EXISTS over that
 log, a form that Spark's optimizer moves to where it belongs; ``lower.clock_filter`` recognizes it.

@@ -1,4 +1,4 @@
-"""SESSION in a line of operators: a session is known by its first time.
+"""SESSION in a dataflow: a session is known by its first time.
 
 A row begins a session if it is further than the gap from the one before it. The session of a row is
 the last beginning up to it, and that is a key like any other. So a SELECT with a SESSION becomes

@@ -1,4 +1,4 @@
-"""Subqueries in a line of operators, written so that Spark gives what SQL says.
+"""Subqueries in a dataflow, written so that Spark gives what SQL says.
 
 - ``(SELECT u.d FROM u WHERE u.id = t.a)``: Spark knows of no keys, and takes it that there may be
   several rows. An aggregate of the one row has the same value, and there is always one of it.

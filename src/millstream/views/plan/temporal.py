@@ -1,4 +1,4 @@
-"""FOR SYSTEM_TIME AS OF in a line of operators: joins with a table as it was at a row's LSN.
+"""FOR SYSTEM_TIME AS OF in a dataflow: joins with a table as it was at a row's LSN.
 
 ``a JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k`` has one match or none if ``k`` is the key of
 the table. So it is written as an ASOF JOIN of Spark's, which its optimizer leaves as it is, with a

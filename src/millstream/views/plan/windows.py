@@ -1,4 +1,4 @@
-"""Windows in a line of operators: TUMBLE, HOP and CUMULATE, written as Spark's own functions.
+"""Windows in a dataflow: TUMBLE, HOP and CUMULATE, written as Spark's own functions.
 
 A window is known by a number: TUMBLE by its start, computed from the time; HOP and CUMULATE, of
 which a row is in several, by their ends, each from a LATERAL VIEW of its own. It is what the groups

@@ -180,7 +180,7 @@ class FeedColumns:
         return [(places.get(field.name, ""), field.type) for field in self.schema]
 
     def beginning(self, lsn: int) -> pa.RecordBatch:
-        """The row that says, to a line of operators, that nothing was read before."""
+        """The row that says, to a dataflow, that nothing was read before."""
         values = {LOG: BEGINNING, LSN: lsn, WEIGHT: 0}
         return pa.RecordBatch.from_arrays(
             [pa.array([values.get(each.name)], each.type) for each in self.schema],

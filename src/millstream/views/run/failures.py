@@ -85,7 +85,7 @@ def has_no_value(raised: BaseException) -> bool:
 
 
 def lsn_of(text: str) -> int | None:
-    """The LSN of the row that a line of operators has failed on; None: the error has none.
+    """The LSN of the row that a dataflow has failed on; None: the error has none.
 
     >>> lsn_of("millstream: at LSN 12: [DIVIDE_BY_ZERO] Division by zero.")
     12

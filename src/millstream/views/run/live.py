@@ -93,8 +93,8 @@ class LiveFeed:
             LSN. More may have been sent, which it has not worked on.
         late: how many rows came too late.
         shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
-            it again; no frame goes beyond it that begins before it, so that the results of a line
-            of operators can be told apart: those of commits that were sent together are one.
+            it again; no frame goes beyond it that begins before it, so that the results of a
+            dataflow can be told apart: those of commits that were sent together are one.
         on_reading: called when a batch begins: from then on rows are taken as they come.
         on_quiet: called when a batch has sent all that was there when it began.
         cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
@@ -461,7 +461,7 @@ class LiveBatch:
         """The rows of a batch that may be in one frame; the others are left for later.
 
         A frame ends at a cut, and where results were taken already: they were of the watermark
-        there, and a line of operators must not work on what is before and after it together.
+        there, and a dataflow must not work on what is before and after it together.
 
         Args:
             batch: what was taken.

@@ -126,7 +126,7 @@ class SparkQuery:
             # Of a first batch that was never committed Spark finds some state, and gives up.
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         result = self.streaming_result()
-        columns = arrow_of(self.line_result().schema, self.plan.spark_sql)
+        columns = arrow_of(self.analysed().schema, self.plan.spark_sql)
         hidden = [self.columns.field(LSN), self.columns.field(WEIGHT)]
         writer = (
             result.writeStream.format(java_side.SINK_FORMAT)
@@ -139,7 +139,7 @@ class SparkQuery:
         return RunningQuery(value(attempt.start(internals.java_writer(writer))))
 
     def streaming_result(self) -> Any:  # noqa: ANN401 - a DataFrame
-        """What leaves the line of operators that the query's plan becomes.
+        """What leaves the dataflow that the query's plan becomes.
 
         Raises:
             SparkError: Spark does not understand the query.
@@ -178,7 +178,7 @@ class SparkQuery:
         """How many rows its state has, and how many bytes; None when that is not known."""
         if self._session is None:
             return None
-        return internals.line_size(self._session, self.feed)
+        return internals.state_size(self._session, self.feed)
 
     def _keep_state_of(self, line: Line) -> None:
         """Remove the checkpoint of another line: its state is not of these operators.
@@ -197,13 +197,13 @@ class SparkQuery:
             write_file(noted, [line.fingerprint.encode()], durable=False)
 
     def lowered(self) -> Line:
-        """The line of operators of the query.
+        """The dataflow of the query.
 
         Raises:
             SparkError: Spark does not understand the query.
             SqlUnsupportedError: there is no operator for some part of it.
         """
-        frame = self.line_result()  # which forgets what was lowered in another session
+        frame = self.analysed()  # which forgets what was lowered in another session
         if self._lowered is None:
             jvm = internals.jvm_of(self.session)
             check_plan(jvm, internals.analyzed_plan(frame))
@@ -231,7 +231,7 @@ class SparkQuery:
         window = self.plan.window
         return 0 if window is None else window.size + self.plan.lateness - 1
 
-    def line_result(self) -> Any:  # noqa: ANN401 - a DataFrame
+    def analysed(self) -> Any:  # noqa: ANN401 - a DataFrame
         """The query over relations that Spark knows nothing of but their columns."""
         session = self.session
         if self._frame is not None:
@@ -277,7 +277,7 @@ class SparkQuery:
             SqlError: Spark does not understand it.
         """
         try:
-            result, line = self.line_result(), self.lowered()
+            result, line = self.analysed(), self.lowered()
             self.operators, self.keys = tuple(line.names), line.keys
             self.grows = line.grows
             if line.is_global and not self.plan.retracting:
@@ -337,11 +337,11 @@ class SparkQuery:
 
     def reads_clock(self) -> bool:
         """Whether its value depends on the time of day, by a function or by a text like 'now'."""
-        return internals.depends_on_clock(self.line_result())
+        return internals.depends_on_clock(self.analysed())
 
     def implicit_casts(self) -> list[tuple[str, str]]:
         """The casts of text that Spark has added: to which type, and a column in the text."""
-        return internals.implicit_casts(self.line_result())
+        return internals.implicit_casts(self.analysed())
 
     def functions(self) -> list[str]:
         """The names of the functions that it may call."""
