@@ -48,7 +48,9 @@ public class ChangeWriter implements DataWriter {
   private final ByteArrayOutputStream message = new ByteArrayOutputStream();
   private final WriteChannel channel = new WriteChannel(Channels.newChannel(message));
 
-  /** The first rows, as long as they are few; then they are in Arrow's vectors, with those after. */
+  /**
+   * The first rows, as long as they are few; then they are in Arrow's vectors, with those after.
+   */
   private final ArrayList<InternalRow> pending = new ArrayList<>();
 
   /** Batches of rows, as messages of the bridge, which are sent with the next flush. */

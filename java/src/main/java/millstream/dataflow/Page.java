@@ -38,7 +38,9 @@ final class Page extends Kept {
   /** Null: all are 1. */
   private long[] weights;
 
-  /** In a leaf, what the operator notes for a row; else the number of the page below. Null: all 0. */
+  /**
+   * In a leaf, what the operator notes for a row; else the number of the page below. Null: all 0.
+   */
   private long[] notes;
 
   /** Of the first page, the number of the next new one. */
