@@ -34,7 +34,8 @@ final class Key {
   private static int hashOf(Object base, long offset, int length) {
     long hash = length;
     int words = length & -Long.BYTES;
-    for (int i = 0; i < words; i += Long.BYTES) hash = mixed(hash, Platform.getLong(base, offset + i));
+    for (int i = 0; i < words; i += Long.BYTES)
+      hash = mixed(hash, Platform.getLong(base, offset + i));
     for (int i = words; i < length; i++) hash = mixed(hash, Platform.getByte(base, offset + i));
     return (int) hash;
   }
