@@ -1,7 +1,6 @@
 package millstream.dataflow;
 
 import java.io.Serializable;
-import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -30,11 +29,11 @@ public abstract class Aggregate implements Serializable {
    * @param filtered whether a condition for FILTER (WHERE ...) follows them.
    * @param distinct whether equal values count once.
    */
-  Aggregate(int at, List types, boolean filtered, boolean distinct) {
+  Aggregate(int at, List<DataType> types, boolean filtered, boolean distinct) {
     this.at = at;
     this.filtered = filtered;
     this.distinct = distinct;
-    this.types = (DataType[]) types.toArray(new DataType[0]);
+    this.types = types.toArray(DataType[]::new);
   }
 
   // ---- what each kind says
@@ -68,7 +67,7 @@ public abstract class Aggregate implements Serializable {
   void add(UnsafeRow row, long weight, Object part) {}
 
   /** Add the values of its buffers, of a group of so many rows. */
-  abstract void addBuffers(Key key, Object part, ArrayList out, long count);
+  abstract void addBuffers(Key key, Object part, List<Object> out, long count);
 
   void write(Object part, Bytes out) {}
 

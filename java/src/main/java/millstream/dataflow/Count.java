@@ -1,14 +1,14 @@
 package millstream.dataflow;
 
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.DataType;
 
 /** COUNT. */
 public class Count extends Aggregate {
   private static final long serialVersionUID = 1L;
 
-  public Count(int at, List types, boolean filtered, boolean distinct) {
+  public Count(int at, List<DataType> types, boolean filtered, boolean distinct) {
     super(at, types, filtered, distinct);
   }
 
@@ -20,8 +20,8 @@ public class Count extends Aggregate {
     ((long[]) part)[0] += weight;
   }
 
-  void addBuffers(Key key, Object part, ArrayList out, long rows) {
-    out.add(Long.valueOf(((long[]) part)[0]));
+  void addBuffers(Key key, Object part, List<Object> out, long rows) {
+    out.add(((long[]) part)[0]);
   }
 
   void write(Object part, Bytes out) {

@@ -10,6 +10,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.function.MapFunction;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.StatefulProcessor;
@@ -19,6 +20,7 @@ import org.apache.spark.sql.streaming.TimerValues;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.Iterator;
+import scala.collection.Iterator$;
 
 /**
  * A dataflow, as one processor of Spark's. What Spark hands it is that a frame of the feed is
@@ -29,7 +31,8 @@ import scala.collection.Iterator;
  *
  * <p>Spark keeps the state, as part of its checkpoint.
  */
-public final class Dataflow extends StatefulProcessor implements LiveReader.Follower, Serializable {
+public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
+    implements LiveReader.Follower, Serializable {
   /** The port of what leaves the dataflow. */
   static final int SINK = 0;
 
@@ -52,10 +55,10 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
   private transient long since;
   private transient long effort;
 
-  Dataflow(String feed, Entry entry, List operators) {
+  Dataflow(String feed, Entry entry, List<Operator> operators) {
     this.feed = feed;
     this.entry = entry;
-    this.operators = (Operator[]) operators.toArray(new Operator[0]);
+    this.operators = operators.toArray(Operator[]::new);
   }
 
   /**
@@ -65,36 +68,43 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
    * @param columns what frames have, as JSON.
    * @param logs the columns of each log, see {@link Entry}, as JSON.
    */
-  public static Dataset connect(
-      Dataset feed, String name, Entry entry, List operators, String columns, String logs) {
+  public static Dataset<Long> connect(
+      Dataset<Row> feed,
+      String name,
+      Entry entry,
+      List<Operator> operators,
+      String columns,
+      String logs) {
     entry.setColumns((StructType) DataType.fromJson(columns), (StructType) DataType.fromJson(logs));
     return feed.coalesce(1)
-        .groupByKey((MapFunction) new OneKey(), Encoders.BINARY())
+        .groupByKey(new OneKey(), Encoders.BINARY())
         .transformWithState(
-            (StatefulProcessor) new Dataflow(name, entry, operators),
+            new Dataflow(name, entry, operators),
             TimeMode.None(),
             OutputMode.Update(),
             Encoders.LONG());
   }
 
+  @Override
   public void init(OutputMode mode, TimeMode time) {
     state =
         new State(feed, getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE()));
     if (TaskContext.get() == null) return; // the driver only looks which state there is
     slots = 0;
     mostWaiting = FEW_ROWS;
-    for (int i = 0; i < operators.length; i++) operators[i].open(this);
+    for (Operator each : operators) each.open(this);
     entry.open(this);
   }
 
-  public Iterator handleInputRows(Object key, Iterator frames, TimerValues timers) {
+  @Override
+  public Iterator<Long> handleInputRows(byte[] key, Iterator<Row> frames, TimerValues timers) {
     while (frames.hasNext()) {
       frames.next();
       if (reader == null) begin();
       take();
     }
     State.setKey(key);
-    return scala.collection.Iterator$.MODULE$.empty();
+    return Iterator$.MODULE$.empty();
   }
 
   /**
@@ -119,16 +129,17 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
     return waiting < mostWaiting && System.nanoTime() - since <= effort;
   }
 
+  @Override
   public void work() {
     long begun = System.nanoTime();
     try {
-      for (int i = 0; i < operators.length; i++) operators[i].workAll();
+      for (Operator each : operators) each.workAll();
     } catch (RuntimeException e) {
       throw Pipe.FailedRow.of(e, "");
     }
     boolean advanced = entry.advance();
-    for (int i = 0; i < operators.length; i++) {
-      if (advanced || operators[i].isDue()) operators[i].expire(entry.watermark());
+    for (Operator each : operators) {
+      if (advanced || each.isDue()) each.expire(entry.watermark());
     }
     mostWaiting = state.isCrowded() ? FEW_ROWS : Math.min(mostWaiting * 2, MOST_ROWS);
     state.settle();
@@ -148,14 +159,17 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
     state.hold(-1);
   }
 
+  @Override
   public boolean isReady() {
     return waiting == 0;
   }
 
+  @Override
   public void atPause() {
     state.atPause();
   }
 
+  @Override
   public void atEnd() {
     state.atEnd();
   }
@@ -167,6 +181,7 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
     state.begin();
   }
 
+  @Override
   public void close() {
     state.close();
   }
@@ -196,7 +211,7 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
 
   /** The operator that takes the rows of a port; null for the sink. */
   Operator at(int port) {
-    for (int i = 0; i < operators.length; i++) if (operators[i].takes(port)) return operators[i];
+    for (Operator each : operators) if (each.takes(port)) return each;
     if (port != SINK) throw new IllegalStateException("no operator has port " + port);
     return null;
   }
@@ -211,10 +226,11 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
   }
 
   /** All that the dataflow does, it does for one key of Spark's. */
-  public static class OneKey implements MapFunction {
+  public static class OneKey implements MapFunction<Row, byte[]> {
     private static final long serialVersionUID = 1L;
 
-    public Object call(Object row) {
+    @Override
+    public byte[] call(Row row) {
       return Pipe.NOTHING;
     }
   }

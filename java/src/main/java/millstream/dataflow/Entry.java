@@ -2,6 +2,7 @@ package millstream.dataflow;
 
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.List;
 import millstream.bridge.LiveReader;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
@@ -9,11 +10,14 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * From the feed into the dataflow: each row of a frame goes through the pipes of all that read its
  * log. Frames have the columns _log, _lsn and _weight, those of the logs that are needed, and _wm,
- * the watermark before a row, if it lets state go.
+ * the watermark before a row, if state expires by it.
  */
 public class Entry implements Serializable {
   /** The log of the first row of all: what constant relations have comes with it. */
@@ -21,12 +25,13 @@ public class Entry implements Serializable {
 
   private static final long serialVersionUID = 1L;
 
-  private final ArrayList[] pipes;
-  private final ArrayList constants = new ArrayList();
-  private final ArrayList globals = new ArrayList();
+  private final List<List<Pipe>> pipes = new ArrayList<>();
+  private final List<Constants> constants = new ArrayList<>();
+  private final List<Integer> globals = new ArrayList<>();
   private StructType columns;
   private StructType logs;
   private transient Dataflow dataflow;
+  private transient Pipe[][] pipesOf;
   private transient int log;
   private transient int lsn;
   private transient int weight;
@@ -38,25 +43,24 @@ public class Entry implements Serializable {
 
   /** The entry of a feed of so many logs. */
   public Entry(int logs) {
-    pipes = new ArrayList[logs];
-    for (int i = 0; i < pipes.length; i++) pipes[i] = new ArrayList();
+    for (int i = 0; i < logs; i++) pipes.add(new ArrayList<>());
   }
 
   /** Send the rows of a log through a pipe. */
   public void addLog(int log, Pipe pipe) {
-    pipes[log].add(pipe);
+    pipes.get(log).add(pipe);
   }
 
   /** Send rows through a pipe that are there from the beginning, and never change. */
-  public void addConstants(scala.collection.immutable.Seq rows, Pipe pipe) {
-    ArrayList copies = new ArrayList();
-    for (int i = 0; i < rows.size(); i++) copies.add(((InternalRow) rows.apply(i)).copy());
-    constants.add(new Object[] {copies, pipe});
+  public void addConstants(Seq<InternalRow> rows, Pipe pipe) {
+    List<InternalRow> copies = new ArrayList<>();
+    for (InternalRow each : CollectionConverters.asJava(rows)) copies.add(each.copy());
+    constants.add(new Constants(copies, pipe));
   }
 
   /** Have an aggregate without keys, at a port, give its row even if none ever comes. */
   public void addGlobal(int port) {
-    globals.add(Integer.valueOf(port));
+    globals.add(port);
   }
 
   /**
@@ -73,21 +77,18 @@ public class Entry implements Serializable {
     log = columns.fieldIndex("_log");
     lsn = columns.fieldIndex("_lsn");
     weight = columns.fieldIndex("_weight");
-    scala.Option found = columns.getFieldIndex("_wm");
-    mark = found.isEmpty() ? -1 : ((Integer) found.get()).intValue();
+    mark = placeOf("_wm");
     watermark = Long.MIN_VALUE;
-    for (int i = 0; i < pipes.length; i++) {
-      for (int j = 0; j < pipes[i].size(); j++) ((Pipe) pipes[i].get(j)).open(dataflow);
-    }
-    for (int i = 0; i < constants.size(); i++)
-      ((Pipe) ((Object[]) constants.get(i))[1]).open(dataflow);
+    for (List<Pipe> each : pipes) each.forEach(pipe -> pipe.open(dataflow));
+    for (Constants each : constants) each.pipe.open(dataflow);
+    pipesOf = pipes.stream().map(each -> each.toArray(Pipe[]::new)).toArray(Pipe[][]::new);
     this.dataflow = dataflow;
   }
 
   /** See the columns of each log among those of the frames, whose vectors are always the same. */
   private void setFeed(ColumnarBatch batch) {
     feed = batch;
-    rows = new ColumnarBatch[pipes.length];
+    rows = new ColumnarBatch[pipesOf.length];
     for (int i = 0; i < rows.length; i++) {
       StructField[] fields = ((StructType) logs.fields()[i].dataType()).fields();
       ColumnVector[] vectors = new ColumnVector[fields.length];
@@ -97,8 +98,8 @@ public class Entry implements Serializable {
   }
 
   private ColumnVector vector(StructField field) {
-    scala.Option place = columns.getFieldIndex(field.name());
-    if (!place.isEmpty()) return feed.column(((Integer) place.get()).intValue());
+    int place = placeOf(field.name());
+    if (place >= 0) return feed.column(place);
     ConstantColumnVector nulls = new ConstantColumnVector(1, field.dataType());
     nulls.setNull();
     return nulls;
@@ -108,7 +109,7 @@ public class Entry implements Serializable {
   void take(LiveReader reader) {
     ColumnarBatch batch = reader.batch();
     if (batch != feed) setFeed(batch);
-    for (int i = 0; i < rows.length; i++) rows[i].setNumRows(batch.numRows());
+    for (ColumnarBatch each : rows) each.setNumRows(batch.numRows());
     see(batch.getRow(reader.to() - 1));
     for (int i = reader.from(); i < reader.to(); i++) {
       InternalRow row = batch.getRow(i);
@@ -118,10 +119,7 @@ public class Entry implements Serializable {
         continue;
       }
       InternalRow values = rows[from].getRow(i);
-      ArrayList to = pipes[from];
-      for (int j = 0; j < to.size(); j++) {
-        ((Pipe) to.get(j)).send(values, row.getLong(lsn), row.getLong(weight));
-      }
+      for (Pipe each : pipesOf[from]) each.send(values, row.getLong(lsn), row.getLong(weight));
     }
   }
 
@@ -143,16 +141,18 @@ public class Entry implements Serializable {
   }
 
   private void begin(long at) {
-    for (int i = 0; i < globals.size(); i++) {
-      int port = ((Integer) globals.get(i)).intValue();
-      ((Group) dataflow.at(port)).begin(at);
-    }
-    for (int i = 0; i < constants.size(); i++) {
-      Object[] each = (Object[]) constants.get(i);
-      ArrayList found = (ArrayList) each[0];
-      for (int j = 0; j < found.size(); j++) {
-        ((Pipe) each[1]).send((InternalRow) found.get(j), at, 1L);
-      }
+    for (int port : globals) ((Group) dataflow.at(port)).begin(at);
+    for (Constants each : constants) {
+      for (InternalRow row : each.rows) each.pipe.send(row, at, 1L);
     }
   }
+
+  /** The place of a column in frames; -1 if they do not have it. */
+  private int placeOf(String name) {
+    Option<Object> found = columns.getFieldIndex(name);
+    return found.isEmpty() ? -1 : (int) found.get();
+  }
+
+  /** Rows that are there from the beginning, and where they go. */
+  private record Constants(List<InternalRow> rows, Pipe pipe) implements Serializable {}
 }

@@ -1,6 +1,5 @@
 package millstream.dataflow;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
@@ -34,7 +33,8 @@ public class Extreme extends Aggregate {
    * @param greatest whether it is MAX, or MAX_BY.
    * @param growsOnly whether no row ever goes.
    */
-  public Extreme(int at, List types, boolean filtered, boolean greatest, boolean growsOnly) {
+  public Extreme(
+      int at, List<DataType> types, boolean filtered, boolean greatest, boolean growsOnly) {
     super(at, types, filtered, false);
     this.greatest = greatest;
     this.growsOnly = growsOnly;
@@ -75,7 +75,7 @@ public class Extreme extends Aggregate {
     best[0] = new GenericInternalRow(values);
   }
 
-  void addBuffers(Key key, Object part, ArrayList out, long rows) {
+  void addBuffers(Key key, Object part, List<Object> out, long rows) {
     InternalRow best = null;
     if (growsOnly) {
       best = (InternalRow) ((Object[]) part)[0];
@@ -121,7 +121,7 @@ public class Extreme extends Aggregate {
     private final UnsafeRow left;
     private final UnsafeRow right;
 
-    @SuppressWarnings("unchecked")
+    @SuppressWarnings({"unchecked", "rawtypes"}) // Java has no arrays of a generic type
     ByValue(DataType[] types) {
       this.types = types;
       this.kinds = new int[types.length];

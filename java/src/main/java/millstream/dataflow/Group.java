@@ -4,6 +4,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
@@ -22,8 +24,8 @@ public class Group extends Operator implements Kept.Kind {
   private final int port;
   private final int keys;
   private final Aggregate[] aggregates;
-  private final Seq results;
-  private final Seq buffers;
+  private final Seq<Expression> results;
+  private final Seq<Attribute> buffers;
   private final Expiry expiry;
   private final boolean byResult;
   private final Pipe pipe;
@@ -47,15 +49,15 @@ public class Group extends Operator implements Kept.Kind {
   public Group(
       int port,
       int keys,
-      List aggregates,
-      Seq results,
-      Seq buffers,
+      List<Aggregate> aggregates,
+      Seq<Expression> results,
+      Seq<Attribute> buffers,
       Expiry expiry,
       boolean byResult,
       Pipe pipe) {
     this.port = port;
     this.keys = keys;
-    this.aggregates = (Aggregate[]) aggregates.toArray(new Aggregate[0]);
+    this.aggregates = aggregates.toArray(Aggregate[]::new);
     this.results = results;
     this.buffers = buffers;
     this.expiry = expiry;
@@ -162,7 +164,7 @@ public class Group extends Operator implements Kept.Kind {
   }
 
   private byte[] result(Parts group) {
-    ArrayList values = new ArrayList();
+    List<Object> values = new ArrayList<>();
     for (int i = 0; i < aggregates.length; i++) {
       aggregates[i].addBuffers(group.key, group.parts[i], values, group.count);
     }

@@ -1,6 +1,7 @@
 package millstream.dataflow;
 
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -28,7 +29,7 @@ public class Join extends Operator {
   private final int[] widths;
   private final String kind;
   private final Expression condition;
-  private final Seq pair;
+  private final Seq<Attribute> pair;
   private final Range[] ranges;
   private final Expiry[] expiries;
   private final Pipe pipe;
@@ -66,7 +67,7 @@ public class Join extends Operator {
       int rightWidth,
       String kind,
       Expression condition,
-      Seq pair,
+      Seq<Attribute> pair,
       Range leftRange,
       Range rightRange,
       Expiry leftExpiry,

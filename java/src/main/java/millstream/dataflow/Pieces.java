@@ -69,7 +69,7 @@ final class Pieces {
     hand++;
     count -= gone;
     if (gone > 0) makeTable(count);
-    return (Kept[]) Arrays.copyOf(out, gone);
+    return Arrays.copyOf(out, gone);
   }
 
   /** Put what the table has in one with room for so many. */

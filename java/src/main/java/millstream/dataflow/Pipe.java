@@ -6,6 +6,8 @@ import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
@@ -34,9 +36,9 @@ public class Pipe implements Serializable {
 
   private final int port;
   private final Step[] steps;
-  private final Seq key;
-  private final Seq row;
-  private final Seq input;
+  private final Seq<Expression> key;
+  private final Seq<Expression> row;
+  private final Seq<Attribute> input;
   private final int nulls;
   private transient Operator target;
   private transient UnsafeProjection keyOf;
@@ -50,9 +52,15 @@ public class Pipe implements Serializable {
    * @param input the attributes that the last step gives.
    * @param nulls what a NULL in the key means.
    */
-  public Pipe(int port, List steps, Seq key, Seq row, Seq input, int nulls) {
+  public Pipe(
+      int port,
+      List<Step> steps,
+      Seq<Expression> key,
+      Seq<Expression> row,
+      Seq<Attribute> input,
+      int nulls) {
     this.port = port;
-    this.steps = (Step[]) steps.toArray(new Step[0]);
+    this.steps = steps.toArray(Step[]::new);
     this.key = key;
     this.row = row;
     this.input = input;
@@ -62,7 +70,7 @@ public class Pipe implements Serializable {
   /** Get ready, in the task. */
   void open(Dataflow dataflow) {
     target = dataflow.at(port);
-    for (int i = 0; i < steps.length; i++) steps[i].open();
+    for (Step each : steps) each.open();
     if (key.size() > 0) keyOf = UnsafeProjection.create(key, input);
     rowOf = UnsafeProjection.create(row, input);
   }
@@ -94,8 +102,8 @@ public class Pipe implements Serializable {
     static RuntimeException of(RuntimeException error, String where) {
       String text = error.getMessage();
       if (error instanceof FailedRow) return error;
-      if (error instanceof SparkThrowable) {
-        return new FailedRow(where + text, ((SparkThrowable) error).getCondition(), error);
+      if (error instanceof SparkThrowable known) {
+        return new FailedRow(where + text, known.getCondition(), error);
       }
       if (!(error instanceof ArithmeticException)) return error;
       String overflow = "[ARITHMETIC_OVERFLOW] " + text + ". SQLSTATE: 22003";
@@ -103,6 +111,7 @@ public class Pipe implements Serializable {
     }
 
     /** Spark passes on errors that have one, and says of any other only that there was one. */
+    @Override
     public String getCondition() {
       return condition;
     }
@@ -111,9 +120,9 @@ public class Pipe implements Serializable {
   private void send(int from, InternalRow in, long lsn, long weight) {
     for (int i = from; i < steps.length; i++) {
       if (steps[i].gives() != 1) {
-        ArrayList all = new ArrayList();
+        List<InternalRow> all = new ArrayList<>();
         steps[i].all(in, all);
-        for (int j = 0; j < all.size(); j++) send(i + 1, (InternalRow) all.get(j), lsn, weight);
+        for (InternalRow each : all) send(i + 1, each, lsn, weight);
         return;
       }
       in = steps[i].one(in);
@@ -142,11 +151,7 @@ public class Pipe implements Serializable {
   static byte[] bytes(UnsafeRow row) {
     byte[] copy = new byte[row.getSizeInBytes()];
     Platform.copyMemory(
-        row.getBaseObject(),
-        row.getBaseOffset(),
-        copy,
-        (long) Platform.BYTE_ARRAY_OFFSET,
-        (long) copy.length);
+        row.getBaseObject(), row.getBaseOffset(), copy, Platform.BYTE_ARRAY_OFFSET, copy.length);
     return copy;
   }
 

@@ -1,7 +1,6 @@
 package millstream.dataflow;
 
 import java.io.Serializable;
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -56,7 +55,7 @@ public class Replay extends Aggregate {
   }
 
   @Override
-  void addBuffers(Key key, Object part, ArrayList out, long rows) {
+  void addBuffers(Key key, Object part, List<Object> out, long rows) {
     if (processor == null) processor = newProcessor();
     processor.initialize((int) Math.min(rows, Integer.MAX_VALUE));
     UnsafeRow value = new UnsafeRow(types.length);
@@ -71,7 +70,7 @@ public class Replay extends Aggregate {
     out.add(row.isNullAt(0) ? null : row.get(0, result));
   }
 
-  @SuppressWarnings("unchecked") // Java has no arrays of a generic type
+  @SuppressWarnings({"unchecked", "rawtypes"}) // Java has no arrays of a generic type
   private AggregateProcessor newProcessor() {
     Option<Expression>[] filters = new Option[] {Option.empty()};
     Expression[] functions = {function};

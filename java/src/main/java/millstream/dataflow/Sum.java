@@ -2,7 +2,6 @@ package millstream.dataflow;
 
 import java.math.BigDecimal;
 import java.math.BigInteger;
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.ByteType;
@@ -38,7 +37,7 @@ public class Sum extends Aggregate {
    */
   public Sum(
       int at,
-      List types,
+      List<DataType> types,
       boolean filtered,
       boolean distinct,
       DataType sumType,
@@ -74,26 +73,13 @@ public class Sum extends Aggregate {
     Part part = (Part) object;
     part.count += weight;
     switch (kind) {
-      case DOUBLE:
-        part.reals.add(row.getDouble(at), weight);
-        break;
-      case FLOAT:
-        part.reals.add((double) row.getFloat(at), weight);
-        break;
-      case DECIMAL:
-        addDecimal(row, weight, part);
-        break;
-      case INT:
-        part.add((long) row.getInt(at), weight);
-        break;
-      case SHORT:
-        part.add((long) row.getShort(at), weight);
-        break;
-      case BYTE:
-        part.add((long) row.getByte(at), weight);
-        break;
-      default:
-        part.add(row.getLong(at), weight);
+      case DOUBLE -> part.reals.add(row.getDouble(at), weight);
+      case FLOAT -> part.reals.add(row.getFloat(at), weight);
+      case DECIMAL -> addDecimal(row, weight, part);
+      case INT -> part.add(row.getInt(at), weight);
+      case SHORT -> part.add(row.getShort(at), weight);
+      case BYTE -> part.add(row.getByte(at), weight);
+      default -> part.add(row.getLong(at), weight);
     }
   }
 
@@ -119,13 +105,13 @@ public class Sum extends Aggregate {
     return found;
   }
 
-  void addBuffers(Key key, Object object, ArrayList out, long rows) {
+  void addBuffers(Key key, Object object, List<Object> out, long rows) {
     Part part = (Part) object;
     out.add(part.count == 0L && !average && buffers == 1 ? null : total(part));
     if (average) {
-      out.add(Long.valueOf(part.count));
+      out.add(part.count);
     } else if (buffers == 2) {
-      out.add(Boolean.valueOf(part.count == 0L));
+      out.add(part.count == 0L);
     }
   }
 

@@ -37,7 +37,7 @@ class OverProperties {
 
   @Provide
   Arbitrary<Script> longPartitions() {
-    return Script.over(60, Rows.of(Rows.ints(0), Rows.ints(300), Rows.longs(3)));
+    return Script.over(50, 90, Rows.of(Rows.ints(0), Rows.ints(300), Rows.longs(3)));
   }
 
   // ---- frames that begin with the first row

@@ -27,12 +27,12 @@ record Script(List<Commit> commits, long memory) {
   /** Scripts over inputs whose rows are drawn from what is given for each. */
   @SafeVarargs
   static Arbitrary<Script> over(Arbitrary<List<Object>>... rows) {
-    return over(12, rows);
+    return over(0, 12, rows);
   }
 
-  /** As above, with commits of so many changes at most. */
+  /** As above, with commits of so many changes. */
   @SafeVarargs
-  static Arbitrary<Script> over(int most, Arbitrary<List<Object>>... rows) {
+  static Arbitrary<Script> over(int least, int most, Arbitrary<List<Object>>... rows) {
     Arbitrary<Change> change =
         Arbitraries.integers()
             .between(0, rows.length - 1)
@@ -49,7 +49,9 @@ record Script(List<Commit> commits, long memory) {
                             (goes, pick, row, weight) ->
                                 new Change(input, goes, pick, row, weight)));
     Arbitrary<Commit> commit =
-        Combinators.combine(change.list().ofMaxSize(most), Arbitraries.integers().between(0, 5))
+        Combinators.combine(
+                change.list().ofMinSize(least).ofMaxSize(most),
+                Arbitraries.integers().between(0, 5))
             .as((changes, dice) -> new Commit(changes, dice == 5));
     return Combinators.combine(commit.list().ofMaxSize(8), Arbitraries.of(500L, 5_000L, 1L << 30))
         .as(Script::new);
