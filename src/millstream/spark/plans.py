@@ -219,6 +219,13 @@ def find_all(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401
     return [found for child in each_of(expression.children()) for found in find_all(child, kind)]
 
 
+def attributes_of(expression: Any) -> list[Any]:  # noqa: ANN401
+    """The attributes that an expression has, each as often as it is there."""
+    if kind_of(expression) == "AttributeReference":
+        return [expression]
+    return [found for each in each_of(expression.children()) for found in attributes_of(each)]
+
+
 _BY_SIZE: Final = {"CumeDist", "NTile", "PercentRank"}
 """Functions over a partition whose value depends on how many rows it has."""
 
