@@ -17,6 +17,7 @@ from millstream.views.lower.asof import below_asof, read_asof, read_temporal, wi
 from millstream.views.lower.clock_filter import is_clock, read_bounds
 from millstream.views.lower.event_time import ClosedWindows, Closing, Expiries
 from millstream.views.lower.having import filtered_first
+from millstream.views.lower.join_order import JoinOrder
 from millstream.views.lower.merging import merged
 from millstream.views.lower.plans import (
     LogLeaf,
@@ -146,7 +147,7 @@ def lower(
         SqlUnsupportedError: there is a node that no operator does, or no window that closes.
     """
     scala = Scala(jvm)
-    plan = merged(scala, plan)
+    plan = merged(scala, JoinOrder(scala, logs).of(plan))
     windows = closing and ClosedWindows(scala, plan, closing, logs)
     expiries = Expiries(scala, logs, windows, slack)
     lowering = _Lowering(scala, logs, expiries)

@@ -196,11 +196,13 @@ class LogLeaf(NamedTuple):
         number: which of the view's logs.
         grows: whether no row of it ever changes or goes.
         time: the place of its event-time column; -1 without a watermark, see also CLOCK_TIME.
+        key: the places of the columns that no two rows have in common; empty when there are none.
     """
 
     number: int
     grows: bool
     time: int
+    key: tuple[int, ...] = ()
 
 
 def conjuncts(condition: Any) -> list[Any]:  # noqa: ANN401
