@@ -363,16 +363,21 @@ class _Lowering:
             _NULLS_DROP if kind in _DROPS_LEFT else _NULLS_APART,
             _NULLS_APART_RIGHT if kind in _KEEPS_RIGHT else _NULLS_DROP,
         )
-        ports = [self._port(), self._port()]
-        for side, key, port, null in zip(sides, keys, ports, nulls, strict=True):
-            self._into(side, port, key, side.output(), null)
-        pair = self._seq([*each_of(sides[0].output()), *each_of(sides[1].output())])
-        widths = [side.output().size() for side in sides]
         test = condition.get() if condition.isDefined() else None
+        expiries = self._expiries.of_join(sides, keys, test)
+        rows = [side.output() for side in sides]
+        if test is not None and not _makes_pairs(kind) and expiries[1] is None:
+            # Of the right side only what the condition reads is kept.
+            used = test.references()
+            rows[1] = self._seq([each for each in each_of(rows[1]) if used.contains(each)])
+        ports = [self._port(), self._port()]
+        for side, key, port, row, null in zip(sides, keys, ports, rows, nulls, strict=True):
+            self._into(side, port, key, row, null)
+        pair = self._seq([each for row in rows for each in each_of(row)])
+        widths = [row.size() for row in rows]
         by = f" by {text_of(keys[0])}" if keys[0] else ""
         name = f"{kind} join{by}{'' if test is None else f' where {text_of([test])}'}"
-        expiries = self._expiries.of_join(sides, keys, test)
-        kept = (*ranges_of(self._scala, sides, test), *expiries)
+        kept = (*ranges_of(self._scala, sides, rows, test), *expiries)
         join = self._java.Join(*ports, *widths, kind, test, pair, *kept, pipes(steps))
         self._add(name, join)
 
@@ -639,3 +644,8 @@ class _Lowering:
 
     def _step(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._java, f"Step${name}")
+
+
+def _makes_pairs(kind: str) -> bool:
+    """Whether a kind of join gives columns of both sides."""
+    return kind not in {"LeftSemi", "LeftAnti"} and not kind.startswith("ExistenceJoin")
