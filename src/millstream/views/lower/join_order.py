@@ -88,6 +88,8 @@ class JoinOrder:
         plans, conditions = self._flat(node)
         if not all(map(self._is_safe, conditions)) or not node.deterministic():
             return None
+        if sum(map(self._is_timed, plans)) > 1:  # which may expire by each other's event times
+            return None
         relations = [
             _Relation(each, {id_of(one) for one in each_of(each.output())}, _is_filtered(each))
             for each in plans
@@ -126,6 +128,11 @@ class JoinOrder:
         elif kind not in _SAFE:
             return False
         return all(map(self._is_safe, each_of(expression.children())))
+
+    def _is_timed(self, node: Any) -> bool:  # noqa: ANN401
+        if kind_of(node) == "LogicalRDD":
+            return self._logs[node.rdd().id()].time >= 0
+        return any(map(self._is_timed, each_of(node.children())))
 
     def _taken_out(self, root: _Relation) -> list[tuple[Any, Any, Any]]:
         """Take the semi and anti joins out of a relation: each as its kind, right side, condition.
