@@ -239,6 +239,7 @@ class TestCyclesOfOtherThreads:
         assert sorted(seen) == wanted
         assert seen == db.query("SELECT n FROM a").fetchall()  # in the order of the log
 
+    @pytest.mark.slow
     def test_at_the_end_it_is_committed_or_refused(self, tmp_path):
         extra = []
         for attempt in range(20):
