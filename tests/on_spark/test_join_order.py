@@ -52,9 +52,9 @@ def test_exact(tables):
         tables.execute(f"CREATE MATERIALIZED VIEW v_{name} AS {query}")
     filled = False
     for _ in range(6):
-        for name in TABLES:
+        for name, columns in TABLES.items():
             rows = [(n, some(dice), some(dice), some(dice)) for n in dice.sample(range(8), 5)]
-            width = 1 + len(TABLES[name].split())
+            width = 1 + len(columns.split())
             tables.insert(name, [each[:width] for each in rows], replace=True)
             tables.execute(f"DELETE FROM {name} WHERE id = {dice.randrange(8)}")
         for name, query in QUERIES.items():
