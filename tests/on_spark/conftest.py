@@ -7,8 +7,8 @@ import json
 import pytest
 
 import millstream as ms
-from millstream.spark.columns import columns_json
 from millstream.spark.internals import empty_frame
+from millstream.views.run.columns import columns_json
 
 from .exact import plain_session
 
@@ -36,9 +36,9 @@ def db(tmp_path, spark):
 def little_memory(spark):
     """Lines keep next to nothing at hand: state is written and read again all the time."""
     system = spark._jvm.java.lang.System
-    system.setProperty("millstream.line.memory", "2000")
+    system.setProperty("millstream.dataflow.memory", "2000")
     yield
-    system.clearProperty("millstream.line.memory")
+    system.clearProperty("millstream.dataflow.memory")
 
 
 def batch_answer(spark, sql, **tables):

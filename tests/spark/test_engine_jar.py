@@ -45,16 +45,16 @@ def test_a_checkout_with_the_sources_that_it_was_made_of(checkout):
 
 
 def changed(sources):
-    with (sources / "millstream" / "line" / "Tree.java").open("a") as file:
+    with (sources / "millstream" / "dataflow" / "Tree.java").open("a") as file:
         file.write("// more\n")
 
 
 def added(sources):
-    (sources / "millstream" / "line" / "More.java").write_text("package millstream.line;\n")
+    (sources / "millstream" / "dataflow" / "More.java").write_text("package millstream.dataflow;\n")
 
 
 def removed(sources):
-    (sources / "millstream" / "line" / "Tree.java").unlink()
+    (sources / "millstream" / "dataflow" / "Tree.java").unlink()
 
 
 @pytest.mark.parametrize("change", [changed, added, removed])

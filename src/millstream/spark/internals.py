@@ -17,7 +17,7 @@ below ``org.apache.spark.sql``:
   ``catalyst.InternalRow``
 - LocalFiles: that ``RawLocalFileSystem`` of Hadoop makes files with permissions by its own
   ``setPermission``
-- the line of operators: ``streaming.StatefulProcessor``, the ``ImplicitGroupingKeyTracker`` of
+- the dataflow: ``streaming.StatefulProcessor``, the ``ImplicitGroupingKeyTracker`` of
   transformWithState, ``catalyst.expressions`` and ``catalyst.plans.logical``,
   ``execution.window.AggregateProcessor``
 """
@@ -88,12 +88,12 @@ def import_pyspark() -> None:
         importlib.import_module("pyspark.testing.utils")
 
 
-def line_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN401
-    """The rows and bytes of the state of a line of operators; None when Java does not know them."""
+def state_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN401
+    """The rows and bytes of the state of a dataflow; None when Java does not know them."""
     from py4j.protocol import Py4JError  # noqa: PLC0415
 
     try:
-        size = jvm_of(session).millstream.line.Line.sizeOf(feed)
+        size = jvm_of(session).millstream.dataflow.Dataflow.sizeOf(feed)
     except (Py4JError, OSError):  # Java may die at any moment
         return None
     return None if size is None else (int(size[0]), int(size[1]))
@@ -116,7 +116,7 @@ def class_name(found: Any) -> str:  # noqa: ANN401
 
     client = found._gateway_client  # noqa: SLF001
     if "millstream_kind" not in vars(client):
-        client.millstream_kind = JavaClass("millstream.line.Plans", client).kind
+        client.millstream_kind = JavaClass("millstream.dataflow.Plans", client).kind
     return str(client.millstream_kind(found))
 
 
@@ -170,11 +170,13 @@ def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None
 
 
 def forget_ended_context() -> None:
-    """Have PySpark let go of its SparkContext if Java has ended: its owner may not know yet."""
+    """Have PySpark forget its SparkContext if Java has ended: the owner may not know yet."""
     context = active_context()
-    process = None if context is None else java_process(context._gateway)  # noqa: SLF001
+    gateway = None if context is None else context._gateway  # noqa: SLF001
+    process = java_process(gateway)
     if process is not None and process.poll() is not None:
         forget_context(context)
+        forget_java(gateway)
 
 
 def active_session() -> Any:  # noqa: ANN401 - a SparkSession
@@ -254,7 +256,7 @@ def implicit_casts(frame: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a Dat
 
     ``Cast.USER_SPECIFIED_CAST``, a tag of those that were written.
     """
-    plans = jvm_of(frame.sparkSession).millstream.line.Plans
+    plans = jvm_of(frame.sparkSession).millstream.dataflow.Plans
     found = str(plans.implicitCasts(analyzed_plan(frame))).splitlines()
     return [(kind, column) for kind, _, column in (each.partition("\t") for each in found)]
 

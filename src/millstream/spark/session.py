@@ -25,7 +25,7 @@ from millstream.spark import internals
 from millstream.spark.bridge import java_side
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
-from millstream.spark.failure import spark_message
+from millstream.spark.errors import spark_message
 from millstream.spark.java_home import find_java
 from millstream.spark.java_process import JAVA_OPTIONS, end_java, kill_java, start_error, start_java
 from millstream.spark.last_words import ended_by
@@ -102,16 +102,16 @@ TUNING: Final = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
     "spark.sql.scripting.enabled": "false",
-    # Each line of operators has a RocksDB of its own; they share one cache.
+    # Each dataflow has a RocksDB of its own; they share one cache.
     _STREAMING + "stateStore.rocksdb.boundedMemoryUsage": "true",
-    # Spark would read each key before it writes it, to count them; a line counts its rows itself.
+    # Spark would read each key before it writes it, to count them; a dataflow counts its rows.
     _STREAMING + "stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.join.asofJoin.enabled": "true",  # its syntax, which is off by default
 }
 """What every view's own session is set to."""
 
 _ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1"}
-"""Whatever the options say: a line of operators is one task, without a shuffle."""
+"""Whatever the options say: a dataflow is one task, without a shuffle."""
 
 
 class _Users:

@@ -19,8 +19,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Where a database listens, and what a task must know to be let in. The options of a source or a
- * sink, which plans and logs show, name only host and port; the driver adds the rest, and it reaches
- * the executors inside the serialized task.
+ * sink, which plans and logs show, name only host and port; the driver adds the rest, and it
+ * reaches the executors inside the serialized task.
  */
 public final class Address implements Serializable {
   private static final long serialVersionUID = 1L;
@@ -48,7 +48,8 @@ public final class Address implements Serializable {
     HexFormat hex = HexFormat.of();
     byte[][] secrets =
         new byte[][] {
-          hex.parseHex(known.get("secret").asText()), hex.parseHex(known.get("certificate").asText())
+          hex.parseHex(known.get("secret").asText()),
+          hex.parseHex(known.get("certificate").asText())
         };
     KNOWN.put(known.get("host").asText() + ":" + known.get("port").asText(), secrets);
   }

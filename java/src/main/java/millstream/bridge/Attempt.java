@@ -14,8 +14,8 @@ import org.apache.spark.sql.streaming.DataStreamWriter;
 import scala.Option;
 
 /**
- * A call of Spark whose error is a value. PySpark prints each error of a query that it raises to the
- * terminal, by a logger of its own; what never reaches it as an exception is not printed.
+ * A call of Spark whose error is a value. PySpark prints each error of a query that it raises to
+ * the terminal, by a logger of its own; what never reaches it as an exception is not printed.
  */
 public final class Attempt {
   private final Object value;

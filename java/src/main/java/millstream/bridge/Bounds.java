@@ -40,7 +40,9 @@ public final class Bounds {
   }
 
   private static final class OfNode extends AbstractPartialFunction {
-    public boolean isDefinedAt(Object node) { return true; }
+    public boolean isDefinedAt(Object node) {
+      return true;
+    }
 
     public Object applyOrElse(Object node, scala.Function1 other) {
       return ((LogicalPlan) node).mapExpressions(new OfExpression());
@@ -48,7 +50,9 @@ public final class Bounds {
   }
 
   private static final class OfExpression extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object expression) { return bounded((Expression) expression, Sizes.MOST); }
+    public Object apply(Object expression) {
+      return bounded((Expression) expression, Sizes.MOST);
+    }
   }
 
   private static Expression bounded(Expression expression, long most) {

@@ -116,7 +116,7 @@ public class ChangeSink implements TableProvider {
     private final Address address;
     private final StructType columns;
 
-    /** The columns are those of what leaves the line of operators, which Spark does not know. */
+    /** The columns are those of what leaves the dataflow, which Spark does not know. */
     Writers(LogicalWriteInfo info) {
       address = new Address(info.options());
       columns = (StructType) DataType.fromJson(info.options().get("columns"));

@@ -19,11 +19,11 @@ import org.apache.spark.sql.execution.arrow.ArrowWriter;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Sends result rows to the database. The reader, in the same thread, says when all that a commit led
- * to is here; it is sent at once when the stream pauses, and otherwise when it has grown large or old.
- * The database answers the latter with a byte: while answers are missing it is behind, and rows are
- * kept. What is sent when the stream pauses does not depend on answers, so there is none: with ten
- * views, ten fewer calls for each commit.
+ * Sends result rows to the database. The reader, in the same thread, says when all that a commit
+ * led to is here; it is sent at once when the stream pauses, and otherwise when it has grown large
+ * or old. The database answers the latter with a byte: while answers are missing it is behind, and
+ * rows are kept. What is sent when the stream pauses does not depend on answers, so there is none:
+ * with ten views, ten fewer calls for each commit.
  */
 public class ChangeWriter implements DataWriter {
   private static final int ROWS = 1;
@@ -78,10 +78,10 @@ public class ChangeWriter implements DataWriter {
   }
 
   public void write(Object row) {
-    throw apart(); // a line gives no rows to Spark
+    throw apart(); // a dataflow gives no rows to Spark
   }
 
-  /** Write a row of a line's result: the thread is known to be the reader's. */
+  /** Write a row of a dataflow's result: the thread is known to be the reader's. */
   public void write(UnsafeRow row, long lsn, long weight) throws IOException {
     hidden.setLong(0, lsn);
     hidden.setLong(1, weight);

@@ -69,7 +69,9 @@ final class FewWriter {
     if (type instanceof BinaryType) return row.getBinary(place);
     DecimalType decimal = (DecimalType) type;
     return row.getDecimal(place, decimal.precision(), decimal.scale())
-        .toJavaBigDecimal().unscaledValue().toByteArray();
+        .toJavaBigDecimal()
+        .unscaledValue()
+        .toByteArray();
   }
 
   private void writeFixed(InternalRow row, int place, boolean isNull, DataOutputStream out)
@@ -89,7 +91,8 @@ final class FewWriter {
       out.writeDouble(isNull ? 0D : row.getDouble(place));
     } else if (type instanceof DecimalType) {
       DecimalType of = (DecimalType) type;
-      out.writeLong(isNull ? 0L : row.getDecimal(place, of.precision(), of.scale()).toUnscaledLong());
+      out.writeLong(
+          isNull ? 0L : row.getDecimal(place, of.precision(), of.scale()).toUnscaledLong());
     } else {
       out.writeLong(isNull ? 0L : row.getLong(place));
     }

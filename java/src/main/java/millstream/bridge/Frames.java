@@ -102,7 +102,7 @@ final class Frames {
     List vectors = root.getFieldVectors();
     ColumnVector[] columns = new ColumnVector[vectors.size()];
     int i = 0;
-    for (Iterator each = vectors.iterator(); each.hasNext();) {
+    for (Iterator each = vectors.iterator(); each.hasNext(); ) {
       columns[i++] = new Column((FieldVector) each.next());
     }
     many = new ColumnarBatch(columns);

@@ -7,13 +7,19 @@ import org.apache.spark.api.java.function.FlatMapFunction;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Map$;
 
-/** Hands the messages of one task on, up to so many bytes: a result is held in memory as a whole. */
+/**
+ * Hands the messages of one task on, up to so many bytes: a result is held in memory as a whole.
+ */
 public final class Limited implements FlatMapFunction {
   private final long most;
 
-  Limited(long most) { this.most = most; }
+  Limited(long most) {
+    this.most = most;
+  }
 
-  public Iterator call(Object messages) { return new Counted((Iterator) messages, most); }
+  public Iterator call(Object messages) {
+    return new Counted((Iterator) messages, most);
+  }
 
   private static final class Counted implements Iterator {
     private final Iterator messages;
@@ -25,7 +31,9 @@ public final class Limited implements FlatMapFunction {
       this.most = most;
     }
 
-    public boolean hasNext() { return messages.hasNext(); }
+    public boolean hasNext() {
+      return messages.hasNext();
+    }
 
     public Object next() {
       byte[] message = (byte[]) messages.next();

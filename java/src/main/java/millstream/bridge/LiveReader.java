@@ -8,14 +8,14 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * The live tail of the log, which a line of operators takes frame by frame. Source, operators and
- * sink share one thread: so when a commit has been read to its end, the sink holds all that it led
- * to, and flushes. The database ends the batch, not the clock.
+ * The live tail of the log, which a dataflow takes frame by frame. Source, operators and sink share
+ * one thread: so when a commit has been read to its end, the sink holds all that it led to, and
+ * flushes. The database ends the batch, not the clock.
  */
 public class LiveReader implements SupportsRealTimeRead {
   private static final ThreadLocal CURRENT = new ThreadLocal();
 
-  /** So many rows of a frame, at most, a line of operators works on at once. */
+  /** So many rows of a frame, at most, a dataflow works on at once. */
   private static final int MOST_ROWS = 1 << 12;
 
   private final Frames frames;
@@ -76,7 +76,9 @@ public class LiveReader implements SupportsRealTimeRead {
     return false;
   }
 
-  /** All rows of a frame have passed the sink, or wait in the line for those of the next one. */
+  /**
+   * All rows of a frame have passed the sink, or wait in the dataflow for those of the next one.
+   */
   private void taken() throws IOException {
     reached = frames.offset();
     lsn = frames.lsn();
@@ -101,7 +103,7 @@ public class LiveReader implements SupportsRealTimeRead {
     return new GenericInternalRow(new Object[] {Long.valueOf(frames.lsn())});
   }
 
-  // ---- for the line of operators
+  // ---- for the dataflow
 
   /** The rows of the frame at hand. */
   public ColumnarBatch batch() {

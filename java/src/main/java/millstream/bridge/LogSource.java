@@ -24,11 +24,11 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The feed of a view as a streaming table of frames, for real-time mode. Rows of the past are a table
- * that is read in batch.
+ * The feed of a view as a streaming table of frames, for real-time mode. Rows of the past are a
+ * table that is read in batch.
  */
 public class LogSource implements TableProvider {
-  /** What a line of operators gets of Spark: that there is a frame, which it asks the reader for. */
+  /** What a dataflow gets of Spark: that there is a frame, which it asks the reader for. */
   private static final StructType FRAME = StructType.fromDDL("_lsn bigint");
 
   public StructType inferSchema(CaseInsensitiveStringMap options) {
@@ -149,7 +149,8 @@ public class LogSource implements TableProvider {
 
     public InputPartition[] planInputPartitions() {
       InputPartition[] planned = new InputPartition[parts];
-      for (int i = 0; i < parts; i++) planned[i] = new LogStream.Part(LogStream.Part.PAST, String.valueOf(i));
+      for (int i = 0; i < parts; i++)
+        planned[i] = new LogStream.Part(LogStream.Part.PAST, String.valueOf(i));
       return planned;
     }
 

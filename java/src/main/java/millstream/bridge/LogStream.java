@@ -57,7 +57,9 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
     throw new UnsupportedOperationException("real-time mode reads from an offset on");
   }
 
-  /** The database takes the end of this connection for that of the query: so there has to be one. */
+  /**
+   * The database takes the end of this connection for that of the query: so there has to be one.
+   */
   public InputPartition[] planInputPartitions(Offset start) {
     ask("live");
     return new InputPartition[] {new Part(Part.TAIL, start.json())};
@@ -124,7 +126,9 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
     }
   }
 
-  /** Makes the readers: of the live tail for real-time mode, of whole Arrow batches for the past. */
+  /**
+   * Makes the readers: of the live tail for real-time mode, of whole Arrow batches for the past.
+   */
   public static class Readers implements PartitionReaderFactory {
     private static final long serialVersionUID = 1L;
     private final Address address;

@@ -47,13 +47,13 @@ public final class PlanParts {
    * The parts of a plan, parsed or analysed: of each its kind and names.
    *
    * <ul>
-   * <li>node, expression: the name of its class
-   * <li>with: the name of a common table expression
-   * <li>relation: the parts of its name
-   * <li>view: the name of the temporary view that a relation has become
-   * <li>table: the class of what a relation reads
-   * <li>function: its name, where it is from and the class that makes it; nothing but the name when
-   *     it is in no registry of the session
+   *   <li>node, expression: the name of its class
+   *   <li>with: the name of a common table expression
+   *   <li>relation: the parts of its name
+   *   <li>view: the name of the temporary view that a relation has become
+   *   <li>table: the class of what a relation reads
+   *   <li>function: its name, where it is from and the class that makes it; nothing but the name
+   *       when it is in no registry of the session
    * </ul>
    */
   public static String of(SparkSession session, LogicalPlan plan) {
@@ -74,7 +74,9 @@ public final class PlanParts {
     return String.join(END, parts.found);
   }
 
-  private void add(String kind, String name) { found.add(kind + FIELD + name); }
+  private void add(String kind, String name) {
+    found.add(kind + FIELD + name);
+  }
 
   private void visit(Object object) {
     if (object instanceof TreeNode) {
@@ -132,15 +134,18 @@ public final class PlanParts {
   private void addFunction(Seq parts, FunctionRegistryBase registry) {
     String shown = joined(parts);
     String name = ((String) parts.last()).toLowerCase(Locale.ROOT);
-    String place = parts.size() > 1 ? ((String) parts.apply(parts.size() - 2)).toLowerCase(Locale.ROOT) : "";
-    boolean system = parts.size() < 3
-        || (parts.size() == 3 && "system".equalsIgnoreCase((String) parts.apply(0)));
+    String place =
+        parts.size() > 1 ? ((String) parts.apply(parts.size() - 2)).toLowerCase(Locale.ROOT) : "";
+    boolean system =
+        parts.size() < 3
+            || (parts.size() == 3 && "system".equalsIgnoreCase((String) parts.apply(0)));
     boolean known = false;
     String[] places = {"builtin", "session"};
     for (int i = 0; i < places.length; i++) {
       if (!system || !(place.isEmpty() || place.equals(places[i]))) continue;
-      Option info = registry.lookupFunction(
-          new FunctionIdentifier(name, new Some(places[i]), new Some("system")));
+      Option info =
+          registry.lookupFunction(
+              new FunctionIdentifier(name, new Some(places[i]), new Some("system")));
       if (info.isEmpty()) continue;
       addMade(shown, (ExpressionInfo) info.get());
       known = true;
@@ -152,5 +157,7 @@ public final class PlanParts {
     add("function", shown + FIELD + made.getSource() + FIELD + made.getClassName());
   }
 
-  private static String joined(Seq parts) { return parts.mkString("."); }
+  private static String joined(Seq parts) {
+    return parts.mkString(".");
+  }
 }

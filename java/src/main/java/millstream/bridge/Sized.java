@@ -12,7 +12,9 @@ import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 
-/** A value that may be large: it is made only if the rest of what is given here says that it is not. */
+/**
+ * A value that may be large: it is made only if the rest of what is given here says that it is not.
+ */
 public final class Sized extends Expression implements Serializable {
   private final Sizes sizes;
   private final Seq children;
@@ -25,11 +27,17 @@ public final class Sized extends Expression implements Serializable {
     this.children = children;
   }
 
-  private Expression child(int index) { return (Expression) children.apply(index); }
+  private Expression child(int index) {
+    return (Expression) children.apply(index);
+  }
 
-  public Seq children() { return children; }
+  public Seq children() {
+    return children;
+  }
 
-  public boolean nullable() { return child(0).nullable(); }
+  public boolean nullable() {
+    return child(0).nullable();
+  }
 
   public boolean foldable() {
     for (int i = 0; i < children.size(); i++) {
@@ -38,11 +46,17 @@ public final class Sized extends Expression implements Serializable {
     return true;
   }
 
-  public DataType dataType() { return child(0).dataType(); }
+  public DataType dataType() {
+    return child(0).dataType();
+  }
 
-  public String toString() { return child(0).toString(); }
+  public String toString() {
+    return child(0).toString();
+  }
 
-  public String sql() { return child(0).sql(); }
+  public String sql() {
+    return child(0).sql();
+  }
 
   public Object eval(InternalRow row) {
     Object[] given = new Object[children.size() - 1];
@@ -57,7 +71,12 @@ public final class Sized extends Expression implements Serializable {
     for (int i = 1; i < children.size(); i++) {
       ExprCode made = child(i).genCode(context);
       before = before == null ? made.code() : before.$plus(made.code());
-      given.append(i > 1 ? ", " : "").append(made.isNull()).append(" ? null : (Object) (").append(made.value()).append(')');
+      given
+          .append(i > 1 ? ", " : "")
+          .append(made.isNull())
+          .append(" ? null : (Object) (")
+          .append(made.value())
+          .append(')');
     }
     String sizesThere = context.addReferenceObj("sizes", sizes, "millstream.bridge.Sizes");
     String check = "\n" + sizesThere + ".check(new Object[] {" + given + "});\n";
@@ -71,19 +90,31 @@ public final class Sized extends Expression implements Serializable {
     return new CodeBlock((Seq) none.prepended(text), none);
   }
 
-  public Expression withNewChildrenInternal(IndexedSeq<Expression> changed) { return new Sized(sizes, changed); }
+  public Expression withNewChildrenInternal(IndexedSeq<Expression> changed) {
+    return new Sized(sizes, changed);
+  }
 
-  public Expression makeCopy(Object[] parts) { return new Sized((Sizes) parts[0], (Seq) parts[1]); }
+  public Expression makeCopy(Object[] parts) {
+    return new Sized((Sizes) parts[0], (Seq) parts[1]);
+  }
 
-  public int productArity() { return 2; }
+  public int productArity() {
+    return 2;
+  }
 
-  public Object productElement(int index) { return index == 0 ? (Object) sizes : children; }
+  public Object productElement(int index) {
+    return index == 0 ? (Object) sizes : children;
+  }
 
-  public boolean canEqual(Object other) { return other instanceof Sized; }
+  public boolean canEqual(Object other) {
+    return other instanceof Sized;
+  }
 
   public boolean equals(Object other) {
     return other instanceof Sized && children.equals(((Sized) other).children);
   }
 
-  public int hashCode() { return children.hashCode(); }
+  public int hashCode() {
+    return children.hashCode();
+  }
 }

@@ -61,7 +61,9 @@ public final class Sizes implements Serializable {
     if (kind.equals("count_min_sketch")) {
       return 2 / number(given[0]) * -Math.log(1 - number(given[1])) / Math.log(2);
     }
-    return given[0] instanceof UTF8String ? widths(given[0].toString()) : Math.abs(number(given[0]));
+    return given[0] instanceof UTF8String
+        ? widths(given[0].toString())
+        : Math.abs(number(given[0]));
   }
 
   private static double number(Object value) {

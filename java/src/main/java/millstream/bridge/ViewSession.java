@@ -7,7 +7,7 @@ public final class ViewSession {
   private static final String END = "\u001e";
   private static final String IS = "\u001f";
 
-  private ViewSession() { }
+  private ViewSession() {}
 
   /** A copy of a session, with more settings: names and values, as one text. */
   public static SparkSession of(SparkSession session, String settings) {

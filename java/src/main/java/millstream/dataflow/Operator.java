@@ -1,0 +1,172 @@
+package millstream.dataflow;
+
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.HashMap;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+
+/**
+ * An operator of the dataflow. It sends nothing before the rows of a commit, or of some commits,
+ * are all there. Then each key that was touched is worked on once: row by row, a chain of operators
+ * would do its work for every step in between, and readers would see them. Until then a row is
+ * applied to the state of its key if the operator can do so on arrival; if it cannot, a copy of the
+ * row waits at the root of that state.
+ */
+public abstract class Operator implements Serializable {
+  private static final long serialVersionUID = 1L;
+  private transient Dataflow dataflow;
+  private transient State state;
+  private transient int slot;
+  private transient Kept.Kind kind;
+  private transient ArrayList touched;
+  private transient int pending;
+
+  /** Whether it takes the rows of a port. */
+  abstract boolean takes(int port);
+
+  /** Get ready, in the task. */
+  abstract void open(Dataflow dataflow);
+
+  /** Say where the roots of its keys are, and what they are. */
+  final void setRoots(Dataflow dataflow, int atSlot, Kept.Kind ofKind) {
+    this.dataflow = dataflow;
+    state = dataflow.state();
+    slot = atSlot;
+    kind = ofKind;
+    touched = new ArrayList();
+  }
+
+  /**
+   * Apply a row to the state of its key on arrival, without sending anything.
+   *
+   * @param root the root of the state; its first row since it was worked on finds it untouched.
+   * @param row the next row overwrites it.
+   * @return whether that was done; else a copy of the row waits.
+   */
+  boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+    return false;
+  }
+
+  /**
+   * Work on a key that was touched.
+   *
+   * @param root the root of its state.
+   * @param changes the first of the rows that wait; null when all were applied on arrival.
+   */
+  abstract void work(Kept root, Change changes);
+
+  /**
+   * Whether the order of changes matters. Then a row that goes and comes back is left out, and
+   * those that go come first, so that no two rows meet that were never there together.
+   */
+  boolean needsOrder() {
+    return false;
+  }
+
+  /** Let go of what no row will meet any more, since the watermark has come to a moment. */
+  void expire(long watermark) {}
+
+  /** Whether rows came that are to be let go at once. */
+  boolean isDue() {
+    return false;
+  }
+
+  /** Take a row of a key. */
+  final void take(UnsafeRow key, int port, UnsafeRow row, long lsn, long weight) {
+    take(state.root(key, slot, kind), port, row, lsn, weight);
+  }
+
+  /** Take a row of a key. */
+  final void take(Key key, int port, UnsafeRow row, long lsn, long weight) {
+    take(state.get(key, slot, 0, kind), port, row, lsn, weight);
+  }
+
+  private void take(Kept root, int port, UnsafeRow row, long lsn, long weight) {
+    if (!apply(root, row, lsn, weight)) {
+      Change change = new Change(port, Pipe.bytes(row), lsn, weight);
+      if (root.first == null) {
+        root.first = change;
+      } else {
+        root.last.next = change;
+      }
+      root.last = change;
+      pending++;
+    }
+    touch(root);
+  }
+
+  /** Have a key worked on. */
+  final void touch(Kept root) {
+    if (!root.isTouched) {
+      root.isTouched = true;
+      touched.add(root);
+      pending++;
+    }
+    if (pending > state.mostPending()) dataflow.workFrom(this);
+  }
+
+  /** Work on all keys that were touched. */
+  final void workAll() {
+    for (int i = 0; i < touched.size(); i++) {
+      Kept root = (Kept) touched.get(i);
+      Change changes = root.first;
+      root.isTouched = false;
+      root.first = null;
+      root.last = null;
+      boolean waited = changes != null;
+      if (waited && changes.next != null && needsOrder()) changes = netted(changes);
+      if (!waited || changes != null) work(root, changes);
+      state.makeRoom();
+    }
+    touched.clear();
+    pending = 0;
+  }
+
+  /**
+   * What is left of the changes of a key: those that go, then those that come. All have the newest
+   * of their LSNs: what one of them leads to may depend on another, and would else be shown before
+   * what it replaces has gone.
+   */
+  private static Change netted(Change changes) {
+    boolean any = false;
+    for (Change each = changes; each != null && !any; each = each.next) any = each.weight < 0L;
+    if (!any) return changes;
+    HashMap[] rows = {new HashMap(), null}; // of the first change's port, of the other one
+    long newest = 0L;
+    for (Change each = changes; each != null; each = each.next) {
+      newest = Math.max(newest, each.lsn);
+      int side = each.port == changes.port ? 0 : 1;
+      if (rows[side] == null) rows[side] = new HashMap();
+      Change known = (Change) rows[side].putIfAbsent(new Key(each.row), each);
+      if (known == null) continue;
+      known.weight += each.weight;
+      each.weight = 0L;
+    }
+    Change coming = only(changes, 1, newest);
+    return append(only(changes, -1, newest), coming);
+  }
+
+  /** Copies of the changes whose weight has a sign, at an LSN. */
+  private static Change only(Change changes, int sign, long lsn) {
+    Change first = null, last = null;
+    for (Change each = changes; each != null; each = each.next) {
+      if (Long.signum(each.weight) != sign) continue;
+      Change copy = new Change(each.port, each.row, lsn, each.weight);
+      if (first == null) {
+        first = copy;
+      } else {
+        last.next = copy;
+      }
+      last = copy;
+    }
+    return first;
+  }
+
+  private static Change append(Change changes, Change more) {
+    if (changes == null) return more;
+    Change last = changes;
+    while (last.next != null) last = last.next;
+    last.next = more;
+    return changes;
+  }
+}

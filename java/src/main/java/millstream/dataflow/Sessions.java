@@ -1,0 +1,189 @@
+package millstream.dataflow;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
+import scala.collection.immutable.Seq;
+
+/**
+ * Gives each row its session: the time of the first of the rows that follow each other by no more
+ * than a gap. So a change concerns the rows from it on, until the sessions are again what they
+ * were.
+ *
+ * <p>State of a key: its rows in order of their times, each with its session. A row that is further
+ * from the watermark than the gap is let go: no row that is to come begins before it or follows it.
+ */
+public class Sessions extends Operator {
+  private static final long serialVersionUID = 1L;
+
+  private final int port;
+  private final int width;
+  private final int time;
+  private final long gap;
+  private final Seq order;
+  private final Seq input;
+  private final Expiry expiry;
+  private final Pipe pipe;
+  private transient Tree rows;
+  private transient Top.ByOrder comparator;
+  private transient JoinedRow joined;
+  private transient UnsafeRow view;
+
+  /**
+   * @param port where its rows come.
+   * @param width how many columns they have.
+   * @param time the place of the one that has their time, which is never NULL.
+   * @param gap how many microseconds may lie between two rows of a session.
+   * @param order Spark's sort order by the time.
+   * @param input the columns.
+   * @param expiry when a row is let go; null: never.
+   * @param pipe where the rows go, with their sessions as another column.
+   */
+  public Sessions(
+      int port, int width, int time, long gap, Seq order, Seq input, Expiry expiry, Pipe pipe) {
+    this.port = port;
+    this.width = width;
+    this.time = time;
+    this.gap = gap;
+    this.order = order;
+    this.input = input;
+    this.expiry = expiry;
+    this.pipe = pipe;
+  }
+
+  void open(Dataflow dataflow) {
+    comparator = new Top.ByOrder(new LazilyGeneratedOrdering(order, input), width);
+    int slot = dataflow.newSlot();
+    rows = new Tree(dataflow.state(), slot, comparator);
+    joined = new JoinedRow();
+    view = new UnsafeRow(width);
+    setRoots(dataflow, slot, Page.KIND);
+    if (expiry != null) expiry.open(dataflow);
+    pipe.open(dataflow);
+  }
+
+  boolean takes(int other) {
+    return port == other;
+  }
+
+  void work(Kept root, Change changes) {
+    Page page = (Page) root;
+    ArrayList<Delta> deltas = deltas(page, changes);
+    if (deltas.isEmpty()) return;
+    long lsn = 0L;
+    for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
+    for (Delta each : deltas) {
+      each.before = rows.add(page, each.row, each.weight);
+      if (expiry != null) expiry.add(root.key, each.row, Pipe.row(each.row, width), each.weight);
+    }
+    ArrayList<Given> come = new ArrayList<>();
+    for (int next = 0; next < deltas.size(); ) next = walk(page, deltas, next, come, lsn);
+    for (Given each : come) send(each.row, each.session, lsn, each.weight);
+  }
+
+  /** The changes in the order of their rows, those of one row as one, with its session so far. */
+  private ArrayList<Delta> deltas(Page root, Change changes) {
+    ArrayList<Delta> all = new ArrayList<>();
+    for (Change each = changes; each != null; each = each.next) {
+      all.add(new Delta(each.row, each.weight));
+    }
+    if (all.size() > 1) all.sort(Comparator.comparing(each -> each.row, comparator::compare));
+    ArrayList<Delta> merged = new ArrayList<>(all.size());
+    for (int i = 0; i < all.size(); ) {
+      Delta one = all.get(i);
+      for (i++; i < all.size() && comparator.compare(all.get(i).row, one.row) == 0; i++) {
+        one.weight += all.get(i).weight;
+      }
+      if (one.weight == 0L) continue;
+      Tree.Rows known = rows.from(root, one.row);
+      if (known.next() && comparator.compare(known.row(), one.row) == 0) one.session = known.note();
+      merged.add(one);
+    }
+    return merged;
+  }
+
+  /**
+   * Go over the rows from one that has changed, until the rest are as they were. What goes is sent.
+   *
+   * @param come takes what comes.
+   * @return the place of the first change that was not met.
+   */
+  private int walk(Page root, ArrayList<Delta> deltas, int from, ArrayList<Given> come, long lsn) {
+    int next = from;
+    byte[] first = deltas.get(from).row;
+    Tree.Rows earlier = rows.before(root.key, first);
+    boolean any = earlier.previous();
+    long last = any ? timeOf(earlier.row()) : 0L, session = any ? earlier.note() : 0L;
+    Tree.Rows each = rows.from(root, first);
+    boolean more = each.next();
+    while (more || next < deltas.size()) {
+      Delta delta = next < deltas.size() ? deltas.get(next) : null;
+      int order = !more ? 1 : delta == null ? -1 : comparator.compare(each.row(), delta.row);
+      if (order > 0) { // it is not there any more
+        send(delta.row, delta.session, lsn, -delta.before);
+        next++;
+        continue;
+      }
+      long at = timeOf(each.row());
+      if (!any || at - last > gap) session = at;
+      any = true;
+      last = at;
+      long before = each.weight(), known = each.note();
+      if (order == 0) {
+        before = delta.before;
+        known = delta.session;
+        next++;
+      } else if (known == session) {
+        return next; // and so is what follows, up to the next change
+      }
+      long same = known == session ? Math.min(before, each.weight()) : 0L;
+      send(each.row(), known, lsn, same - before);
+      if (each.weight() > same) come.add(new Given(each.row(), session, each.weight() - same));
+      each.setNote(session);
+      more = each.next();
+    }
+    return next;
+  }
+
+  private void send(byte[] row, long session, long lsn, long weight) {
+    InternalRow added = new GenericInternalRow(new Object[] {session});
+    pipe.send(joined.apply(Pipe.row(row, width), added), lsn, weight);
+  }
+
+  private long timeOf(byte[] row) {
+    view.pointTo(row, row.length);
+    return view.getLong(time);
+  }
+
+  boolean isDue() {
+    return expiry != null && expiry.isDue();
+  }
+
+  void expire(long watermark) {
+    if (expiry == null) return;
+    Expiry.Expired found = expiry.next(watermark);
+    for (; found != null; found = expiry.next(watermark)) {
+      rows.add(found.key, found.row, -found.weight);
+    }
+  }
+
+  /** How the weight of a row changes, and what it was and had before. */
+  private static final class Delta {
+    final byte[] row;
+    long weight;
+    long before;
+    long session;
+
+    Delta(byte[] row, long weight) {
+      this.row = row;
+      this.weight = weight;
+    }
+  }
+
+  /** A row with its session. */
+  private record Given(byte[] row, long session, long weight) {}
+}

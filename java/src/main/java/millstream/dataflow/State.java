@@ -1,0 +1,276 @@
+package millstream.dataflow;
+
+import java.util.ArrayDeque;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker$;
+import org.apache.spark.sql.streaming.ValueState;
+import org.apache.spark.util.TaskCompletionListener;
+
+/**
+ * The state of a dataflow. What was used of late is at hand as objects; what has changed is written
+ * to Spark's state store later, once for many changes: when there is nothing else to do, when there
+ * is no room for it any more, and at the latest before a batch ends.
+ *
+ * <p>When too much is at hand, a part of what was not used of late is let go. That happens between
+ * two keys, so an operator may hold on to a piece while it works on one; a root that is touched
+ * stays.
+ *
+ * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
+ * setting the key where Spark keeps it.
+ */
+final class State implements TaskCompletionListener {
+  /** Changed pieces that are not written yet: so many, at most, between two commits. */
+  private static final int MOST_CHANGED = 1 << 18;
+
+  /** How many are written when there is nothing else to do: a tenth of a millisecond's worth. */
+  private static final int AT_PAUSE = 32;
+
+  /** What a row that waits, or a root that is touched, takes of memory, with what comes of it. */
+  private static final int PENDING_BYTES = 400;
+
+  /** How many states are open in this process, which share the memory. */
+  private static final AtomicInteger OPEN = new AtomicInteger();
+
+  /** The slot of what the state says of itself. */
+  private static final int TOTALS = 0xffff;
+
+  /** The sizes of the states of this process, by feed. */
+  private static final ConcurrentHashMap SIZES = new ConcurrentHashMap();
+
+  private final String feed;
+  private final ValueState stored;
+  private final Bytes out = new Bytes(256);
+  private final Pieces pieces = new Pieces();
+  private int generation = 0;
+
+  /** Whether all that is stored is at hand: what is not at hand need not be looked for. */
+  private boolean isWhole;
+
+  private final ArrayDeque changed = new ArrayDeque();
+  private Totals totals;
+  private long held;
+  private long most;
+  private int mostPending;
+  private int holds;
+  private boolean isCrowded;
+  private boolean isClosed;
+
+  State(String feed, ValueState stored) {
+    this.feed = feed;
+    this.stored = stored;
+    TaskContext task = TaskContext.get();
+    isClosed = task == null; // the driver only looks which state there is
+    if (task != null) {
+      OPEN.incrementAndGet();
+      task.addTaskCompletionListener(this); // Spark does not close what a stopped task has opened
+    }
+    setMost();
+  }
+
+  /** See whether anything is stored: Spark lets nobody look before the first row. */
+  void begin() {
+    isWhole = stored(Key.NOTHING, TOTALS, 0) == null;
+  }
+
+  public void onTaskCompletion(TaskContext task) {
+    close();
+  }
+
+  void close() {
+    if (isClosed) return;
+    isClosed = true;
+    OPEN.decrementAndGet();
+  }
+
+  /** The root of a row as key; an empty one if nothing is stored. */
+  Kept root(UnsafeRow key, int slot, Kept.Kind kind) {
+    int hash = Key.hashOf(key);
+    Kept found = pieces.find(key, hash, slot);
+    if (found == null) return load(Key.copyOf(key, hash), slot, 0, kind);
+    found.generation = generation;
+    return found;
+  }
+
+  /** A piece of a key; an empty one if nothing is stored. */
+  Kept get(Key key, int slot, int page, Kept.Kind kind) {
+    Kept found = pieces.find(key, slot, page);
+    if (found == null) return load(key, slot, page, kind);
+    found.generation = generation;
+    return found;
+  }
+
+  private Kept load(Key key, int slot, int page, Kept.Kind kind) {
+    byte[] bytes = isWhole ? null : stored(key, slot, page);
+    Kept found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
+    found.place(key, slot, page);
+    found.stored = bytes == null ? 0 : bytes.length;
+    found.generation = generation;
+    found.counted = found.size();
+    held += (long) found.counted;
+    pieces.add(found);
+    return found;
+  }
+
+  private byte[] stored(Key key, int slot, int page) {
+    setKey(Kept.packed(key, slot, page));
+    return (byte[]) stored.get();
+  }
+
+  /** A piece has changed, and takes so many bytes more. */
+  void changed(Kept piece, int grown) {
+    held += (long) grown;
+    piece.counted += grown;
+    if (piece.isChanged) return;
+    piece.isChanged = true;
+    changed.add(piece);
+  }
+
+  /** How many rows that wait, and roots that are touched, an operator may have. */
+  int mostPending() {
+    return mostPending;
+  }
+
+  /** Let go of nothing, since an operator is at work on a key, until this is said again. */
+  void hold(int more) {
+    holds += more;
+  }
+
+  /** The operators are between two keys: if there is too much at hand, let go of some. */
+  void makeRoom() {
+    if (held <= most || holds > 0) return;
+    long goal = most - most / 4L;
+    letGo(goal);
+    if (held > goal) {
+      generation++;
+      letGo(goal);
+    }
+    int known = changed.size();
+    for (int i = 0; i < known; i++) {
+      Kept piece = (Kept) changed.poll();
+      if (piece.isChanged) changed.add(piece);
+    }
+    if (held <= goal) return;
+    isCrowded = true;
+    most = held + most / 4L; // there is nothing more to let go now
+  }
+
+  private void letGo(long goal) {
+    Kept[] unused = pieces.takeOut(generation, held - goal);
+    for (int i = 0; i < unused.length; i++) {
+      write(unused[i]);
+      if (unused[i].stored > 0) isWhole = false;
+      held -= (long) unused[i].counted;
+    }
+  }
+
+  /** Whether there is no room, since changes wait for what is at hand. */
+  boolean isCrowded() {
+    return isCrowded;
+  }
+
+  /** The operators have worked on all that waited. */
+  void settle() {
+    isCrowded = false;
+    setMost();
+    makeRoom();
+    while (changed.size() > MOST_CHANGED) write((Kept) changed.poll());
+    publish();
+  }
+
+  /** There is nothing else to do: write some of what has changed. */
+  void atPause() {
+    for (int i = 0; i < AT_PAUSE && !changed.isEmpty(); i++) write((Kept) changed.poll());
+  }
+
+  /** Write all that has changed. */
+  void atEnd() {
+    while (!changed.isEmpty()) write((Kept) changed.poll());
+    totals().isChanged = true;
+    write(totals());
+    publish();
+  }
+
+  private void publish() {
+    SIZES.put(feed, new long[] {totals().rows, totals().bytes});
+  }
+
+  private void write(Kept piece) {
+    if (!piece.isChanged) return;
+    piece.isChanged = false;
+    setKey(Kept.packed(piece.key, piece.slot, piece.page));
+    int before = piece.stored;
+    if (piece.isEmpty()) {
+      stored.clear();
+      piece.stored = 0;
+    } else {
+      out.at = 0;
+      piece.write(out);
+      stored.update(out.copy());
+      piece.stored = out.at;
+    }
+    totals().bytes += (long) (piece.stored - before);
+  }
+
+  // ---- how large it is
+
+  /** Rows have come to the state, or have gone. */
+  void count(long rows) {
+    totals().rows += rows;
+  }
+
+  /**
+   * How many rows the state of a feed's dataflow has, and how many bytes; null: that is not known.
+   */
+  static long[] sizeOf(String feed) {
+    return (long[]) SIZES.get(feed);
+  }
+
+  private Totals totals() {
+    if (totals == null) totals = (Totals) get(Key.NOTHING, TOTALS, 0, new Totals());
+    return totals;
+  }
+
+  /** What is in the state. */
+  private static final class Totals extends Kept implements Kept.Kind {
+    long rows;
+    long bytes;
+
+    boolean isEmpty() {
+      return false;
+    }
+
+    void write(Bytes out) {
+      out.putLong(rows);
+      out.putLong(bytes);
+    }
+
+    int size() {
+      return 0;
+    }
+
+    public Kept read(Bytes in) {
+      Totals found = new Totals();
+      if (in == null) return found;
+      found.rows = in.getLong();
+      found.bytes = in.getLong();
+      return found;
+    }
+  }
+
+  /**
+   * How much may be at hand: of all dataflows together, 40 % of the heap, if nothing else is said.
+   */
+  private void setMost() {
+    long all =
+        Long.getLong("millstream.dataflow.memory", Runtime.getRuntime().maxMemory() / 5L * 2L);
+    most = all / (long) Math.max(1, OPEN.get());
+    mostPending = (int) Math.min(most / (long) PENDING_BYTES, 1L << 24);
+  }
+
+  static void setKey(Object key) {
+    ImplicitGroupingKeyTracker$.MODULE$.setImplicitKey(key);
+  }
+}

@@ -1,0 +1,191 @@
+package millstream.dataflow;
+
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.YearMonthIntervalType;
+
+/** SUM and AVG: exact, whatever is taken back; rounded, if at all, when it is read. */
+public class Sum extends Aggregate {
+  private static final long serialVersionUID = 1L;
+  private static final int LONG = 0,
+      INT = 1,
+      SHORT = 2,
+      BYTE = 3,
+      DECIMAL = 4,
+      DOUBLE = 5,
+      FLOAT = 6;
+
+  private final DataType sumType;
+  private final int buffers;
+  private final boolean average;
+  private final int kind;
+
+  /**
+   * @param sumType the type of the buffer that has the sum.
+   * @param buffers how many buffers it has.
+   * @param average whether its second buffer is the count, and not whether there is no value.
+   */
+  public Sum(
+      int at,
+      List types,
+      boolean filtered,
+      boolean distinct,
+      DataType sumType,
+      int buffers,
+      boolean average) {
+    super(at, types, filtered, distinct);
+    this.sumType = sumType;
+    this.buffers = buffers;
+    this.average = average;
+    this.kind = kindOf(this.types[0]);
+  }
+
+  private static int kindOf(DataType type) {
+    if (type instanceof DoubleType) return DOUBLE;
+    if (type instanceof FloatType) return FLOAT;
+    if (type instanceof DecimalType) return DECIMAL;
+    if (type instanceof ByteType) return BYTE;
+    if (type instanceof ShortType) return SHORT;
+    return type instanceof IntegerType || type instanceof YearMonthIntervalType ? INT : LONG;
+  }
+
+  private boolean isReal() {
+    return kind >= DOUBLE;
+  }
+
+  Object newPart() {
+    Part part = new Part();
+    if (isReal()) part.reals = new ExactSum();
+    return part;
+  }
+
+  void add(UnsafeRow row, long weight, Object object) {
+    Part part = (Part) object;
+    part.count += weight;
+    switch (kind) {
+      case DOUBLE:
+        part.reals.add(row.getDouble(at), weight);
+        break;
+      case FLOAT:
+        part.reals.add((double) row.getFloat(at), weight);
+        break;
+      case DECIMAL:
+        addDecimal(row, weight, part);
+        break;
+      case INT:
+        part.add((long) row.getInt(at), weight);
+        break;
+      case SHORT:
+        part.add((long) row.getShort(at), weight);
+        break;
+      case BYTE:
+        part.add((long) row.getByte(at), weight);
+        break;
+      default:
+        part.add(row.getLong(at), weight);
+    }
+  }
+
+  /** The value of a decimal is in units of its scale, which is that of all values. */
+  private void addDecimal(UnsafeRow row, long weight, Part part) {
+    DecimalType type = (DecimalType) types[0];
+    if (type.precision() <= Decimal.MAX_LONG_DIGITS()) {
+      part.add(row.getLong(at), weight);
+      return;
+    }
+    Decimal value = row.getDecimal(at, type.precision(), type.scale());
+    part.add(value.toJavaBigDecimal().setScale(type.scale()).unscaledValue(), weight);
+  }
+
+  void addBuffers(Key key, Object object, ArrayList out, long rows) {
+    Part part = (Part) object;
+    out.add(part.count == 0L && !average && buffers == 1 ? null : total(part));
+    if (average) {
+      out.add(Long.valueOf(part.count));
+    } else if (buffers == 2) {
+      out.add(Boolean.valueOf(part.count == 0L));
+    }
+  }
+
+  private Object total(Part part) {
+    if (isReal()) {
+      Double exact = part.reals.value();
+      return exact == null ? Double.valueOf(0.0) : exact;
+    }
+    if (sumType instanceof DecimalType) {
+      DecimalType type = (DecimalType) sumType;
+      int scale = types[0] instanceof DecimalType ? ((DecimalType) types[0]).scale() : 0;
+      return Decimal.apply(new BigDecimal(part.exact(), scale), type.precision(), type.scale());
+    }
+    if (sumType instanceof DoubleType) return Double.valueOf(part.exact().doubleValue());
+    long sum = part.exact().longValueExact();
+    if (sumType instanceof YearMonthIntervalType) return Integer.valueOf(Math.toIntExact(sum));
+    return Long.valueOf(sum);
+  }
+
+  void write(Object object, Bytes out) {
+    Part part = (Part) object;
+    out.putSmall(part.count);
+    if (isReal()) {
+      part.reals.write(out);
+      return;
+    }
+    out.putSmall(part.units);
+    byte[] rest = part.rest == null ? Pipe.NOTHING : part.rest.toByteArray();
+    out.putSmall((long) rest.length);
+    out.put(rest, 0, rest.length);
+  }
+
+  Object read(Bytes in) {
+    Part part = new Part();
+    part.count = in.getSmall();
+    if (isReal()) {
+      part.reals = ExactSum.read(in);
+      return part;
+    }
+    part.units = in.getSmall();
+    int length = (int) in.getSmall();
+    if (length > 0) part.rest = new BigInteger(in.get(length));
+    return part;
+  }
+
+  /** The sum of a group: units and, once these do not fit, the rest; or, of reals, an exact sum. */
+  private static final class Part {
+    long count;
+    long units;
+    BigInteger rest;
+    ExactSum reals;
+
+    void add(long value, long weight) {
+      long high = Math.multiplyHigh(value, weight), low = value * weight;
+      long sum = units + low;
+      boolean overflows = ((units ^ sum) & (low ^ sum)) < 0L;
+      if (high != low >> 63 || overflows) {
+        add(BigInteger.valueOf(value), weight);
+      } else {
+        units = sum;
+      }
+    }
+
+    void add(BigInteger value, long weight) {
+      BigInteger amount = weight == 1L ? value : value.multiply(BigInteger.valueOf(weight));
+      rest = rest == null ? amount : rest.add(amount);
+    }
+
+    BigInteger exact() {
+      BigInteger all = BigInteger.valueOf(units);
+      return rest == null ? all : all.add(rest);
+    }
+  }
+}
