@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+
 from views import Pings, opened, percentile
 
 PROC = Path("/proc")

@@ -239,6 +239,19 @@ class TestCyclesOfOtherThreads:
         assert sorted(seen) == wanted
         assert seen == db.query("SELECT n FROM a").fetchall()  # in the order of the log
 
+    def test_a_few_rows_are_written_without_waking_the_log_writer(self, db, dispatcher):
+        (source,) = numbers(db, "a")
+        db.flush()
+        log, threads = engine_of(db).log, set()
+        drain = log._writer.drain
+        log._writer.drain = lambda *args: (
+            threads.add(threading.current_thread().name) or drain(*args)
+        )
+        for n in range(20):
+            source.push((n,))
+            wait_until(lambda n=n: log.written_lsn > n)
+        assert "millstream-dispatcher" in threads
+
     def test_at_the_end_it_is_committed_or_refused(self, tmp_path):
         extra = []
         for attempt in range(20):

@@ -61,7 +61,7 @@ def encode_entries(entries: Sequence[Entry], durable_lsn: int, before: Tail) -> 
     frames: list[Encoded] = []
     for entry in entries:
         entry.error = None  # of an earlier attempt
-    for run in _runs(entries):
+    for run in _runs(entries) if len(entries) > 1 else (entries,):
         if len(run) > 1:
             try:
                 frames += _encode_parts([_merge(run)], durable_lsn)
@@ -205,8 +205,10 @@ def encode_rows(
     """
     flags = 0 if batch.is_insert_only else WEIGHTS
     watermark = NO_WATERMARK if batch.watermark is None else batch.watermark
+    few = _few(batch)
+    payloads = _payloads(batch) if few is None else ((len(batch), few),)
     lsn, frames = batch.first_lsn, list[Encoded]()
-    for rows, payload in _payloads(batch):
+    for rows, payload in payloads:
         last = lsn + rows > batch.lsn
         committed_at = batch.commit_time(lsn + rows - 1)
         held = batch.commits
@@ -233,10 +235,6 @@ def encode_rows(
 
 def _payloads(batch: ChangeBatch) -> Iterator[tuple[int, bytes | pa.Buffer]]:
     """The rows of a batch as payloads that fit a frame: number of rows, payload."""
-    few = _few(batch)
-    if few is not None:
-        yield len(batch), few
-        return
     try:
         data = batch.arrow
     except (pa.ArrowException, OverflowError, TypeError) as error:

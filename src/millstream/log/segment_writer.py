@@ -95,8 +95,7 @@ class ActiveSegment:
 
     def write(self, frames: Sequence[Encoded]) -> None:
         """Append frames: all of them, or none."""
-        buffers = [buffer for frame in frames for buffer in frame.buffers if len(buffer)]
-        end = self._append(buffers)
+        end = self._append([buffer for frame in frames for buffer in frame.buffers])
         offset = self.offset
         for encoded in frames:
             if encoded.frame.span:

@@ -226,8 +226,7 @@ class LogWriter:
                 if entry.parts:
                     lsn = entry.parts[-1].batch.lsn
             self.queue.done(group)
-            offset = segments.active.offset
-            segments.publish(replace(segments.written, offset=offset, lsn=lsn, topics=topics))
+            segments.publish(segments.written.grown(segments.active.offset, lsn, topics))
 
     @uninterrupted
     def see_through(self, entry: Entry, *, sync: bool) -> None:
