@@ -60,7 +60,9 @@ _START: Final = {
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
     JAVA_OPTIONS: (
         "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData "
-        f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_START_ONLY}"'
+        f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_START_ONLY}" '
+        # Frames are our own: Arrow need not check each place that is read in them.
+        "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
     ),
 }
 """What can be set only before Spark starts."""

@@ -1,4 +1,4 @@
-"""Event time in Spark's plans: what a watermark lets go, and which windows it closes.
+"""Event time in Spark's plans: what a watermark expires, and which windows it closes.
 
 A window closes for good when no row that comes in time can change it any more. So the plan below
 its aggregate is followed down to the logs: a log is *tied* to the window if whatever a row of it
@@ -383,7 +383,7 @@ class ClosedWindows:
 
 
 class Expiries:
-    """When what an operator keeps is let go, by the watermark.
+    """When an operator's state expires, by the watermark.
 
     Args:
         scala: makes Spark's objects.
@@ -415,7 +415,7 @@ class Expiries:
         keys: tuple[list[Any], list[Any]],
         condition: Any,  # noqa: ANN401
     ) -> list[Any]:
-        """When a row of each side of a join is let go; None for one that never is."""
+        """When a row of each side of a join expires; None for one that never does."""
         made: list[Any] = [None, None]
         if not all(only_grows(side, lambda rdd: self._logs[rdd].grows) for side in sides):
             return made
@@ -462,7 +462,7 @@ class Expiries:
                 yield ties.tied, each
 
     def of_group(self, grouping: list[Any]) -> Any:  # noqa: ANN401
-        """When a group is let go, since its window has closed; None when it never is."""
+        """When a group expires, since its window has closed; None when it never does."""
         windows = self._windows
         if windows is None:
             return None
@@ -475,7 +475,7 @@ class Expiries:
         return self._expiry(keys[place], self._scala.seq(keys), shift)
 
     def of_session(self, sessions: SessionRows) -> Any:  # noqa: ANN401
-        """When a row is let go, since none to come is in its session; None when it never is."""
+        """When a row expires, since no later row is in its session; None when it never does."""
         rows = sessions.rows
         if not only_grows(rows, lambda rdd: self._logs[rdd].grows):
             return None
@@ -486,7 +486,7 @@ class Expiries:
         return None
 
     def of_sessions(self, sessions: SessionRows, functions: list[Any], columns: list[Any]) -> Any:  # noqa: ANN401
-        """When a group is let go that is a session, by its row; None when it never is."""
+        """When a group that is a session expires, by its row; None when it never does."""
         newest = newest_of(functions, sessions.time)
         if newest is None:
             return None

@@ -1,7 +1,7 @@
 """Sessions in a plan: two functions over the rows in order, see ``views.plan.sessions``.
 
 They say what a session is in SQL. As they stand, their operators would keep all rows for good; one
-operator of sessions lets go of those that no session to come has.
+operator of sessions expires those that no later session has.
 """
 
 from __future__ import annotations
