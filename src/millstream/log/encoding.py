@@ -356,10 +356,22 @@ def _stored_schema(schema: Schema, *, weighted: bool) -> pa.Schema:
     return schema.arrow.append(_WEIGHT) if weighted else schema.arrow
 
 
-@lru_cache(maxsize=1024)
 def _message_writer(schema: Schema, *, weighted: bool) -> MessageWriter | None:
     """What writes a few rows; None when a column is of a type that is left to Arrow."""
+    writers = _WRITERS[weighted]
+    known = writers.get(id(schema))  # to compare schemas takes longer than to write a row
+    if known is not None and known[0] is schema:
+        return known[1]
     try:
-        return MessageWriter(_stored_schema(schema, weighted=weighted))
+        writer = MessageWriter(_stored_schema(schema, weighted=weighted))
     except TypeError:
-        return None
+        writer = None
+    if len(writers) >= _MOST_WRITERS:
+        writers.clear()
+    writers[id(schema)] = (schema, writer)
+    return writer
+
+
+_MOST_WRITERS: Final = 1024
+_WRITERS: Final[tuple[dict[int, tuple[Schema, MessageWriter | None]], ...]] = ({}, {})
+"""Writers by the identity of their schemas, of rows without weights and with them."""
