@@ -244,9 +244,12 @@ class TestCyclesOfOtherThreads:
         db.flush()
         log, threads = engine_of(db).log, set()
         drain = log._writer.drain
-        log._writer.drain = lambda *args: (
-            threads.add(threading.current_thread().name) or drain(*args)
-        )
+
+        def noting(*args):
+            threads.add(threading.current_thread().name)
+            drain(*args)
+
+        log._writer.drain = noting
         for n in range(20):
             source.push((n,))
             wait_until(lambda n=n: log.written_lsn > n)

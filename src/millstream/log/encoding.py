@@ -61,7 +61,7 @@ def encode_entries(entries: Sequence[Entry], durable_lsn: int, before: Tail) -> 
     frames: list[Encoded] = []
     for entry in entries:
         entry.error = None  # of an earlier attempt
-    for run in _runs(entries) if len(entries) > 1 else (entries,):
+    for run in _runs(entries) if len(entries) > 1 else (list(entries),):
         if len(run) > 1:
             try:
                 frames += _encode_parts([_merge(run)], durable_lsn)
