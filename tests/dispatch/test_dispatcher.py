@@ -255,6 +255,7 @@ class TestCyclesOfOtherThreads:
             wait_until(lambda n=n: log.written_lsn > n)
         assert "millstream-dispatcher" in threads
 
+    @pytest.mark.slow
     def test_at_the_end_it_is_committed_or_refused(self, tmp_path):
         extra = []
         for attempt in range(20):
