@@ -40,6 +40,7 @@ public class Pipe implements Serializable {
   private final Seq<Expression> row;
   private final Seq<Attribute> input;
   private final int nulls;
+  private Pipe next;
   private transient Operator target;
   private transient UnsafeProjection keyOf;
   private transient UnsafeProjection rowOf;
@@ -67,12 +68,19 @@ public class Pipe implements Serializable {
     this.nulls = nulls;
   }
 
+  /** Have what goes through this pipe go through another one, too. */
+  public void add(Pipe other) {
+    other.next = next;
+    next = other;
+  }
+
   /** Get ready, in the task. */
   void open(Dataflow dataflow) {
     target = dataflow.at(port);
     for (Step each : steps) each.open();
     if (key.size() > 0) keyOf = UnsafeProjection.create(key, input);
     rowOf = UnsafeProjection.create(row, input);
+    if (next != null) next.open(dataflow);
   }
 
   /** Send a row. */
@@ -83,6 +91,7 @@ public class Pipe implements Serializable {
     } catch (RuntimeException e) {
       throw FailedRow.of(e, "millstream: at LSN " + lsn + ": ");
     }
+    if (next != null) next.send(in, lsn, weight);
   }
 
   /** A row has no value: the database reads the row's LSN and Spark's error in the text. */
