@@ -109,7 +109,7 @@ public class Entry implements Serializable {
   void take(LiveReader reader) {
     ColumnarBatch batch = reader.batch();
     if (batch != feed) setFeed(batch);
-    for (ColumnarBatch each : rows) each.setNumRows(batch.numRows());
+    for (int i = 0; i < rows.length; i++) rows[i].setNumRows(batch.numRows());
     see(batch.getRow(reader.to() - 1));
     for (int i = reader.from(); i < reader.to(); i++) {
       InternalRow row = batch.getRow(i);
