@@ -26,7 +26,7 @@ import org.apache.spark.sql.types.StructType;
  * rows are kept. What is sent when the stream pauses does not depend on answers, so there is none:
  * with ten views, ten fewer calls for each commit.
  */
-public class ChangeWriter implements DataWriter {
+public class ChangeWriter implements DataWriter<InternalRow> {
   private static final int ROWS = 1;
   private static final int FLUSH = 2;
   private static final int FEW = 3;
@@ -91,7 +91,8 @@ public class ChangeWriter implements DataWriter {
     return new IllegalStateException("millstream: reader and sink do not share a thread");
   }
 
-  public void write(Object row) {
+  @Override
+  public void write(InternalRow row) {
     throw apart(); // a dataflow gives no rows to Spark
   }
 
@@ -183,16 +184,19 @@ public class ChangeWriter implements DataWriter {
     message.reset();
   }
 
+  @Override
   public WriterCommitMessage commit() throws IOException {
     if (shown >= 0) flush(shown);
     while (unanswered > 0) answered();
     return new ChangeSink.Written();
   }
 
+  @Override
   public void abort() {
     // The connection ends: the database forgets what was not flushed.
   }
 
+  @Override
   public void close() {
     if (CURRENT.get() == this) CURRENT.remove();
     wire.close();

@@ -76,6 +76,13 @@ public abstract class Operator implements Serializable {
     return false;
   }
 
+  /** The newest LSN of some changes. */
+  static long newestLsn(Change changes) {
+    long lsn = 0L;
+    for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
+    return lsn;
+  }
+
   /** Take a row of a key. */
   final void take(UnsafeRow key, int port, UnsafeRow row, long lsn, long weight) {
     take(state.root(key, slot, kind), port, row, lsn, weight);
