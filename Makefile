@@ -104,15 +104,15 @@ check: services $(VENV)/.ready-test ## the quick loop: the same without the test
 proof: services $(VENV)/.ready-test ## the long forms of random, repeated and exhaustive tests: hours
 	MILLSTREAM_PROOF=1 MILLSTREAM_KILLS=20 $(PYTEST) -m proof --timeout 14400
 
-java-test: $(VENV)/.ready-test ## the tests of the engine's Java, by Maven, which is found, or installed
-	$(BIN)/python tools/maven.py test
-	@touch $(JAVA_STAMPS)/tested
-
-# Maven takes long to find that nothing has changed.
+# Maven takes long to find that nothing has changed. One at a time: all fetch into one folder.
 JAVA_STAMPS := .cache/java
 JAVA_PROJECT := $(shell find java -path java/target -prune -o -print) tools/maven.py
 
-$(JAVA_STAMPS)/tested: $(JAVA_PROJECT) | $(VENV)/.ready-test
+java-test: $(VENV)/.ready-test | $(JAVA_STAMPS)/formatted ## the tests of the engine's Java, by Maven, which is found, or installed
+	$(BIN)/python tools/maven.py test
+	@touch $(JAVA_STAMPS)/tested
+
+$(JAVA_STAMPS)/tested: $(JAVA_PROJECT) | $(VENV)/.ready-test $(JAVA_STAMPS)/formatted
 	$(BIN)/python tools/maven.py test
 	@touch $@
 
