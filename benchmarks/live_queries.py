@@ -33,8 +33,18 @@ GIVE_UP = 300
 """The seconds after which a view is given up, if nothing else is said."""
 
 
-HEADINGS = ("query", "rows", "rows/s", "s", "plain Spark, s", "ratio")
-HEADINGS += ("Java's processor, s", "plain Spark's, s", "ratio", "exact")
+HEADINGS = (
+    "query",
+    "rows",
+    "rows/s",
+    "s",
+    "plain Spark, s",
+    "ratio",
+    "Java's processor, s",
+    "plain Spark's, s",
+    "ratio",
+    "exact",
+)
 
 
 @dataclass(slots=True)
