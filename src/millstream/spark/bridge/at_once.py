@@ -3,7 +3,7 @@
 ``socket.send`` and ``socket.recv`` release the interpreter lock around each call, also around one
 that never waits. With twenty views a commit is twenty such calls: after each of them the thread
 waits until others, which it has just woken, have had their turn. These calls keep the lock for the
-ten microseconds that they take.
+ten to twenty microseconds that they take.
 """
 
 from __future__ import annotations
