@@ -13,7 +13,6 @@ from millstream.errors import (
     ClosedError,
     Error,
     JavaDiedError,
-    LogCorruptError,
     ObjectChangedError,
     ObjectNotFoundError,
     SparkStartError,
@@ -39,7 +38,7 @@ from millstream.views.failures import half_dropped, unopened, view_failed
 from millstream.views.follower import follow
 from millstream.views.on_spark import SparkViews
 from millstream.views.planning import OutdatedRowsError, ViewPlanner
-from millstream.views.result_shapes import PENDING, STATE
+from millstream.views.rows import PENDING, STATE
 from millstream.views.running import Stalled
 from millstream.views.view import View
 
@@ -95,7 +94,9 @@ class Views:
         self.moved = Waiters()
         self.is_closed = False
         self.storage.view_rows = self._rows_of
-        self.clock = ViewClock(self.storage, self._shown_by_clock, self._clock_crashed)
+        self.clock = ViewClock(
+            self.storage, self._shown_by_clock, self._intervals, self._clock_crashed
+        )
         self.planner = ViewPlanner(
             catalog,
             planned_of=lambda name: self[name].planned,
@@ -268,9 +269,6 @@ class Views:
             if CLOCK in planned.inputs:
                 self.clock.open()
             return self._connected(planned, self._loaded(planned)), None
-        except LogCorruptError as error:
-            is_old = planned is not None and planned.is_outdated
-            return None, unopened(definition, OutdatedRowsError(definition) if is_old else error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
             return None, unopened(definition, error)
 
@@ -290,6 +288,11 @@ class Views:
         """For each view that reads the clock, the LSN up to which its rows count."""
         return [each.view.cause for each in self if CLOCK in each.planned.inputs]
 
+    def _intervals(self) -> list[float]:
+        """For each view with EMIT EVERY, the seconds from one tick to the next."""
+        found = (each.planned.statement.emit.every for each in self)
+        return [every.total_seconds() for every in found if every is not None]
+
     def _clock_crashed(self, error: Exception) -> None:
         """Without the time, rows would stay: the subscriptions of such views end with the error."""
         for each in self:
@@ -302,11 +305,12 @@ class Views:
         view = View(
             definition.name,
             definition.schema,
-            planned.shape,
+            planned.rows,
             dispatcher=self.storage.dispatcher,
             log=self.storage.log,
             order=() if planned.plan is None else planned.plan.order,
             event_time=self._event_time(definition),
+            waits=planned.plan is not None and planned.plan.emit is not None,
         )
         view.load(self._saver.read(definition))
         if not is_hidden(definition):
@@ -349,7 +353,7 @@ class Views:
         self.storage.dispatcher.fan_out.forget(name)
         self.moved.wake()
         planned = running.planned
-        _remove_stored(self.storage, self._saver, planned.definition, planned.shape.topics)
+        _remove_stored(self.storage, self._saver, planned.definition, planned.rows.topics)
         running.holds.release()
 
     def _end(self, running: RunningView, forget: Callable[[], None]) -> None:

@@ -105,7 +105,7 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
   private void take() {
     if (waiting == 0) since = System.nanoTime();
     entry.take(reader);
-    waiting += reader.to() - reader.from();
+    waiting += Math.max(1, reader.to() - reader.from());
     state.makeRoom();
     if (!waits()) work();
   }
@@ -129,6 +129,9 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
     boolean advanced = entry.advance();
     for (int i = 0; i < operators.length; i++) {
       if (advanced || operators[i].isDue()) operators[i].expire(entry.watermark());
+    }
+    if (reader.hasPassed() && !reader.isInFrame()) {
+      for (int i = 0; i < operators.length; i++) operators[i].passed(reader.passed(), reader.lsn());
     }
     mostWaiting = state.isCrowded() ? FEW_ROWS : Math.min(mostWaiting * 2, MOST_ROWS);
     state.settle();
