@@ -93,18 +93,21 @@ crashdemo: $(VENV)/.ready-demo ## write, kill -9, reopen: nothing that was ackno
 PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST     = $(BIN)/python -m pytest -n $(PROCESSES) --durations 20
 
-test: services $(VENV)/.ready-test lint ## lint, types, import layers, and all tests
+test: services $(VENV)/.ready-test lint java-test ## lint, types, import layers, and all tests
 	$(PYTEST)
 
-check: services $(VENV)/.ready-test lint ## the quick loop: the same without the tests that take long
+check: services $(VENV)/.ready-test lint java-test ## the quick loop: the same without the tests that take long
 	$(PYTEST) -q -x -m "not crash and not slow"
 
 proof: services $(VENV)/.ready-test ## the long forms of random, repeated and exhaustive tests: hours
 	MILLSTREAM_PROOF=1 MILLSTREAM_KILLS=20 $(PYTEST) -m proof --timeout 14400
 
+java-test: $(VENV)/.ready-test ## the tests of the engine's Java, by Maven, which is found, or installed
+	$(BIN)/python tools/maven.py test
+
 # Each is one core's work: they run side by side.
-LINTERS := lint-types lint-public-types lint-layers lint-style
-.PHONY: lint $(LINTERS)
+LINTERS := lint-types lint-public-types lint-layers lint-style lint-java
+.PHONY: lint java-test $(LINTERS)
 lint: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --jobs $(LINTERS)
 
@@ -122,6 +125,9 @@ lint-layers:
 lint-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-java:
+	$(BIN)/python tools/maven.py spotless:check
 
 # ---- the quick tests elsewhere, each in an environment of its own: without Spark and services,
 # ---- or those that TESTS names: make quick-lowest TESTS="tests/log tests/sql"
@@ -169,9 +175,10 @@ docs: $(VENV)/.ready-docs ## the documentation as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html; with search: $(BIN)/python -m http.server --directory site"
 
-format: $(VENV)/.ready-test ## fix what ruff can fix
+format: $(VENV)/.ready-test ## format Python and Java, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/maven.py spotless:apply
 
 wheel: | $(UV) ## the wheel in dist/, installed in an empty environment, where README's first example is run
 	$(PYTHON) tools/wheel.py $(UV)

@@ -1,4 +1,4 @@
-"""The figures of views that are lines of operators: latency of a change, rows a second to catch up.
+"""The figures of views that are dataflows: latency of a change, rows a second to catch up.
 
     python benchmarks/sql.py                  about three minutes
     python benchmarks/sql.py --only live,live4

@@ -119,7 +119,7 @@ def start(began: float) -> None:
 
 def end_of_warm_up() -> threading.Event:
     """Return what is set once the warm-up of this process, which uses both cores, has ended."""
-    from millstream.spark.warm_up import WarmUp  # noqa: PLC0415
+    from millstream.views.run.warm_up import WarmUp  # noqa: PLC0415
 
     ended, run = threading.Event(), WarmUp._run  # noqa: SLF001
 

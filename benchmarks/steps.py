@@ -1,7 +1,7 @@
 """Where the time of one row goes, from the push to the callback of a live view on Spark.
 
     python benchmarks/steps.py                a windowed SUM, one row every 4 ms
-    python benchmarks/steps.py --line         a join: a line of operators
+    python benchmarks/steps.py --line         a join: a dataflow
     python benchmarks/steps.py --pause 100    ten rows a second
 
 The functions at which a step ends are wrapped to note the time: this costs a microsecond or two.
@@ -23,8 +23,8 @@ from rich.table import Table
 
 import millstream as ms
 from millstream.dispatch.route import FanOut
-from millstream.spark.live import LiveBatch
-from millstream.spark.results import Results, _Sink
+from millstream.views.run.live import LiveBatch
+from millstream.views.run.results import Results, _Sink
 from millstream.views.view import View
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def add(found: dict[str, list[float]], times: dict[str, int], began: int) -> Non
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--line", action="store_true", help="a line of operators")
+    parser.add_argument("--line", action="store_true", help="a dataflow")
     parser.add_argument("--rows", type=int, default=6000)
     parser.add_argument("--pause", type=float, default=4.0, help="milliseconds between rows")
     options = parser.parse_args()

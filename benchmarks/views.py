@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millstream as ms
-from millstream.spark import live as live_feed
+from millstream.views.run import live as live_feed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,7 +265,7 @@ def partitioned() -> str:
 
 def walk(groups: int = 1_000_000) -> float:
     """Milliseconds that Spark looks for closed windows, of so many open ones, at a batch's end."""
-    with mock.patch("millstream.spark.live.LIVE_ROWS", 1), ms.open() as db:
+    with mock.patch("millstream.views.run.live.LIVE_ROWS", 1), ms.open() as db:
         db.execute("CREATE SOURCE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)")
         at = datetime.now(UTC)
         times = pa.repeat(pa.scalar(at, pa.timestamp("us", "UTC")), groups)

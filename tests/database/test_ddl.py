@@ -13,7 +13,7 @@ from millstream.engine.consistency import inconsistencies
 from millstream.log import Log
 from millstream.subscriptions.position_rows import DurablePosition
 from millstream.testing import TIMEOUT, Background, database, engine_of, wait_until
-from millstream.views.beginning import rows_at
+from millstream.views.snapshot_rows import rows_at
 
 ROUNDS = 30
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import millstream as ms
-from millstream.spark.columns import columns_json
 from millstream.spark.internals import empty_frame
+from millstream.views.run.columns import columns_json
 
 from .exact import plain_session
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import millstream as ms
 from millstream.model import Schema
 from millstream.model.types import type_from_arrow
-from millstream.spark.columns import columns_json
 from millstream.spark.internals import empty_frame
 from millstream.testing import TIMEOUT, engine_of, wait_until
+from millstream.views.run.columns import columns_json
 
 from .observing import is_on_spark
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from millstream.spark.parted_query import PartedQuery
-from millstream.spark.runner import _PARK_SECONDS as PATIENCE
-from millstream.spark.runner import Runner
 from millstream.testing import TIMEOUT, engine_of, wait_until
+from millstream.views.partitions.query import PartedQuery
+from millstream.views.run.runner import _PARK_SECONDS as PATIENCE
+from millstream.views.run.runner import Runner
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

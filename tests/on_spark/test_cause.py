@@ -11,7 +11,7 @@ from millstream.testing import TIMEOUT, wait_until
 
 from ..seed import SEED  # noqa: TID252
 from .observing import settle
-from .test_line_bank import SETUP, VIEWS, push_some, transfers
+from .test_bank import SETUP, VIEWS, push_some, transfers
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,8 @@ import millstream as ms
 from millstream.engine.consistency import inconsistencies
 from millstream.log import Log
 from millstream.log.appending import Appender
-from millstream.spark.query import SparkQuery
 from millstream.testing import TIMEOUT, Mirror, engine_of
+from millstream.views.run.query import SparkQuery
 from millstream.views.running import RunningView
 from millstream.views.view import View
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 import millstream as ms
-from millstream.spark import setbacks
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
+from millstream.views.run import setbacks
 
 from ..disks import mounted  # noqa: TID252 - tests have no name
 from .observing import rows_of, runner_of, settle

@@ -15,11 +15,11 @@ import pytest
 
 import millstream as ms
 from millstream.errors import SqlError, ViewFailedError
-from millstream.spark import live
-from millstream.spark.checkpoint import Offset, offset_in
-from millstream.spark.feed import ViewFeed
-from millstream.spark.query import _FINGERPRINT
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
+from millstream.views.run import live
+from millstream.views.run.checkpoint import Offset, offset_in
+from millstream.views.run.feed import ViewFeed
+from millstream.views.run.query import _FINGERPRINT
 
 from .guest import guest, invitation
 from .market import SETUP, VIEWS, Market, check, subscribers

@@ -14,13 +14,15 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 import millstream as ms
 from millstream.errors import ViewFailedError, ViewNotReadyError
-from millstream.spark import live, setbacks
+from millstream.spark.session import Spark
 from millstream.testing import Mirror, engine_of, wait_until
+from millstream.views.run import live, setbacks
 
 from ..effort import effort  # noqa: TID252
 from ..seed import SEED  # noqa: TID252 - tests have no name
@@ -268,6 +270,18 @@ def work_without_java(path):
         assert db.query("SELECT s FROM sums").fetchall() == [(5,)]
 
 
+def work_after_a_session_of_others():
+    """The child: the Java of a session has ended, and nobody has said so to PySpark."""
+    with TemporaryDirectory() as folder:
+        assert Spark(Path(folder)).session is not None
+        end(java())
+        wait_until(lambda: not java(), "the end of Java", timeout=SECONDS)
+        with ms.open() as db:
+            db.execute("CREATE SOURCE t (k BIGINT, v BIGINT)")
+            db.execute("CREATE MATERIALIZED VIEW sums AS SELECT k, SUM(v) AS s FROM t GROUP BY k")
+            db.wait_for("sums", timeout=SECONDS)
+
+
 def child(call, seconds=SECONDS):
     """Run a function of this module in a process of its own."""
     done = subprocess.run(
@@ -288,3 +302,7 @@ def test_every_kind_of_view_goes_on_in_a_new_java(tmp_path):
 
 def test_a_java_that_never_starts_again_is_reported_with_its_last_words(tmp_path):
     child(f"work_without_java({str(tmp_path / 'db')!r})")
+
+
+def test_a_database_starts_a_java_of_its_own_after_that_of_a_session_has_ended():
+    child("work_after_a_session_of_others()")

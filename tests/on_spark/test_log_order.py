@@ -1,4 +1,4 @@
-"""Aggregates by the order of the log, on a line of operators: whatever comes and goes beside it."""
+"""Aggregates by the order of the log, on a dataflow: whatever comes and goes beside it."""
 
 from __future__ import annotations
 

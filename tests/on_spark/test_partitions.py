@@ -14,9 +14,9 @@ import pytest
 
 import millstream as ms
 from millstream.errors import SqlUnsupportedError
-from millstream.spark import live
-from millstream.spark.checkpoint import offset_in
 from millstream.testing import Mirror, wait_until
+from millstream.views.run import live
+from millstream.views.run.checkpoint import offset_in
 
 from .exact import Twin
 from .guest import guest, invitation

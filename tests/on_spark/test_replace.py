@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millstream as ms
-from millstream.spark.checkpoint import offset_in
 from millstream.testing import TIMEOUT, Background, Mirror, engine_of, wait_until
 from millstream.views import replacement
+from millstream.views.run.checkpoint import offset_in
 
 from .observing import rows_of, runner_of, settle
 
@@ -87,7 +87,7 @@ def test_one_that_fails_leaves_the_old_one(tmp_path, spark):
 
 
 def test_a_join_and_pending_windows(tmp_path, spark):
-    """A line of operators; and windows that are open when the new one takes over."""
+    """A dataflow; and windows that are open when the new one takes over."""
     with ms.open(tmp_path / "db", spark=spark) as db:
         db.execute("""
             CREATE SOURCE s (k INT, n BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts);

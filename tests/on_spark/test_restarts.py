@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.spark import live
-from millstream.spark.checkpoint import offset_in
 from millstream.testing import Mirror, engine_of, wait_until
 from millstream.views import running
+from millstream.views.run import live
+from millstream.views.run.checkpoint import offset_in
 
 from .market import NOON, SETUP, VIEWS, Market, check, subscribers
 from .observing import restart, rows_of, runner_of, settle

@@ -12,7 +12,7 @@ from millstream.testing import engine_of
 from .exact import Twin
 from .observing import batches_of, in_time, rows_of, settle, window_of
 from .test_exact_windows import LATE, TICKS, at, check_late, straggling, tumbled
-from .test_line_state import size_of
+from .test_operator_state import size_of
 
 SECOND = timedelta(seconds=1)
 EVE = at("1969-12-31 23:58:00")

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.spark import live
-from millstream.spark.checkpoint import offset_in
 from millstream.testing import TIMEOUT, engine_of
 from millstream.views.on_spark import LateLog
+from millstream.views.run import live
+from millstream.views.run.checkpoint import offset_in
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

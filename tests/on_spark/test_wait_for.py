@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import millstream as ms
-from millstream.spark.query import SparkQuery
 from millstream.testing import TIMEOUT
+from millstream.views.run.query import SparkQuery
 
 from .observing import runner_of
 

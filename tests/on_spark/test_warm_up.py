@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.spark.warm_up import made_up
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
+from millstream.views.run.warm_up import made_up
 
 WINDOWS = """SELECT k, TUMBLE_START(ts, INTERVAL '1 minute') AS minute, SUM(n) AS total FROM s
     GROUP BY k, TUMBLE(ts, INTERVAL '1 minute')"""

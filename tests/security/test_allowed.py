@@ -8,11 +8,11 @@ import pytest
 from millstream.errors import Error, SqlError, SqlUnsupportedError
 from millstream.model.schema import Schema
 from millstream.spark import allowed
-from millstream.spark.analysis import sql_frame
-from millstream.spark.columns import columns_json
-from millstream.spark.failure import SparkError, sql_error
+from millstream.spark.errors import SparkError, sql_error
 from millstream.spark.internals import java_session, jvm_of, unknown_frame
-from millstream.sql.views.plan import log_relation
+from millstream.views.lower.analysis import sql_frame
+from millstream.views.plan.plan import log_relation
+from millstream.views.run.columns import columns_json
 
 QUOTINGS = ("{}", "`{}`", "`SYSTEM`.builtin.`{}`", "builtin.{}")
 ARGUMENTS = ("", "`s`", "`s`, `s`", "`n`, 2", "'a', 'b', 'c'", "`s`, 'a STRING', map('a', 'b')")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import millstream as ms
 from millstream.errors import ExpressionError, PipelineError, SqlUnsupportedError
 from millstream.testing import TIMEOUT
 
@@ -83,6 +84,11 @@ def test_what_is_small_is_what_it_was(db, value, shown):
     assert found.fetchall() == [(shown, 1)]
 
 
+def create_view(db):
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT name, COUNT(*) AS n FROM plain GROUP BY name")
+    db.wait_for("v", timeout=TIMEOUT)
+
+
 def shown_after_a_row(db):
     """What a view shows after one more row."""
     db.execute("INSERT INTO plain VALUES (2, 'a')")
@@ -93,10 +99,7 @@ def shown_after_a_row(db):
 class TestWithoutRoom:
     @pytest.fixture(autouse=True)
     def view(self, db):
-        db.execute(
-            "CREATE MATERIALIZED VIEW v AS SELECT name, COUNT(*) AS n FROM plain GROUP BY name"
-        )
-        db.wait_for("v", timeout=TIMEOUT)
+        create_view(db)
 
     @pytest.mark.parametrize("value", GROWING)
     def test_a_query_fails_alone(self, db, spark_owner, value):
@@ -108,9 +111,15 @@ class TestWithoutRoom:
         [view] = db.query("SHOW VIEWS").to_pylist()
         assert (spark_owner.deaths, view["restarts"]) == (deaths, 0)
 
-    def test_of_many_small_values_any_thread_may_find_none(self, db):
-        """If that is not the query's task, Java ends, and views go on in another one."""
-        message = "has no room for what the query makes|has ended while the query ran"
+
+def test_of_many_small_values_any_thread_may_find_none(tmp_path, spark_owner):
+    """If that is not the query's task, Java ends, and views go on in another one."""
+    assert spark_owner.session is not None  # which the database uses, too, and may replace
+    message = "has no room for what the query makes|has ended while the query ran"
+    with ms.open(tmp_path / "db") as db:
+        db.execute("CREATE TABLE plain (id BIGINT PRIMARY KEY, name VARCHAR)")
+        db.execute("INSERT INTO plain VALUES (1, 'a')")
+        create_view(db)
         with pytest.raises((ExpressionError, PipelineError), match=message):
             db.query(grouped(MANY_SMALL))
         assert shown_after_a_row(db) == [("a", 2)]

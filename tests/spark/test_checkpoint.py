@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.spark.checkpoint import (
+from millstream.views.run.checkpoint import (
     Offset,
     forget_beyond,
     move,

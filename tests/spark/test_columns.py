@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.model import ChangeBatch, Schema
-from millstream.spark.columns import FeedColumns, feed_schema, name_in_feed
+from millstream.views.run.columns import FeedColumns, feed_schema, name_in_feed
 
 ONE = Schema.of(symbol="VARCHAR", qty="BIGINT")
 OTHER = Schema.of(symbol="VARCHAR", price="DOUBLE")

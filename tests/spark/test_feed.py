@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import millstream as ms
 from millstream.spark.bridge.connection import Connection
 from millstream.spark.bridge.frames import MARK
-from millstream.spark.checkpoint import Offset
-from millstream.spark.feed import ViewFeed
-from millstream.spark.inputs import FeedInputs
-from millstream.spark.live import Encodings, LiveFeed
-from millstream.sql.views.plan import Window
 from millstream.testing import TIMEOUT, engine_of
+from millstream.views.plan.plan import Window
+from millstream.views.run.checkpoint import Offset
+from millstream.views.run.feed import ViewFeed
+from millstream.views.run.inputs import FeedInputs
+from millstream.views.run.live import Encodings, LiveFeed
 
 from .few_frames import read_few
 

@@ -11,9 +11,9 @@ from hypothesis import given
 
 from millstream.model.batch import ChangeBatch
 from millstream.model.result_rows import ResultRows
+from millstream.spark.bridge.few_rows import few_arrow, few_reader, few_rows
 from millstream.spark.bridge.frames import FEW, ROWS
-from millstream.spark.columns import NO_ROWS, FeedColumns
-from millstream.spark.few_rows import few_arrow, few_reader, few_rows
+from millstream.views.run.columns import NO_ROWS, FeedColumns
 
 from ..model.strategies import filled  # noqa: TID252 - tests have no name
 from .few_frames import read_few

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
-from millstream.spark.columns import BEGINNING, LOG
-from millstream.spark.key_parts import EVERY, KINDS, KeyParts, split
+from millstream.views.partitions.keys import EVERY, KINDS, KeyParts, split
+from millstream.views.run.columns import BEGINNING, LOG
 
 VALUES = {
     "BOOLEAN": st.booleans(),

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model import ChangeBatch, Schema
-from millstream.spark.inputs import WatermarkTracker
-from millstream.sql.views.plan import Window
+from millstream.views.plan.plan import Window
+from millstream.views.run.inputs import WatermarkTracker
 
 SCHEMA = Schema.of(n="BIGINT", ts="TIMESTAMP")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from millstream.errors import JavaDiedError, LogFullError, SparkStartError
-from millstream.spark.failure import SparkError
+from millstream.spark.errors import SparkError
 from millstream.spark.last_words import ended_by, last_words
-from millstream.spark.setbacks import Setbacks
+from millstream.views.run.setbacks import Setbacks
 
 ROW = SparkError("[DIVIDE_BY_ZERO] Division by zero.")
 UNSTARTED = SparkStartError("Spark did not start")

@@ -7,11 +7,12 @@ from sqlglot import exp
 
 from millstream.errors import Error
 from millstream.model import Schema
-from millstream.sql import Input, as_query, parse, plan_insert, plan_query, plan_update, plan_where
+from millstream.sql import Input, as_query, parse, plan_insert, plan_update, plan_where
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.adhoc.aggregates import FUNCTIONS as AGGREGATES
 from millstream.sql.dialect import MillstreamParser
 from millstream.sql.expressions.functions import FUNCTIONS
+from millstream.views.plan.planner import plan_query
 
 TABLE = Schema.of(
     id="BIGINT",

@@ -21,7 +21,7 @@ from millstream.errors import (
 from millstream.model import Schema
 from millstream.sql import parse, plan_insert, plan_select
 from millstream.sql.expressions.bind import bind
-from millstream.sql.views.faithful_reader import read_tree
+from millstream.views.plan.query_text import read_tree
 
 from ..model.strategies import SCALAR_VALUES  # noqa: TID252 - tests are no package that has a name
 from ..sharing import plain_repr  # noqa: TID252

@@ -116,7 +116,7 @@ class Client(RemoteSubscribing):
         stale_ok: bool = False,
         timeout: float | None = READ_SECONDS,
     ) -> Result:
-        """The rows that a query gives now.
+        """Run a query and return its result.
 
         A view counts everything committed before the call: one that is still starting, or is late,
         is waited for.
@@ -311,7 +311,7 @@ class Client(RemoteSubscribing):
         return int(self._http.get("/ready")["lsn"])
 
     def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
-        """Wait until a view runs and includes an LSN, or all there is now; returns that LSN.
+        """Block until a view has processed everything up to ``lsn``; by default, all there is now.
 
         Raises:
             ViewNotReadyError: the time is up.

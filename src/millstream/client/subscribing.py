@@ -117,7 +117,7 @@ class RemoteSubscribing:
             buffer_rows: how many rows wait for it here, and as many in the server.
             max_rows: at most so many rows in a batch.
             max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: hand over only what ``request(n)`` asks for, and so many rows to begin with.
+            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
             name: makes it durable: it resumes after the last ``ack``, also after a restart.
 
         Raises:
@@ -196,7 +196,7 @@ class RemoteSubscribing:
             buffer_rows: how many rows wait for it here, and as many in the server.
             max_rows: at most so many rows in a batch.
             max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: call only with what ``request(n)`` asks for, and so many rows to begin with.
+            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
             name: makes it durable: it resumes after the last batch that was acknowledged.
             ack: of a durable one, ``"auto"`` or ``"manual"``, as for ``Database``.
         """

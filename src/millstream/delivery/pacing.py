@@ -24,7 +24,7 @@ class PacedReader:
         inbox: where they come from.
         max_rows: at most so many rows in a batch.
         max_delay: wait so many seconds for ``max_rows`` rows.
-        demand: hand over only what ``request`` asks for, and so many rows to begin with.
+        demand: initial credit in rows; more is delivered only as ``request`` asks.
         only_durable: hand over only what is on the disk, and wait for that.
 
     Attributes:

@@ -9,17 +9,11 @@ from millstream.engine.dml import as_of
 from millstream.errors import SqlError, SqlUnsupportedError
 from millstream.model.result import Result
 from millstream.model.schema import Schema
-from millstream.sql import (
-    CreateView,
-    Emit,
-    Query,
-    Select,
-    ViewPlan,
-    duration_text,
-    plan_query,
-)
+from millstream.sql import CreateView, Emit, Query, Select, duration_text
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.inputs import CLOCK
+from millstream.views.plan.plan import ViewPlan
+from millstream.views.plan.planner import plan_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -134,7 +134,7 @@ class Session(Subscribing):
         stale_ok: bool = False,
         timeout: float | None = READ_SECONDS,
     ) -> Result:
-        """The rows that a query gives now, those pushed before by this thread included.
+        """Run a query and return its result, with all rows that this thread pushed before.
 
         A view counts everything committed before the call: one that is still starting, or is late,
         is waited for. A view that was opened with saved rows is readable at once, until it has
@@ -254,7 +254,7 @@ class Session(Subscribing):
         Args:
             name: the source or table.
             data: as for ``insert``.
-            key: a text, a new one for each insert.
+            key: idempotency key; reuse it only to retry.
             replace: for a table: rows whose primary key is there replace the old ones.
             tenant: raise unless all rows are this tenant's.
 
@@ -346,7 +346,7 @@ class Session(Subscribing):
         return self._engine.dispatcher.lsn
 
     def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
-        """Wait until a view runs and includes an LSN, or all pushed so far; returns that LSN.
+        """Block until a view has processed everything up to ``lsn``; by default, all pushed so far.
 
         Raises:
             ViewNotReadyError: the time is up.

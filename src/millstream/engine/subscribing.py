@@ -130,7 +130,7 @@ class Subscribing:
             buffer_rows: how many rows wait for it in memory.
             max_rows: at most so many rows in a batch.
             max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: hand over only what ``request(n)`` asks for, and so many rows to begin with.
+            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
             name: makes it durable: it resumes after the last ``ack``, also after a restart.
             tenant: only this tenant's rows.
         """
@@ -228,7 +228,7 @@ class Subscribing:
             buffer_rows: how many rows wait for it in memory.
             max_rows: at most so many rows in a batch.
             max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: call only with what ``request(n)`` asks for, and so many rows to begin with.
+            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
             name: makes it durable: it resumes after the last batch that was acknowledged.
             ack: of a durable one: ``"auto"`` acknowledges a batch when the callback has returned,
                 and stops to do so when it has raised, so that the batch is given again when the

@@ -17,9 +17,9 @@ from millstream.model.result import Result
 from millstream.queries.duckdb import AdhocRunner
 from millstream.sql import plan_all
 from millstream.state.bags import Bag
-from millstream.state.order import ordered
 from millstream.views.past import Past
 from millstream.views.readiness import READ_OPTIONS, Readiness
+from millstream.views.sorting import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,7 +17,7 @@ below ``org.apache.spark.sql``:
   ``catalyst.InternalRow``
 - LocalFiles: that ``RawLocalFileSystem`` of Hadoop makes files with permissions by its own
   ``setPermission``
-- the line of operators: ``streaming.StatefulProcessor``, the ``ImplicitGroupingKeyTracker`` of
+- the dataflow: ``streaming.StatefulProcessor``, the ``ImplicitGroupingKeyTracker`` of
   transformWithState, ``catalyst.expressions`` and ``catalyst.plans.logical``,
   ``execution.window.AggregateProcessor``
 """
@@ -88,8 +88,8 @@ def import_pyspark() -> None:
         importlib.import_module("pyspark.testing.utils")
 
 
-def line_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN401
-    """The rows and bytes of the state of a line of operators; None when Java does not know them."""
+def state_size(session: Any, feed: str) -> tuple[int, int] | None:  # noqa: ANN401
+    """The rows and bytes of the state of a dataflow; None when Java does not know them."""
     from py4j.protocol import Py4JError  # noqa: PLC0415
 
     try:
@@ -170,11 +170,13 @@ def active_context() -> Any:  # noqa: ANN401 - a SparkContext or None
 
 
 def forget_ended_context() -> None:
-    """Have PySpark let go of its SparkContext if Java has ended: its owner may not know yet."""
+    """Have PySpark forget its SparkContext if Java has ended: the owner may not know yet."""
     context = active_context()
-    process = None if context is None else java_process(context._gateway)  # noqa: SLF001
+    gateway = None if context is None else context._gateway  # noqa: SLF001
+    process = java_process(gateway)
     if process is not None and process.poll() is not None:
         forget_context(context)
+        forget_java(gateway)
 
 
 def active_session() -> Any:  # noqa: ANN401 - a SparkSession

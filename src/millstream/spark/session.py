@@ -25,7 +25,7 @@ from millstream.spark import internals
 from millstream.spark.bridge import java_side
 from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
-from millstream.spark.failure import spark_message
+from millstream.spark.errors import spark_message
 from millstream.spark.java_home import find_java
 from millstream.spark.java_process import JAVA_OPTIONS, end_java, kill_java, start_error, start_java
 from millstream.spark.last_words import ended_by
@@ -60,7 +60,9 @@ _START: Final = {
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
     JAVA_OPTIONS: (
         "-XX:+UseParallelGC -XX:InitialRAMPercentage=100 -XX:-UsePerfData "
-        f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_START_ONLY}"'
+        f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_START_ONLY}" '
+        # Frames are our own: Arrow need not check each place that is read in them.
+        "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
     ),
 }
 """What can be set only before Spark starts."""
@@ -102,16 +104,16 @@ TUNING: Final = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
     "spark.sql.scripting.enabled": "false",
-    # Each line of operators has a RocksDB of its own; they share one cache.
+    # Each dataflow has a RocksDB of its own; they share one cache.
     _STREAMING + "stateStore.rocksdb.boundedMemoryUsage": "true",
-    # Spark would read each key before it writes it, to count them; a line counts its rows itself.
+    # Spark would read each key before it writes it, to count them; a dataflow counts its rows.
     _STREAMING + "stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.join.asofJoin.enabled": "true",  # its syntax, which is off by default
 }
 """What every view's own session is set to."""
 
 _ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1"}
-"""Whatever the options say: a line of operators is one task, without a shuffle."""
+"""Whatever the options say: a dataflow is one task, without a shuffle."""
 
 
 class _Users:

@@ -52,10 +52,6 @@ from millstream.sql.statements.statement import (
     Update,
     WatermarkSpec,
 )
-from millstream.sql.views.line import plan_query
-from millstream.sql.views.order import hidden_of
-from millstream.sql.views.plan import SortKey, ViewPlan, Window
-from millstream.sql.views.view import clock_place, column_place, function_place
 
 __all__ = [
     "AddColumn",
@@ -88,29 +84,21 @@ __all__ = [
     "ShowChanges",
     "ShowCreate",
     "SkipDamage",
-    "SortKey",
     "Statement",
     "Unlisten",
     "Update",
-    "ViewPlan",
     "WatermarkSpec",
-    "Window",
     "as_query",
-    "clock_place",
-    "column_place",
     "create_sink",
     "create_source",
     "create_table",
     "duration_text",
-    "function_place",
-    "hidden_of",
     "parameter_types",
     "parse",
     "parse_duration",
     "parse_expression",
     "plan_all",
     "plan_insert",
-    "plan_query",
     "plan_select",
     "plan_update",
     "plan_where",

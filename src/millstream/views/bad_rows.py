@@ -9,8 +9,8 @@ import pyarrow as pa
 from millstream.dispatch import select
 from millstream.errors import ExpressionError
 from millstream.model.batch import ChangeBatch
-from millstream.spark.failure import FailedRow
 from millstream.state.runs import net
+from millstream.views.run.failures import FailedRow
 
 if TYPE_CHECKING:
     from millstream.model.schema import Row

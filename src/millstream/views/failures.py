@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import Error, ViewFailedError
-from millstream.spark.failure import CORRECT, REPLACE, view_failure
 from millstream.views.planning import OutdatedRowsError
+from millstream.views.run.failures import CORRECT, REPLACE, view_failure
 
 if TYPE_CHECKING:
     from millstream.catalog import Definition

@@ -11,37 +11,38 @@ import pyarrow.compute as pc
 
 from millstream.dispatch import select
 from millstream.model.batch import ChangeBatch
-from millstream.spark.checkpoint import offset_within
-from millstream.spark.columns import feed_schema
-from millstream.spark.feed import ViewFeed
-from millstream.spark.inputs import FeedInputs
-from millstream.spark.key_parts import KeyParts
-from millstream.spark.live import Encodings, LiveFeed
-from millstream.spark.part_results import OnePartResults, PartResults
-from millstream.spark.parted import OnePartFeed, PartedFeed, PartedLiveFeed
-from millstream.spark.parted_query import PartedQuery, offset_of_parts, part_folders
-from millstream.spark.plans import CLOCK_TIME
-from millstream.spark.query import SparkQuery
-from millstream.spark.results import Results
-from millstream.spark.runner import Runner, TaskEndpoint
-from millstream.spark.warm_up import WarmUp, can_warm_up
 from millstream.sql import plan_all
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
-from millstream.views.beginning import Beginning
 from millstream.views.failures import unrepeatable
+from millstream.views.lower.plans import CLOCK_TIME
+from millstream.views.partitions.feed import OnePartFeed, PartedFeed, PartedLiveFeed
+from millstream.views.partitions.keys import KeyParts
+from millstream.views.partitions.query import PartedQuery, offset_of_parts, part_folders
+from millstream.views.partitions.results import OnePartResults, PartResults
+from millstream.views.run.checkpoint import offset_within
+from millstream.views.run.columns import feed_schema
+from millstream.views.run.feed import ViewFeed
+from millstream.views.run.inputs import FeedInputs
+from millstream.views.run.live import Encodings, LiveFeed
+from millstream.views.run.query import SparkQuery
+from millstream.views.run.results import Results
+from millstream.views.run.runner import Runner, TaskEndpoint
+from millstream.views.run.warm_up import WarmUp, can_warm_up
 from millstream.views.running import LogHolds, RunningView, Stalled
+from millstream.views.snapshot_rows import Beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from millstream.catalog import Definition
-    from millstream.spark.checkpoint import Offset
-    from millstream.spark.inputs import Keep
     from millstream.spark.session import Spark
-    from millstream.sql import SelectPlan, ViewPlan
+    from millstream.sql import SelectPlan
     from millstream.views.definitions import Storage
+    from millstream.views.plan.plan import ViewPlan
     from millstream.views.planning import PlannedView
+    from millstream.views.run.checkpoint import Offset
+    from millstream.views.run.inputs import Keep
     from millstream.views.view import View
 
 

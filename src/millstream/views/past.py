@@ -25,22 +25,24 @@ from millstream.errors import (
 )
 from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
-from millstream.spark.failure import SparkError, spark_message, view_failure
-from millstream.spark.inputs import FeedInputs, FeedLogs
-from millstream.spark.past import PastInputs
+from millstream.spark.errors import SparkError, spark_message
 from millstream.sql import CreateView
 from millstream.sql.inputs import CLOCK
-from millstream.state.order import ordered
-from millstream.views.beginning import rows_at
 from millstream.views.definitions import HIDDEN, replan
+from millstream.views.run.failures import view_failure
+from millstream.views.run.inputs import FeedInputs, FeedLogs
+from millstream.views.run.past_relations import PastInputs
+from millstream.views.snapshot_rows import rows_at
+from millstream.views.sorting import ordered
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.catalog import Definition
-    from millstream.spark.query import SparkQuery
-    from millstream.sql import Query, ViewPlan
+    from millstream.sql import Query
+    from millstream.views.plan.plan import ViewPlan
     from millstream.views.planning import PlannedView
+    from millstream.views.run.query import SparkQuery
     from millstream.views.views import Views
 
 _NO_VALUE: Final = "some row of that time has no value: use try_divide, try_cast or a WHERE"

@@ -20,18 +20,14 @@ from millstream.errors import (
 from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
-from millstream.spark.failure import SparkError
-from millstream.spark.parted_query import keys_of
-from millstream.sql import (
-    Input,
-    Select,
-    clock_place,
-    hidden_of,
-    plan_query,
-    plan_select,
-)
+from millstream.spark.errors import SparkError
+from millstream.sql import Input, Select, plan_select
 from millstream.sql.expressions import Projection
 from millstream.sql.inputs import CLOCK
+from millstream.views.partitions.query import keys_of
+from millstream.views.plan.order import hidden_of
+from millstream.views.plan.planner import plan_query
+from millstream.views.plan.query_text import clock_place
 from millstream.views.rows import ViewRows
 from millstream.views.spark_refusals import check_casts, located
 
@@ -40,8 +36,9 @@ if TYPE_CHECKING:
 
     from millstream.catalog import Catalog
     from millstream.model.types import SqlType
-    from millstream.spark.query import SparkQuery
-    from millstream.sql import CreateView, SelectPlan, ViewPlan, WatermarkSpec
+    from millstream.sql import CreateView, SelectPlan, WatermarkSpec
+    from millstream.views.plan.plan import ViewPlan
+    from millstream.views.run.query import SparkQuery
 
 
 class OutdatedRowsError(Error):

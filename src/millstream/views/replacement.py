@@ -18,11 +18,11 @@ import pyarrow as pa
 from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ObjectChangedError, ObjectNotFoundError
 from millstream.model.batch import ChangeBatch
-from millstream.spark.checkpoint import move
 from millstream.state.bags import Bag
 from millstream.threads import uninterrupted
 from millstream.views.definitions import HIDDEN, bind
 from millstream.views.rows import PENDING, STATE
+from millstream.views.run.checkpoint import move
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

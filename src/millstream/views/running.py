@@ -1,6 +1,6 @@
 """A running view: the view, what keeps it up to date, and why one may not run.
 
-A view on Spark is kept up to date by ``spark.runner.Runner``; a view that only filters and projects
+A view on Spark is kept up to date by ``run.runner.Runner``; a view that only filters and projects
 one log by a ``follower.LogFollower``, in this process; one that can never go on has failed, and is
 ``Stalled``.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from millstream.log import Log
     from millstream.log.retention import Hold
-    from millstream.spark.feed import ViewFeed
     from millstream.views.planning import PlannedView
+    from millstream.views.run.feed import ViewFeed
     from millstream.views.view import View
 
 _RETRY_SECONDS: Final = 5.0
@@ -66,7 +66,7 @@ class LogHolds:
 
 
 class ViewRunner(Protocol):
-    """What keeps a view up to date: ``spark.runner.Runner``, ``LogFollower`` or ``Stalled``.
+    """What keeps a view up to date: ``views.run.runner.Runner``, ``LogFollower`` or ``Stalled``.
 
     Attributes:
         restarts: how often its query was started again, after a failure or after Java's death.

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import SqlColumnError, SqlError, SqlTypeError
 from millstream.model.types import parse_type
-from millstream.spark.failure import FunctionRefused, misused_function, unresolved_column
+from millstream.spark.errors import FunctionRefused, misused_function, unresolved_column
 from millstream.spark.refusals import refusal_of
-from millstream.sql import as_query, column_place, function_place
+from millstream.sql import as_query
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.adhoc.binder import TIME_FUNCTIONS
 from millstream.sql.statements.cursor import did_you_mean
+from millstream.views.plan.query_text import column_place, function_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.spark.query import SparkQuery
     from millstream.sql import CreateView, Input
+    from millstream.views.run.query import SparkQuery
 
 _OF_WINDOW: Final = "Add it to the query: GROUP BY TUMBLE(ts, INTERVAL '1 minute')."
 

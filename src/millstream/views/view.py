@@ -20,9 +20,9 @@ from millstream.errors import (
     ObjectNotFoundError,
     RowTooLargeError,
 )
-from millstream.state.order import ordered
 from millstream.state.saved import NEVER, SavedRows
 from millstream.threads import Waiters
+from millstream.views.sorting import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.model.result_rows import Results
     from millstream.model.schema import Schema
     from millstream.sources import EventTime
-    from millstream.sql import SortKey
+    from millstream.views.plan.plan import SortKey
     from millstream.views.rows import Parts, ViewRows, ViewUpdate
 
 

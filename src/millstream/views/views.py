@@ -20,7 +20,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.sources import EventTime
-from millstream.sql import CreateView, Emit, plan_query
+from millstream.sql import CreateView, Emit
 from millstream.sql.inputs import CLOCK
 from millstream.threads import Waiters, uninterrupted
 from millstream.views.clock import ViewClock
@@ -37,6 +37,7 @@ from millstream.views.definitions import (
 from millstream.views.failures import half_dropped, unopened, view_failed
 from millstream.views.follower import follow
 from millstream.views.on_spark import SparkViews
+from millstream.views.plan.planner import plan_query
 from millstream.views.planning import OutdatedRowsError, ViewPlanner
 from millstream.views.rows import PENDING, STATE
 from millstream.views.running import Stalled

@@ -11,6 +11,7 @@ import scala.collection.immutable.Map$;
  * Hands the messages of one task on, up to so many bytes: a result is held in memory as a whole.
  */
 public final class Limited implements FlatMapFunction {
+  private static final long serialVersionUID = 1L;
   private final long most;
 
   Limited(long most) {

@@ -16,6 +16,7 @@ import scala.collection.immutable.Seq;
  * A value that may be large: it is made only if the rest of what is given here says that it is not.
  */
 public final class Sized extends Expression implements Serializable {
+  private static final long serialVersionUID = 1L;
   private final Sizes sizes;
   private final Seq children;
 

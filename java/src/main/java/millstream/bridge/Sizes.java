@@ -15,6 +15,8 @@ import scala.collection.immutable.Map$;
 
 /** How large the value of a function will be, by what it is given, and the most that it may be. */
 public final class Sizes implements Serializable {
+  private static final long serialVersionUID = 1L;
+
   /** What a function's value may have: bytes, characters or elements. */
   public static final long MOST = 1000000;
 

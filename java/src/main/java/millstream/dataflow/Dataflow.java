@@ -52,7 +52,7 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
   private transient long since;
   private transient long effort;
 
-  private Dataflow(String feed, Entry entry, List operators) {
+  Dataflow(String feed, Entry entry, List operators) {
     this.feed = feed;
     this.entry = entry;
     this.operators = (Operator[]) operators.toArray(new Operator[0]);

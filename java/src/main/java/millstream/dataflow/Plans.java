@@ -98,8 +98,8 @@ public final class Plans {
   }
 
   /**
-   * The casts of text to another type that Spark has inserted in a plan, and that may fail: a
-   * dataflow for each, with the type, a tab, and the first column in the text, if there is one.
+   * The casts of text to another type that Spark has inserted in a plan, and that may fail: a text
+   * line for each, with the type, a tab, and the first column in the text, if there is one.
    */
   public static String implicitCasts(LogicalPlan plan) {
     TreeSet found = new TreeSet();

@@ -1,0 +1,148 @@
+"""Functions: which are aggregates, which make rows, and which no view can have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.views.plan.errors import ErrorReporter
+
+_AGGREGATES_TEXT = """
+    any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
+    approx_top_k_combine array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg
+    bitmap_or_agg bool_and bool_or collect_list collect_set collect_union corr count count_if
+    count_min_sketch covar_pop covar_samp every first first_value grouping grouping_id
+    histogram_numeric hll_sketch_agg hll_union_agg kll_merge_agg_bigint kll_merge_agg_double
+    kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float kurtosis
+    last last_value listagg max max_by mean measure median min min_by mode percentile
+    percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept
+    regr_r2 regr_slope regr_sxx regr_sxy regr_syy schema_of_variant_agg skewness some std stddev
+    stddev_pop stddev_samp string_agg sum theta_intersection_agg theta_sketch_agg theta_union_agg
+    try_avg try_sum tuple_intersection_agg_double tuple_intersection_agg_integer
+    tuple_sketch_agg_double tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer
+    var_pop var_samp variance vector_avg vector_sum
+"""
+AGGREGATES = frozenset(_AGGREGATES_TEXT.split())
+"""Spark's aggregate functions."""
+
+GENERATORS = frozenset({"explode", "explode_outer", "posexplode", "posexplode_outer", "inline"})
+"""Spark's functions that make several rows of one."""
+
+_OTHER_GENERATORS = frozenset({"inline_outer", "stack", "json_tuple", "variant_explode"})
+_WINDOW_ONLY = frozenset(
+    {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"}
+    | {"nth_value", "counter_diff"}
+)
+_CLOCKS = frozenset(
+    {"current_timestamp", "now", "current_date", "curdate", "current_time", "localtime"}
+    | {"localtimestamp", "current_timezone"}
+)
+_DICE = frozenset(
+    {"rand", "randn", "random", "uuid", "shuffle", "randstr", "uniform", "aes_encrypt"}
+    | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
+    | {"input_file_block_start", "input_file_block_length"}
+)
+_OUTSIDE = frozenset(
+    {"current_user", "user", "session_user", "current_catalog", "current_database"}
+    | {"current_schema", "version", "java_method", "reflect", "try_reflect", "current_path"}
+)
+
+_OVER = "Write GROUP BY with an aggregate, such as MAX_BY(x, ts) for the newest x."
+OWN_VIEW = "CREATE MATERIALIZED VIEW for the inner query, and read that one."
+"""What to do instead of a query that needs the result of another."""
+
+NOW_HINT = (
+    "A view is a function of its log: push the time as a column; or compare NOW() with a column,"
+    " in WHERE: ts > NOW() - INTERVAL '5 minutes'."
+)
+"""How a view may use the time."""
+
+_UNREPEATABLE = (
+    (_CLOCKS, NOW_HINT),
+    (_DICE, "A view is a function of its log: push the value as a column."),
+    (_OUTSIDE, "A view is a function of its log: write the value itself."),
+)
+_NEVER = (
+    (_WINDOW_ONLY, _OVER),
+    *_UNREPEATABLE,
+    (_OTHER_GENERATORS, "Write EXPLODE, POSEXPLODE or INLINE."),
+    (frozenset({"window", "session_window", "window_time"}), "Write TUMBLE, HOP or SESSION."),
+)
+
+
+def function_name(tree: exp.Expr) -> str:
+    """Return the name of the function that a tree calls, in small letters; empty if none.
+
+    >>> function_name(exp.Anonymous(this="Max", expressions=[]))
+    'max'
+    """
+    if isinstance(tree, exp.Anonymous):
+        return str(tree.this).lower()
+    is_operator = isinstance(tree, exp.Binary | exp.Case | exp.Cast)
+    return str(tree.sql_name()).lower() if isinstance(tree, exp.Func) and not is_operator else ""
+
+
+def check_function(tree: exp.Expr, errors: ErrorReporter) -> None:
+    """Refuse an expression whose value the rows of the log alone do not decide.
+
+    Raises:
+        SqlUnsupportedError: at its place, with what to write instead.
+    """
+    if isinstance(tree, exp.Query):
+        hint = f"{OWN_VIEW} A table can be joined."
+        errors.refuse(tree, "a subquery in an expression is not supported in a view", hint)
+    if isinstance(tree, exp.Window):
+        errors.refuse(tree, "a window function (OVER) is not supported in a view", _OVER)
+    _check_name(tree, _NEVER, errors)
+
+
+def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
+    """Refuse a query with a function whose value is another one each time.
+
+    Raises:
+        SqlUnsupportedError: at its place, with what to write instead.
+    """
+    for each in tree.walk():
+        _check_name(each, _UNREPEATABLE, errors)
+
+
+def check_calls(tree: exp.Expr, errors: ErrorReporter) -> None:
+    """Refuse an ORDER BY among the arguments of a function, which Spark cannot read.
+
+    Raises:
+        SqlUnsupportedError: at the function.
+    """
+    for call in tree.find_all(exp.Anonymous):
+        if any(isinstance(each, exp.Order) for each in call.expressions):
+            name = call.name.upper()
+            hint = "Write SORT_ARRAY(COLLECT_LIST(STRUCT(key, value))), which sorts by the key."
+            if name in {"LISTAGG", "STRING_AGG"}:
+                hint = f"Write {name}(...) WITHIN GROUP (ORDER BY ...)."
+            errors.refuse(call, f"ORDER BY within {name}(...) is not supported", hint)
+
+
+def _check_name(
+    tree: exp.Expr, refused: Sequence[tuple[frozenset[str], str]], errors: ErrorReporter
+) -> None:
+    name = function_name(tree)
+    is_clock = name == "unix_timestamp" and not tree.expressions
+    for names, hint in refused:
+        if name in names or (is_clock and names is _CLOCKS):
+            errors.refuse(tree, f"{name.upper()} is not supported in a view", hint)
+
+
+def is_aggregate(tree: exp.Expr) -> bool:
+    """Whether a tree is the call of an aggregate, with what belongs to it."""
+    if isinstance(tree, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        return True
+    return function_name(tree) in AGGREGATES
+
+
+def has_aggregate(tree: exp.Expr) -> bool:
+    """Whether a tree is an aggregate, or has one in it that is not of a subquery."""
+    parts = tree.walk(prune=lambda each: isinstance(each, exp.Query))
+    return any(is_aggregate(each) for each in parts if not isinstance(each, exp.Column))
