@@ -8,7 +8,6 @@ for each, and looks at no other row.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from millstream.model.schema import Row, Schema
 
 Key = tuple[Any, ...]
-
-CHECKED: Final = bool(os.environ.get("MILLSTREAM_CHECK_ROWS"))
-"""Whether each change of a view is compared with its rows, as in the tests."""
 
 _FEW = 256  # rows up to which Python is faster than Arrow
 _MOST = 4096  # rows in the dict before they are moved to the runs

@@ -6,6 +6,7 @@ which they are ordered when they are read, and which are not selected.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -18,7 +19,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result_rows import ResultRows, as_arrow
 from millstream.model.schema import Schema
-from millstream.state.bags import CHECKED, AppendOnlyRows, Bag
+from millstream.state.bags import AppendOnlyRows, Bag
 from millstream.state.result_reader import WEIGHT
 from millstream.state.runs import net
 from millstream.state.saved import rows_lost
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from millstream.model.result_rows import Results
     from millstream.model.schema import Column
     from millstream.state.saved import SavedRows
+
+CHECK: Final = "MILLSTREAM_CHECK_ROWS"
+"""With this in the environment, a view fails on a retraction of a row that it does not have."""
 
 STATE: Final = "__state_"
 
@@ -91,6 +95,7 @@ class ViewRows:
         self._store: Bag | AppendOnlyRows | None = None
         if kept:
             self._store = Bag(self._stored) if retracts else AppendOnlyRows(self._stored)
+        self._is_checked = bool(os.environ.get(CHECK))
         self._cause = -1  # over no rows, too, there may be results: those of LSN 0, say
 
     def __len__(self) -> int:
@@ -153,7 +158,7 @@ class ViewRows:
         store = self._store
         if isinstance(store, Bag):
             found = store.diff(batch)
-            if CHECKED:
+            if self._is_checked:
                 store.check(found)
             return found.changes, partial(store.apply, found)
         if store is None:
