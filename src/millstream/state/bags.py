@@ -341,14 +341,19 @@ class AppendOnlyRows:
         """What rows change, all of which are inserted.
 
         Raises:
-            SchemaMismatchError: a row has a ``_weight`` other than 1.
+            SchemaMismatchError: a row is retracted.
         """
         if not batch.num_rows:
             return AppendDiff(None)
         batch = as_arrow(batch)
+        rows = self._reader.arrow(batch)
         if WEIGHT in batch.schema.names:
-            _check_inserts(batch.column(WEIGHT))
-        return AppendDiff(ChangeBatch(self.schema, None, self._reader.arrow(batch), None))
+            weights = batch.column(WEIGHT)
+            _check_inserts(weights)
+            if pc.max(weights).as_py() > 1:
+                counts = weights.to_numpy()
+                rows = rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        return AppendDiff(ChangeBatch(self.schema, None, rows, None))
 
     def apply(self, diff: AppendDiff) -> None:
         """Apply the last diff."""
@@ -386,8 +391,8 @@ class AppendOnlyRows:
 
 
 def _check_inserts(weights: pa.Array) -> None:
-    if not pc.all(pc.equal(weights, 1)).as_py():
+    if not pc.all(pc.greater(weights, 0)).as_py():
         raise SchemaMismatchError(
-            "a row is retracted, or inserted more than once, in append-only rows",
+            "a row is retracted in append-only rows",
             hint="Keep the rows of a view that retracts in a Bag.",
         )

@@ -73,6 +73,7 @@ class PlannedView:
         partitioned_by: the columns of its inputs by which it is split, if it has several
             partitions; known when it is created.
         read: what it was planned over, as it was then: when it is created, that must still be so.
+        is_outdated: whether an earlier version has stored its rows with more hidden columns.
     """
 
     statement: CreateView
@@ -85,6 +86,7 @@ class PlannedView:
     query: SparkQuery | None = None
     partitioned_by: tuple[str, ...] = ()
     read: tuple[Definition, ...] = ()
+    is_outdated: bool = False
 
     @property
     def keeps_rows(self) -> bool:
@@ -349,7 +351,8 @@ class ViewPlanner:
                 even if this version could do without.
 
         Raises:
-            OutdatedRowsError: an earlier version has stored its rows with other columns.
+            OutdatedRowsError: an earlier version has stored its rows without columns that are
+                needed now.
         """
         widths = dict(definition.widths)
 
@@ -368,13 +371,16 @@ class ViewPlanner:
                 return planned
         plan = plan_query(statement, as_it_was)
         plan = replace(plan, keys=definition.schema.key)
-        if {each.name for each in hidden} != set(hidden_of(plan.order)):
+        wanted, stored = set(hidden_of(plan.order)), {each.name for each in hidden}
+        if wanted - stored:
             raise OutdatedRowsError(definition)
+        hidden = [each for each in hidden if each.name in wanted]
         if definition.watermark is not None:  # else it would have been refused
             plan = replace(plan, retracts=False)
         elif statement.kind == "view":  # as its rows were stored so far
             plan = replace(plan, retracts=definition.saves_rows)
-        return PlannedView(statement, definition, plan, None, _rows(plan, definition, hidden))
+        rows, is_outdated = _rows(plan, definition, hidden), stored != wanted
+        return PlannedView(statement, definition, plan, None, rows, is_outdated=is_outdated)
 
 
 class Inputs:

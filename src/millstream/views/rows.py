@@ -212,8 +212,8 @@ class ViewRows:
         width = len(self._stored.columns)
         if rows is None or not pa.schema(list(rows.schema)[:width]).equals(self._stored.arrow):
             return False
-        counts = rows.columns[width:]
-        if len(counts) > 1 or (counts and counts[0].type != pa.int64()):
+        counts = rows.column_names[width:]
+        if len(counts) > 1 or (counts and counts[0].rstrip("_") != _COUNT):
             return False
         store = self._store
         if store is not None and rows.num_rows:

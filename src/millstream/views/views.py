@@ -13,6 +13,7 @@ from millstream.errors import (
     ClosedError,
     Error,
     JavaDiedError,
+    LogCorruptError,
     ObjectChangedError,
     ObjectNotFoundError,
     SparkStartError,
@@ -269,8 +270,17 @@ class Views:
             planned = planned or replan(self.storage, self.planner, definition)
             if CLOCK in planned.inputs:
                 self.clock.open()
-            return self._connected(planned, self._loaded(planned)), None
+            view = self._loaded(planned)
+            if planned.is_outdated:  # its log has all that is shown
+                state = STATE + definition.name
+                self.storage.dispatcher.call(lambda: drop_topics(self.storage.log, [state]))
+            return self._connected(planned, view), None
+        except LogCorruptError as error:
+            is_old = planned is not None and planned.is_outdated
+            return None, unopened(definition, OutdatedRowsError(definition) if is_old else error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
+            if isinstance(error.__cause__, OutdatedRowsError):  # of a view that it reads
+                error = OutdatedRowsError(definition)
             return None, unopened(definition, error)
 
     @property

@@ -130,13 +130,18 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
     for (int i = 0; i < operators.length; i++) {
       if (advanced || operators[i].isDue()) operators[i].expire(entry.watermark());
     }
-    if (reader.hasPassed() && !reader.isInFrame()) {
-      for (int i = 0; i < operators.length; i++) operators[i].passed(reader.passed(), reader.lsn());
+    if (reader != null && reader.hasPassed() && !reader.isInFrame()) {
+      passed(reader.passed(), reader.lsn());
     }
     mostWaiting = state.isCrowded() ? FEW_ROWS : Math.min(mostWaiting * 2, MOST_ROWS);
     state.settle();
     waiting = 0;
     effort = System.nanoTime() - begun;
+  }
+
+  /** The feed has passed a moment with the commit of an LSN, on whose rows all have worked. */
+  void passed(long moment, long lsn) {
+    for (int i = 0; i < operators.length; i++) operators[i].passed(moment, lsn);
   }
 
   /**

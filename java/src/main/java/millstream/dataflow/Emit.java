@@ -12,13 +12,13 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.collection.immutable.Seq;
 
 /**
- * EMIT other than CHANGES, at the end of a dataflow: rows wait until they are due. By windows, a row
- * is due when the feed has passed the end that it has; by ticks, when it has passed a multiple of an
- * interval. A row that is due when it comes leaves at once.
+ * EMIT other than CHANGES, at the end of a dataflow: rows wait until they are due. By windows, a
+ * row is due when the feed has passed the end that it has; by ticks, when it has passed a multiple
+ * of an interval. A row that is due when it comes leaves at once.
  *
  * <p>What waits is a multiset of weighted rows in the order of their ends: an old row that goes and
- * the new one that it is, if both wait, meet there and are gone. So what has left is always the rows
- * whose end has passed, whatever steps have led there.
+ * the new one that it is, if both wait, meet there and are gone. So what has left is always the
+ * rows whose end has passed, whatever steps have led there.
  */
 public final class Emit extends Operator {
   @Serial private static final long serialVersionUID = 1L;
